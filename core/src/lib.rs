@@ -1,0 +1,14 @@
+//! The vocabulary and the state machines of Guildhall.
+//!
+//! ```text
+//!  shard ─▶ supervisor ─▶ guild ─▶ breaker ─▶ token bucket ─▶ REST
+//!    └──────────┴───────────┴─────────┴────────────┘
+//!                each decides here, and acts elsewhere
+//! ```
+//!
+//! Every decision on that path is made by a machine of this crate: a struct with methods of the form
+//! `on_x(&mut self, input, now) -> effects`. There is no I/O here, no clock, no async and no randomness of
+//! its own: time and chance are arguments, so that a test can put a machine through a year in a millisecond.
+//!
+//! The machines arrive with the features that need them: rate limits and circuit breakers first, then
+//! operations, guild queues, shard sessions and plans.
