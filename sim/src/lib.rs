@@ -1,1 +1,17 @@
-//! sim
+//! A Discord to test against.
+
+mod config;
+mod dispatch;
+mod gateway;
+mod http;
+mod id;
+mod limit;
+mod rest;
+mod state;
+mod time;
+mod world;
+
+pub use config::{BotConfig, GatewayConfig, SimConfig};
+pub use id::Snowflake;
+pub use limit::LimitConfig;
+pub use time::At;

@@ -1,0 +1,145 @@
+//! Snowflakes: ids that tell when they were made.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::time::At;
+
+/// Milliseconds from the Unix epoch to Discord's own, the first second of 2015.
+const DISCORD_EPOCH_MS: u64 = 1_420_070_400_000;
+
+/// A Discord id. One type serves all objects, since Discord lets them meet: a guild's `@everyone` role bears the
+/// guild's id. In JSON it is a string.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Snowflake(u64);
+
+impl Snowflake {
+    /// The snowflake with these bits.
+    #[must_use]
+    pub const fn new(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// The id as a number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// When it was made, to the millisecond.
+    #[must_use]
+    pub const fn made_at(self) -> At {
+        At::from_micros(((self.0 >> 22) + DISCORD_EPOCH_MS) * 1_000)
+    }
+
+    /// The shard, of `shards`, that carries the guild with this id.
+    #[must_use]
+    pub const fn shard(self, shards: u32) -> u32 {
+        #[expect(clippy::cast_possible_truncation, reason = "a remainder of a u32 fits in one")]
+        if shards == 0 { 0 } else { ((self.0 >> 22) % shards as u64) as u32 }
+    }
+}
+
+impl fmt::Display for Snowflake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for Snowflake {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
+    }
+}
+
+impl Serialize for Snowflake {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(itoa::Buffer::new().format(self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Snowflake {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl Visitor<'_> for Either {
+            type Value = Snowflake;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a snowflake, as a string of digits or a number")
+            }
+
+            fn visit_u64<E: de::Error>(self, bits: u64) -> Result<Snowflake, E> {
+                Ok(Snowflake(bits))
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Snowflake, E> {
+                text.parse().map_err(|_| E::invalid_value(de::Unexpected::Str(text), &self))
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+/// Makes snowflakes: never the same one twice, never one older than the last.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Mint {
+    last: u64,
+}
+
+impl Mint {
+    /// A new id, stamped `now`. More than 4,096 in one millisecond borrow from the next.
+    pub(crate) fn mint(&mut self, now: At) -> Snowflake {
+        let stamp = now.millis().saturating_sub(DISCORD_EPOCH_MS) << 22;
+        // The low twelve bits count; the ten above them name a worker, and this simulator is worker 1.
+        const WORKER: u64 = 1 << 12;
+        let next = if stamp | WORKER > self.last {
+            stamp | WORKER
+        } else if self.last & 0xfff < 0xfff {
+            self.last + 1
+        } else {
+            (((self.last >> 22) + 1) << 22) | WORKER
+        };
+        self.last = next;
+        Snowflake(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_tells_when_it_was_made() {
+        let now = At::from_micros(1_700_000_000_123_456);
+        let id = Mint::default().mint(now);
+        assert_eq!(id.made_at().millis(), now.millis());
+    }
+
+    #[test]
+    fn ten_thousand_ids_of_one_millisecond_differ_and_rise() {
+        let now = At::from_micros(1_700_000_000_000_000);
+        let mut mint = Mint::default();
+        let ids: Vec<_> = (0..10_000).map(|_| mint.mint(now)).collect();
+        assert!(ids.windows(2).all(|pair| pair[0] < pair[1]));
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_repeats_no_id() {
+        let mut mint = Mint::default();
+        let first = mint.mint(At::from_micros(1_700_000_000_000_000));
+        assert!(mint.mint(At::from_micros(1_600_000_000_000_000)) > first);
+    }
+
+    #[test]
+    fn an_id_is_a_string_in_json_and_read_from_either() {
+        assert_eq!(serde_json::to_string(&Snowflake(7)).unwrap(), "\"7\"");
+        assert_eq!(serde_json::from_str::<Snowflake>("7").unwrap(), Snowflake(7));
+        assert_eq!(serde_json::from_str::<Snowflake>("\"7\"").unwrap(), Snowflake(7));
+        assert!(serde_json::from_str::<Snowflake>("\"seven\"").is_err());
+    }
+}

@@ -1,0 +1,5 @@
+//! Rate limits.
+
+/// What the limits are.
+#[derive(Clone, Debug, Default)]
+pub struct LimitConfig {}

@@ -1,0 +1,92 @@
+//! One REST call, as a handler sees it, and what it answers.
+
+use bytes::Bytes;
+use http::StatusCode;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::error::ApiError;
+use super::route::{Params, Route};
+use crate::id::Snowflake;
+use crate::time::At;
+
+/// A call that has passed the limits: parsed, authenticated, and stamped with its time.
+#[derive(Debug)]
+pub(crate) struct Call<'a> {
+    pub(crate) route: &'static Route,
+    pub(crate) params: Params<'a>,
+    /// The query string, decoded, in order.
+    pub(crate) query: Vec<(String, String)>,
+    /// The JSON body; `Value::Null` when there was none.
+    pub(crate) body: Value,
+    /// `X-Audit-Log-Reason`, decoded.
+    pub(crate) reason: Option<String>,
+    /// The application whose bot token came with the call. Routes that need a token are refused without one before
+    /// their handler is called.
+    pub(crate) caller: Option<Snowflake>,
+    /// Channels that a fault leaves out of listings during this call.
+    pub(crate) hidden: Vec<Snowflake>,
+    pub(crate) now: At,
+}
+
+impl Call<'_> {
+    /// The first value of a query parameter.
+    pub(crate) fn query(&self, name: &str) -> Option<&str> {
+        self.query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The body as an object; anything else is an invalid form body.
+    pub(crate) fn object(&self) -> Result<&Map<String, Value>, ApiError> {
+        self.body.as_object().ok_or_else(|| ApiError::form("_", "MODEL_TYPE_CONVERT", "Only dictionaries may be used in a DictType"))
+    }
+}
+
+/// What a handler answers, and what it did.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) body: Bytes,
+    /// What changed, for the score; `None` for a read.
+    pub(crate) effect: Option<Effect>,
+}
+
+/// A change that a call made, as the score keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Effect {
+    pub(crate) guild: Option<Snowflake>,
+    pub(crate) verb: Verb,
+    /// `role`, `channel`, `message`, `member_role`, `overwrite`, `pin`, `interaction`, `command` and so on.
+    pub(crate) kind: &'static str,
+    pub(crate) object: Snowflake,
+    /// A role's or a channel's name, a message's content: what tells a duplicate.
+    pub(crate) name: String,
+}
+
+/// Whether an effect made, changed or removed its object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Verb {
+    Create,
+    Update,
+    Delete,
+}
+
+impl Reply {
+    pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Self {
+        let body = serde_json::to_vec(body).expect("invariant: the simulator's own objects are plain JSON").into();
+        Self { status, body, effect: None }
+    }
+
+    pub(crate) fn ok(body: &impl Serialize) -> Self {
+        Self::json(StatusCode::OK, body)
+    }
+
+    pub(crate) fn no_content() -> Self {
+        Self { status: StatusCode::NO_CONTENT, body: Bytes::new(), effect: None }
+    }
+
+    pub(crate) fn with_effect(mut self, effect: Effect) -> Self {
+        self.effect = Some(effect);
+        self
+    }
+}

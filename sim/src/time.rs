@@ -1,0 +1,86 @@
+//! Time as the simulator sees it: microseconds, always handed in.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+/// A point in time, in microseconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct At(u64);
+
+impl At {
+    /// The point `micros` microseconds after the Unix epoch.
+    #[must_use]
+    pub const fn from_micros(micros: u64) -> Self {
+        Self(micros)
+    }
+
+    /// Microseconds since the Unix epoch.
+    #[must_use]
+    pub const fn micros(self) -> u64 {
+        self.0
+    }
+
+    /// Milliseconds since the Unix epoch.
+    #[must_use]
+    pub const fn millis(self) -> u64 {
+        self.0 / 1_000
+    }
+
+    /// How long ago `earlier` was; nothing if it lies ahead.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_micros(self.0.saturating_sub(earlier.0))
+    }
+
+    /// This point moved `by` ahead.
+    #[must_use]
+    pub fn after(self, by: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(by.as_micros()).unwrap_or(u64::MAX)))
+    }
+
+    /// The form Discord gives timestamps in: `2015-01-01T00:00:00.000000+00:00`.
+    #[must_use]
+    pub fn iso8601(self) -> String {
+        let micros = i64::try_from(self.0).unwrap_or(i64::MAX);
+        chrono::DateTime::from_timestamp_micros(micros)
+            .unwrap_or_default()
+            .format("%Y-%m-%dT%H:%M:%S%.6f+00:00")
+            .to_string()
+    }
+}
+
+/// A wall clock that never runs backwards: read once at the start, then carried on by the monotonic clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    started: Instant,
+    epoch: At,
+}
+
+impl Clock {
+    pub(crate) fn start() -> Self {
+        let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { started: Instant::now(), epoch: At::default().after(epoch) }
+    }
+
+    pub(crate) fn now(&self) -> At {
+        self.epoch.after(self.started.elapsed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timestamp_reads_as_discord_writes_it() {
+        assert_eq!(At::from_micros(1_420_070_400_000_000).iso8601(), "2015-01-01T00:00:00.000000+00:00");
+        assert_eq!(At::from_micros(1_420_070_400_123_456).iso8601(), "2015-01-01T00:00:00.123456+00:00");
+    }
+
+    #[test]
+    fn what_lies_ahead_is_no_time_ago() {
+        assert_eq!(At::from_micros(1).since(At::from_micros(5)), Duration::ZERO);
+    }
+}
