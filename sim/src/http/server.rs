@@ -1,0 +1,123 @@
+//! Accepts connections, bounds them, and hands each request on.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+
+use super::upgrade;
+use crate::state::Shared;
+
+/// An answer on its way out.
+pub(crate) type Answer = Response<Full<Bytes>>;
+
+/// A connection that ends without an answer, because a fault says so.
+#[derive(Debug, thiserror::Error)]
+#[error("the connection was dropped by a fault")]
+pub(crate) struct Dropped;
+
+/// How long to wait before accepting again when the process is out of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves until `stop` turns true or its sender is gone; open connections end with it.
+pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
+    let room = Arc::new(Semaphore::new(shared.config.max_connections));
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stop.wait_for(|stop| *stop) => return,
+        };
+        let (socket, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection; raise the limit of open files if this goes on");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let Ok(place) = Arc::clone(&room).try_acquire_owned() else {
+            tokio::spawn(turn_away(socket));
+            continue;
+        };
+        let shared = Arc::clone(&shared);
+        let mut stop = stop.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = connection(socket, peer, shared) => {}
+                _ = stop.wait_for(|stop| *stop) => {}
+            }
+            drop(place);
+        });
+    }
+}
+
+/// Tells a caller that there is no room, without reading what it wants.
+async fn turn_away(mut socket: TcpStream) {
+    const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-type: text/plain\r\n\
+        content-length: 52\r\n\r\nThe simulator holds as many connections as it may.\r\n";
+    let _ = tokio::time::timeout(Duration::from_secs(1), socket.write_all(FULL)).await;
+}
+
+fn connection(socket: TcpStream, peer: SocketAddr, shared: Arc<Shared>) -> impl Future<Output = ()> + Send {
+    async move {
+        let _ = socket.set_nodelay(true);
+        let idle = shared.config.idle_timeout;
+        let (upgraded, mut gateway) = tokio::sync::mpsc::channel(1);
+        let service = {
+            let shared = Arc::clone(&shared);
+            service_fn(move |request: Request<Incoming>| {
+                let shared = Arc::clone(&shared);
+                let upgraded = upgraded.clone();
+                async move { answer(request, peer, shared, upgraded).await }
+            })
+        };
+        let served = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(idle)
+            .max_buf_size(64 * 1024)
+            .serve_connection(TokioIo::new(socket), service)
+            .with_upgrades()
+            .await;
+        if let Err(error) = served {
+            tracing::debug!(%peer, %error, "connection ended");
+        }
+        // The gateway runs in this task, so that a connection is one task whatever it turns into.
+        if let Ok(pending) = gateway.try_recv() {
+            upgrade::run(pending, shared).await;
+        }
+    }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    peer: SocketAddr,
+    shared: Arc<Shared>,
+    upgraded: tokio::sync::mpsc::Sender<upgrade::Pending>,
+) -> Result<Answer, Dropped> {
+    if upgrade::is_wanted(&request) {
+        return Ok(upgrade::accept(request, &upgraded));
+    }
+    let _ = (peer, shared);
+    Ok(Response::new(Full::new(Bytes::from_static(b"hello"))))
+}
+
+/// A plain answer of the simulator itself, as JSON.
+pub(crate) fn json(status: hyper::StatusCode, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::new(body.into()));
+    *answer.status_mut() = status;
+    answer
+        .headers_mut()
+        .insert(hyper::header::CONTENT_TYPE, hyper::header::HeaderValue::from_static("application/json"));
+    answer
+}
