@@ -14,6 +14,6 @@ mod world;
 
 pub use config::{BotConfig, GatewayConfig, SimConfig};
 pub use id::Snowflake;
-pub use limit::LimitConfig;
+pub use limit::{Algorithm, Case, InvalidLimit, LimitConfig, Rate, RouteLimit, Scope};
 pub use sim::{Sim, SimHandle};
 pub use time::At;

@@ -1,5 +1,12 @@
-//! Rate limits.
+//! Rate limits as Discord has them: windows, the table, the gate that applies both, and the ban.
 
-/// What the limits are.
-#[derive(Clone, Debug, Default)]
-pub struct LimitConfig {}
+mod ban;
+mod gate;
+mod table;
+mod window;
+
+pub(crate) use ban::BanLedger;
+pub(crate) use gate::{Ask, BucketStanding, Credential, Gate, ceil_millis};
+pub use gate::Scope;
+pub use table::{Case, InvalidLimit, LimitConfig, RouteLimit};
+pub use window::{Algorithm, Rate};

@@ -1,0 +1,104 @@
+//! The ledger of invalid requests, by address, and the ban that ends it.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::table::InvalidLimit;
+use crate::time::At;
+
+/// Addresses kept at most; the one least recently at fault goes first.
+const MAX_ADDRESSES: usize = 1_024;
+
+/// Who sent how many invalid requests, and who is banned.
+#[derive(Debug, Default)]
+pub(crate) struct BanLedger {
+    addresses: HashMap<IpAddr, Record>,
+    most: u32,
+}
+
+#[derive(Debug, Default)]
+struct Record {
+    invalid: VecDeque<At>,
+    banned_until: Option<At>,
+}
+
+impl BanLedger {
+    /// How long an address is still banned, if it is.
+    pub(crate) fn banned(&self, address: IpAddr, now: At) -> Option<Duration> {
+        let until = self.addresses.get(&address)?.banned_until?;
+        (now < until).then(|| until.since(now))
+    }
+
+    /// Counts an invalid request; true if it is the one that brings the ban.
+    pub(crate) fn record(&mut self, address: IpAddr, limit: &InvalidLimit, now: At) -> bool {
+        if self.addresses.len() >= MAX_ADDRESSES && !self.addresses.contains_key(&address) {
+            let stale = self.addresses.iter().min_by_key(|(_, record)| record.invalid.back()).map(|(address, _)| *address);
+            if let Some(stale) = stale {
+                self.addresses.remove(&stale);
+            }
+        }
+        let record = self.addresses.entry(address).or_default();
+        while record.invalid.front().is_some_and(|at| now >= at.after(limit.per())) {
+            record.invalid.pop_front();
+        }
+        record.invalid.push_back(now);
+        let count = u32::try_from(record.invalid.len()).unwrap_or(u32::MAX);
+        self.most = self.most.max(count);
+        if count < limit.limit {
+            return false;
+        }
+        record.invalid.clear();
+        record.banned_until = Some(now.after(limit.ban()));
+        true
+    }
+
+    /// The most invalid requests that one address had in any window.
+    pub(crate) fn most(&self) -> u32 {
+        self.most
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    const LIMIT: InvalidLimit = InvalidLimit { limit: 3, per_ms: 1_000, ban_ms: 5_000 };
+
+    fn at(ms: u64) -> At {
+        At::from_micros(ms * 1_000)
+    }
+
+    #[test]
+    fn the_third_invalid_request_within_the_window_bans_its_address_alone() {
+        let mut ledger = BanLedger::default();
+        let (one, other) = (IpAddr::from([127, 0, 0, 1]), IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)));
+        assert!(!ledger.record(one, &LIMIT, at(0)));
+        assert!(!ledger.record(one, &LIMIT, at(1)));
+        assert!(ledger.record(one, &LIMIT, at(2)));
+        assert_eq!(ledger.banned(one, at(5_001)), Some(Duration::from_millis(1)));
+        assert_eq!(ledger.banned(one, at(5_002)), None);
+        assert_eq!(ledger.banned(other, at(3)), None);
+    }
+
+    #[test]
+    fn invalid_requests_that_are_past_do_not_count() {
+        let mut ledger = BanLedger::default();
+        let address = IpAddr::from([127, 0, 0, 1]);
+        for step in 0..10 {
+            assert!(!ledger.record(address, &LIMIT, at(step * 500)), "never more than two a second");
+        }
+        assert_eq!(ledger.most(), 2);
+    }
+
+    #[test]
+    fn the_number_of_addresses_is_bounded() {
+        let mut ledger = BanLedger::default();
+        for low in 0..5_000u32 {
+            ledger.record(IpAddr::V4(Ipv4Addr::from(0x7f00_0000 + low)), &LIMIT, at(u64::from(low)));
+        }
+        assert_eq!(ledger.addresses.len(), MAX_ADDRESSES);
+    }
+}

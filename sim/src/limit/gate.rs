@@ -1,0 +1,213 @@
+//! All windows together: what a request must pass, and what its answer says of it. A refusal changes nothing.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use serde::{Deserialize, Serialize};
+
+use super::table::{Case, LimitConfig, RouteLimit};
+use super::window::{Standing, Verdict, Window};
+use crate::id::Snowflake;
+use crate::time::At;
+
+/// Past this many windows, the idle ones are dropped.
+const SWEEP_AT: usize = 8_192;
+
+/// What a limit applies to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Credential {
+    /// A bot, by its application.
+    Application(Snowflake),
+    /// An address that sent no token.
+    Address(IpAddr),
+}
+
+/// Why a request was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// The caller's own bucket is empty.
+    User,
+    /// The resource is limited for everybody; no invalid request.
+    Shared,
+    /// The caller's global limit is reached.
+    Global,
+}
+
+/// What is asked of the gate.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask<'a> {
+    pub(crate) credential: Credential,
+    pub(crate) method: &'a str,
+    pub(crate) template: &'a str,
+    /// The top-level id, with its token if it has one.
+    pub(crate) major: &'a str,
+    pub(crate) case: Case,
+    /// Whether the global limit leaves it alone.
+    pub(crate) exempt: bool,
+}
+
+/// What the gate said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ruling {
+    pub(crate) refused: Option<(Scope, Duration)>,
+    pub(crate) bucket: Option<BucketStanding>,
+}
+
+/// A bucket, as headers tell it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BucketStanding {
+    hash: String,
+    standing: Standing,
+}
+
+/// Every window there is.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    config: LimitConfig,
+    global: HashMap<Credential, Window>,
+    buckets: HashMap<BucketKey, Window>,
+    sweep_at: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct BucketKey {
+    credential: Credential,
+    name: String,
+    major: String,
+}
+
+impl Gate {
+    pub(crate) fn new(config: LimitConfig) -> Self {
+        Self { config, global: HashMap::new(), buckets: HashMap::new(), sweep_at: SWEEP_AT }
+    }
+
+    pub(crate) fn config(&self) -> &LimitConfig {
+        &self.config
+    }
+
+    /// Takes a new table; every window starts anew.
+    pub(crate) fn set(&mut self, config: LimitConfig) {
+        *self = Self::new(config);
+    }
+
+    /// Sets one route's limit; windows of other routes go on.
+    pub(crate) fn set_route(&mut self, limit: RouteLimit) {
+        let name = bucket_name(&limit);
+        self.buckets.retain(|key, _| key.name != name);
+        let same = |other: &RouteLimit| {
+            other.method == limit.method && other.path == limit.path && other.case == limit.case
+        };
+        self.config.routes.retain(|other| !same(other));
+        self.config.routes.push(limit);
+    }
+
+    /// Rules on a request, and counts it if nothing stands against it.
+    pub(crate) fn rule(&mut self, ask: &Ask<'_>, now: At) -> Ruling {
+        if !self.config.enabled {
+            return Ruling { refused: None, bucket: None };
+        }
+        self.sweep(now);
+        if !ask.exempt {
+            let window = self.global.entry(ask.credential).or_insert_with(|| Window::new(self.config.global));
+            if let Verdict::Refused(wait) = window.ask(now) {
+                return Ruling { refused: Some((Scope::Global, wait)), bucket: None };
+            }
+        }
+
+        let own = self.bucket(ask, if ask.case == Case::NameOrTopic { Case::Any } else { ask.case });
+        let sub = (ask.case == Case::NameOrTopic).then(|| self.bucket(ask, Case::NameOrTopic)).flatten();
+        let wait = [&own, &sub]
+            .into_iter()
+            .flatten()
+            .filter_map(|key| match self.buckets[key].ask(now) {
+                Verdict::Refused(wait) => Some(wait),
+                Verdict::Allowed => None,
+            })
+            .max();
+        if wait.is_none() {
+            for key in [&own, &sub].into_iter().flatten() {
+                if let Some(window) = self.buckets.get_mut(key) {
+                    window.take(now);
+                }
+            }
+            if let (false, Some(window)) = (ask.exempt, self.global.get_mut(&ask.credential)) {
+                window.take(now);
+            }
+        }
+        // A sub-limit never shows: its refusal comes with the headers of the route's own bucket.
+        let bucket = own.map(|key| BucketStanding {
+            hash: hash(&key.name),
+            standing: self.buckets[&key].standing(now),
+        });
+        Ruling { refused: wait.map(|wait| (Scope::User, wait)), bucket }
+    }
+
+    /// The window that a call falls into, made if it is new; `None` when the route has no limit.
+    fn bucket(&mut self, ask: &Ask<'_>, case: Case) -> Option<BucketKey> {
+        let fits = |limit: &&RouteLimit, case: Case| {
+            limit.path == ask.template && limit.case == case && (limit.method == "*" || limit.method == ask.method)
+        };
+        let routes = self.config.routes.iter();
+        let limit = match case {
+            Case::NameOrTopic | Case::Any => routes.clone().find(|limit| fits(limit, case)),
+            Case::OldMessage | Case::Message => routes
+                .clone()
+                .find(|limit| fits(limit, case))
+                .or_else(|| routes.clone().find(|limit| fits(limit, Case::Any))),
+        }?;
+        let key = BucketKey { credential: ask.credential, name: bucket_name(limit), major: ask.major.to_owned() };
+        let rate = limit.rate();
+        self.buckets.entry(key.clone()).or_insert_with(|| Window::new(rate));
+        Some(key)
+    }
+
+    fn sweep(&mut self, now: At) {
+        if self.buckets.len() + self.global.len() >= self.sweep_at {
+            self.buckets.retain(|_, window| !window.is_idle(now));
+            self.global.retain(|_, window| !window.is_idle(now));
+            self.sweep_at = SWEEP_AT.max((self.buckets.len() + self.global.len()) * 2);
+        }
+    }
+}
+
+fn bucket_name(limit: &RouteLimit) -> String {
+    match (&limit.bucket, limit.case) {
+        (Some(bucket), _) => bucket.clone(),
+        (None, case) => format!("{} {} {case:?}", limit.method, limit.path),
+    }
+}
+
+/// A bucket's hash: 32 hexadecimal digits that hold no id.
+fn hash(name: &str) -> String {
+    sha1_smol::Sha1::from(name).digest().bytes()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl BucketStanding {
+    /// Writes the five rate headers. Times are rounded up to the millisecond, so that waiting them out is enough.
+    pub(crate) fn write(&self, headers: &mut HeaderMap, now: At) {
+        let reset_after = ceil_millis(self.standing.reset_after);
+        let reset = (now.micros() + reset_after * 1_000).div_ceil(1_000);
+        let mut put = |name: &'static str, value: String| {
+            let value = HeaderValue::try_from(value).expect("invariant: digits and letters are legal");
+            headers.insert(HeaderName::from_static(name), value);
+        };
+        put("x-ratelimit-limit", self.standing.limit.to_string());
+        put("x-ratelimit-remaining", self.standing.remaining.to_string());
+        put("x-ratelimit-reset", seconds(reset));
+        put("x-ratelimit-reset-after", seconds(reset_after));
+        put("x-ratelimit-bucket", self.hash.clone());
+    }
+}
+
+/// Whole milliseconds, never less than the time itself.
+pub(crate) fn ceil_millis(time: Duration) -> u64 {
+    u64::try_from(time.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
+}
+
+/// Milliseconds as seconds with three digits: `1.250`.
+fn seconds(millis: u64) -> String {
+    format!("{}.{:03}", millis / 1_000, millis % 1_000)
+}

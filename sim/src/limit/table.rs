@@ -1,0 +1,223 @@
+//! The table of limits: which routes have which, as Discord is known to have them. Tests change it.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::window::{Algorithm, Rate};
+
+/// All limits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitConfig {
+    /// Off lets everything through, and sends no rate headers; invalid requests are still counted.
+    pub enabled: bool,
+    /// The global limit of a token, or of an address that sends none.
+    pub global: Rate,
+    /// Whether interaction callbacks and interaction webhooks are free of the global limit, as they are at Discord.
+    pub interactions_exempt: bool,
+    /// Limits by route; a route that is not listed has none, and its answers carry no rate headers.
+    pub routes: Vec<RouteLimit>,
+    /// Invalid requests (401, 403, 429 but not `shared`) of one address before it is banned.
+    pub invalid: InvalidLimit,
+}
+
+/// A route's limit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RouteLimit {
+    /// The method, or `*`.
+    pub method: String,
+    /// The path's template, as `GET /sim/routes` lists it.
+    pub path: String,
+    /// Which calls of the route it is for.
+    #[serde(default)]
+    pub case: Case,
+    /// Routes with one bucket share it, by top-level id; without, the route has its own.
+    #[serde(default)]
+    pub bucket: Option<String>,
+    /// Requests that fit.
+    pub limit: u32,
+    /// The window in milliseconds.
+    pub per_ms: u64,
+    /// How it counts: `fixed` or `leaky`.
+    pub algorithm: Algorithm,
+}
+
+/// Calls of one route that are limited apart from the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Case {
+    /// All that have no case of their own.
+    #[default]
+    Any,
+    /// Deleting a message older than 14 days.
+    OldMessage,
+    /// Deleting a message older than 10 s.
+    Message,
+    /// Changing a channel's name or topic: limited on top of the route's own limit, and a refusal leaves `remaining`
+    /// above 0.
+    NameOrTopic,
+}
+
+/// The budget of invalid requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct InvalidLimit {
+    /// So many are too many.
+    pub limit: u32,
+    /// Within so long, in milliseconds.
+    pub per_ms: u64,
+    /// How long the ban lasts, in milliseconds.
+    pub ban_ms: u64,
+}
+
+impl InvalidLimit {
+    pub(crate) fn per(&self) -> Duration {
+        Duration::from_millis(self.per_ms)
+    }
+
+    pub(crate) fn ban(&self) -> Duration {
+        Duration::from_millis(self.ban_ms)
+    }
+}
+
+impl Default for InvalidLimit {
+    fn default() -> Self {
+        Self { limit: 10_000, per_ms: 600_000, ban_ms: 3_600_000 }
+    }
+}
+
+impl LimitConfig {
+    /// No limits at all.
+    #[must_use]
+    pub fn off() -> Self {
+        Self { enabled: false, ..Self::default() }
+    }
+
+    /// What is wrong with it, if anything: a limit of 0 or a window without length.
+    pub(crate) fn fault(&self) -> Option<String> {
+        let rate = |name: &str, limit: u32, per_ms: u64| {
+            (limit == 0 || limit > 1_000_000 || per_ms == 0 || per_ms > 30 * 86_400_000).then(|| {
+                format!("{name}: `limit` must be 1 to 1000000 and `per_ms` 1 to 2592000000, not {limit} and {per_ms}")
+            })
+        };
+        let global = self.global.algorithm;
+        if !matches!(global, Algorithm::Sliding | Algorithm::Aligned) {
+            return Some("global: `algorithm` must be `sliding` or `aligned`".into());
+        }
+        rate("global", self.global.limit, self.global.per_ms)
+            .or_else(|| rate("invalid", self.invalid.limit, self.invalid.per_ms))
+            .or_else(|| self.routes.iter().find_map(RouteLimit::fault))
+    }
+}
+
+impl RouteLimit {
+    pub(crate) fn rate(&self) -> Rate {
+        Rate::new(self.limit, self.per_ms, self.algorithm)
+    }
+
+    pub(crate) fn fault(&self) -> Option<String> {
+        let name = format!("{} {}", self.method, self.path);
+        if self.limit == 0 || self.limit > 1_000_000 || self.per_ms == 0 || self.per_ms > 30 * 86_400_000 {
+            return Some(format!("{name}: `limit` must be 1 to 1000000 and `per_ms` 1 to 2592000000"));
+        }
+        if !matches!(self.algorithm, Algorithm::Fixed | Algorithm::Leaky) {
+            return Some(format!("{name}: `algorithm` must be `fixed` or `leaky`"));
+        }
+        None
+    }
+
+    fn new(route: &str, limit: u32, per_ms: u64, algorithm: Algorithm) -> Self {
+        let (method, path) = route.split_once(' ').unwrap_or(("*", route));
+        Self {
+            method: method.into(),
+            path: path.into(),
+            case: Case::Any,
+            bucket: None,
+            limit,
+            per_ms,
+            algorithm,
+        }
+    }
+
+    fn case(mut self, case: Case) -> Self {
+        self.case = case;
+        self
+    }
+
+    fn bucket(mut self, bucket: &str) -> Self {
+        self.bucket = Some(bucket.into());
+        self
+    }
+}
+
+impl Default for LimitConfig {
+    fn default() -> Self {
+        use Algorithm::{Fixed, Leaky};
+        let limit = RouteLimit::new;
+        let message = "DELETE /channels/{channel.id}/messages/{message.id}";
+        Self {
+            enabled: true,
+            global: Rate::new(50, 1_000, Algorithm::Sliding),
+            interactions_exempt: true,
+            routes: vec![
+                limit("GET /gateway/bot", 2, 5_000, Fixed),
+                limit("GET /users/@me", 5, 5_000, Leaky),
+                limit("POST /users/@me/channels", 10, 10_000, Fixed),
+                limit("GET /guilds/{guild.id}", 5, 5_000, Leaky),
+                limit("GET /guilds/{guild.id}/roles", 5, 5_000, Leaky),
+                limit("POST /guilds/{guild.id}/roles", 250, 28 * 3_600_000, Fixed),
+                limit("PATCH /guilds/{guild.id}/roles", 5, 10_000, Leaky),
+                limit("PATCH /guilds/{guild.id}/roles/{role.id}", 10, 10_000, Leaky).bucket("role"),
+                limit("DELETE /guilds/{guild.id}/roles/{role.id}", 10, 10_000, Leaky).bucket("role"),
+                limit("GET /guilds/{guild.id}/channels", 5, 5_000, Leaky),
+                limit("POST /guilds/{guild.id}/channels", 10, 15_000, Leaky),
+                limit("PATCH /guilds/{guild.id}/channels", 5, 10_000, Leaky),
+                limit("GET /guilds/{guild.id}/members", 10, 10_000, Fixed),
+                limit("GET /guilds/{guild.id}/members/{user.id}", 5, 1_000, Fixed),
+                limit("PATCH /guilds/{guild.id}/members/{user.id}", 10, 10_000, Fixed),
+                limit("PUT /guilds/{guild.id}/members/{user.id}/roles/{role.id}", 10, 10_000, Fixed).bucket("member_role"),
+                limit("DELETE /guilds/{guild.id}/members/{user.id}/roles/{role.id}", 10, 10_000, Fixed)
+                    .bucket("member_role"),
+                limit("GET /guilds/{guild.id}/audit-logs", 5, 5_000, Leaky),
+                limit("GET /channels/{channel.id}", 5, 5_000, Leaky),
+                limit("PATCH /channels/{channel.id}", 5, 15_000, Fixed),
+                limit("PATCH /channels/{channel.id}", 2, 600_000, Fixed).case(Case::NameOrTopic),
+                limit("DELETE /channels/{channel.id}", 5, 15_000, Fixed),
+                limit("PUT /channels/{channel.id}/permissions/{overwrite.id}", 10, 15_000, Leaky).bucket("overwrite"),
+                limit("DELETE /channels/{channel.id}/permissions/{overwrite.id}", 10, 15_000, Leaky).bucket("overwrite"),
+                limit("GET /channels/{channel.id}/messages", 5, 5_000, Leaky),
+                limit("POST /channels/{channel.id}/messages", 5, 5_000, Fixed),
+                limit("GET /channels/{channel.id}/messages/{message.id}", 5, 5_000, Leaky),
+                limit("PATCH /channels/{channel.id}/messages/{message.id}", 5, 5_000, Fixed),
+                limit(message, 5, 1_000, Fixed),
+                limit(message, 3, 333, Fixed).case(Case::Message),
+                limit(message, 30, 4_000, Fixed).case(Case::OldMessage),
+                limit("PUT /channels/{channel.id}/pins/{message.id}", 5, 4_000, Fixed).bucket("pin"),
+                limit("DELETE /channels/{channel.id}/pins/{message.id}", 5, 4_000, Fixed).bucket("pin"),
+                limit("POST /webhooks/{application.id}/{interaction.token}", 5, 2_000, Leaky),
+                limit("PATCH /webhooks/{application.id}/{interaction.token}/messages/{message.id}", 5, 2_000, Leaky),
+                limit("PATCH /webhooks/{application.id}/{interaction.token}/messages/@original", 5, 2_000, Leaky),
+            ],
+            invalid: InvalidLimit::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_table_is_sound() {
+        assert_eq!(LimitConfig::default().fault(), None);
+    }
+
+    #[test]
+    fn a_limit_of_nothing_is_told() {
+        let mut limits = LimitConfig::default();
+        limits.routes[0].limit = 0;
+        assert!(limits.fault().unwrap().contains("GET /gateway/bot"));
+    }
+}

@@ -1,0 +1,322 @@
+//! The ways Discord counts: two for a route's bucket, two for the global limit. Pure, exact to the microsecond.
+//!
+//! Asking changes nothing; only [`Window::take`] does. So a request that one limit refuses costs it nothing elsewhere.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::time::At;
+
+/// How a window counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Algorithm {
+    /// The window opens with its first request, and all of it comes back at its end.
+    Fixed,
+    /// Slots drain evenly, one every `per / limit`; `Reset-After` is until all are free.
+    Leaky,
+    /// Never more than `limit` in any stretch of `per`.
+    Sliding,
+    /// Windows start at whole multiples of `per`, as a clock's seconds do.
+    Aligned,
+}
+
+/// So many, per so long, counted so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rate {
+    /// Requests that fit; at least 1.
+    pub limit: u32,
+    /// The length of the window in milliseconds; at least 1.
+    pub per_ms: u64,
+    /// How it counts.
+    pub algorithm: Algorithm,
+}
+
+impl Rate {
+    /// `limit` per `per_ms` milliseconds, counted by `algorithm`.
+    #[must_use]
+    pub const fn new(limit: u32, per_ms: u64, algorithm: Algorithm) -> Self {
+        Self { limit, per_ms, algorithm }
+    }
+
+    pub(crate) fn per(&self) -> Duration {
+        Duration::from_millis(self.per_ms)
+    }
+}
+
+/// What a window would say of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Allowed,
+    /// Refused; one slot is free again after this long.
+    Refused(Duration),
+}
+
+/// What the headers tell of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    pub(crate) limit: u32,
+    pub(crate) remaining: u32,
+    /// Until the whole limit is free again.
+    pub(crate) reset_after: Duration,
+}
+
+/// One window of requests.
+#[derive(Clone, Debug)]
+pub(crate) struct Window {
+    rate: Rate,
+    count: Count,
+}
+
+#[derive(Clone, Debug)]
+enum Count {
+    /// Fixed and aligned: what was taken in the window that ends at `until`.
+    Until { until: At, taken: u32 },
+    /// How full the bucket was at `at`, in units of 1/limit microseconds: each request pours in `per`, `limit` of them
+    /// drain every microsecond. Whole numbers, so that nothing is lost to rounding.
+    Level { at: At, level: u128 },
+    /// When each of the last `limit` was taken.
+    Log(VecDeque<At>),
+}
+
+impl Window {
+    pub(crate) fn new(rate: Rate) -> Self {
+        let count = match rate.algorithm {
+            Algorithm::Fixed | Algorithm::Aligned => Count::Until { until: At::default(), taken: 0 },
+            Algorithm::Leaky => Count::Level { at: At::default(), level: 0 },
+            Algorithm::Sliding => Count::Log(VecDeque::new()),
+        };
+        Self { rate, count }
+    }
+
+    /// Whether a request at `now` would fit.
+    pub(crate) fn ask(&self, now: At) -> Verdict {
+        let limit = self.rate.limit;
+        match &self.count {
+            Count::Until { until, taken } if now < *until && *taken >= limit => Verdict::Refused(until.since(now)),
+            Count::Until { .. } => Verdict::Allowed,
+            Count::Level { .. } => {
+                let over = (self.level(now) + self.pour()).saturating_sub(self.capacity());
+                if over == 0 { Verdict::Allowed } else { Verdict::Refused(self.drain_time(over)) }
+            }
+            Count::Log(log) => match log.front() {
+                Some(oldest) if log.len() >= limit as usize && now < oldest.after(self.rate.per()) => {
+                    Verdict::Refused(oldest.after(self.rate.per()).since(now))
+                }
+                _ => Verdict::Allowed,
+            },
+        }
+    }
+
+    /// Counts a request that [`Window::ask`] allowed.
+    pub(crate) fn take(&mut self, now: At) {
+        let (level, pour) = (self.level(now), self.pour());
+        match &mut self.count {
+            Count::Until { until, taken } => {
+                if now >= *until {
+                    *until = match self.rate.algorithm {
+                        Algorithm::Aligned => {
+                            let per = u64::try_from(self.rate.per().as_micros()).unwrap_or(u64::MAX);
+                            At::from_micros(now.micros() - now.micros() % per).after(self.rate.per())
+                        }
+                        Algorithm::Fixed | Algorithm::Leaky | Algorithm::Sliding => now.after(self.rate.per()),
+                    };
+                    *taken = 0;
+                }
+                *taken += 1;
+            }
+            Count::Level { at, level: kept } => {
+                *kept = level + pour;
+                *at = (*at).max(now);
+            }
+            Count::Log(log) => {
+                while log.len() >= self.rate.limit as usize {
+                    log.pop_front();
+                }
+                log.push_back(now);
+            }
+        }
+    }
+
+    pub(crate) fn standing(&self, now: At) -> Standing {
+        let limit = self.rate.limit;
+        let (used, reset_after) = match &self.count {
+            Count::Until { until, taken } if now < *until => (*taken, until.since(now)),
+            Count::Until { .. } => (0, self.rate.per()),
+            Count::Level { .. } => {
+                let level = self.level(now);
+                (u32::try_from(level.div_ceil(self.pour())).unwrap_or(limit), self.drain_time(level))
+            }
+            Count::Log(log) => {
+                let live = log.iter().filter(|taken| now < taken.after(self.rate.per())).count();
+                let newest = log.back().map_or(Duration::ZERO, |taken| taken.after(self.rate.per()).since(now));
+                (u32::try_from(live).unwrap_or(limit), newest)
+            }
+        };
+        Standing { limit, remaining: limit.saturating_sub(used), reset_after }
+    }
+
+    /// Whether it is as good as new, and so need not be kept.
+    pub(crate) fn is_idle(&self, now: At) -> bool {
+        match &self.count {
+            Count::Until { until, .. } => now >= *until,
+            Count::Level { .. } => self.level(now) == 0,
+            Count::Log(log) => log.back().is_none_or(|taken| now >= taken.after(self.rate.per())),
+        }
+    }
+
+    fn pour(&self) -> u128 {
+        self.rate.per().as_micros()
+    }
+
+    fn capacity(&self) -> u128 {
+        self.pour() * u128::from(self.rate.limit)
+    }
+
+    fn level(&self, now: At) -> u128 {
+        match &self.count {
+            Count::Level { at, level } => {
+                level.saturating_sub(now.since(*at).as_micros() * u128::from(self.rate.limit))
+            }
+            Count::Until { .. } | Count::Log(_) => 0,
+        }
+    }
+
+    fn drain_time(&self, level: u128) -> Duration {
+        Duration::from_micros(u64::try_from(level.div_ceil(u128::from(self.rate.limit))).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(micros: u64) -> At {
+        At::from_micros(1_700_000_000_000_000 + micros)
+    }
+
+    /// Runs arrivals through a window; returns those let through, and checks each refusal's `Retry-After`.
+    fn run(rate: Rate, gaps: &[u64]) -> Vec<(At, bool)> {
+        let mut window = Window::new(rate);
+        let mut now = 0;
+        let mut seen = Vec::new();
+        for gap in gaps {
+            now += gap;
+            let allowed = match window.ask(at(now)) {
+                Verdict::Allowed => {
+                    window.take(at(now));
+                    true
+                }
+                Verdict::Refused(wait) => {
+                    assert_eq!(window.ask(at(now).after(wait)), Verdict::Allowed, "Retry-After is long enough");
+                    let early = wait - Duration::from_micros(1);
+                    assert_ne!(window.ask(at(now).after(early)), Verdict::Allowed, "Retry-After is no longer than need be");
+                    false
+                }
+            };
+            seen.push((at(now), allowed));
+        }
+        seen
+    }
+
+    /// What the table says, told without the machine: may a request at `now` go through after those in `passed`?
+    fn table_allows(rate: Rate, passed: &[At], now: At) -> bool {
+        let per = rate.per();
+        let limit = rate.limit as usize;
+        match rate.algorithm {
+            Algorithm::Sliding => passed.iter().filter(|taken| now < taken.after(per)).count() < limit,
+            Algorithm::Aligned => {
+                let slot = |at: At| u128::from(at.micros()) / per.as_micros();
+                passed.iter().filter(|taken| slot(**taken) == slot(now)).count() < limit
+            }
+            Algorithm::Fixed => {
+                // Walk the windows from the first request on.
+                let mut open: Option<(At, usize)> = None;
+                for taken in passed {
+                    open = match open {
+                        Some((end, count)) if *taken < end => Some((end, count + 1)),
+                        _ => Some((taken.after(per), 1)),
+                    };
+                }
+                open.is_none_or(|(end, count)| now >= end || count < limit)
+            }
+            Algorithm::Leaky => {
+                // In no stretch that ends now may there be more than `limit` plus what drained meanwhile.
+                passed.iter().enumerate().all(|(index, from)| {
+                    let requests = (passed.len() - index + 1) as u128;
+                    let drained = now.since(*from).as_micros() * u128::from(rate.limit);
+                    requests * per.as_micros() <= u128::from(rate.limit) * per.as_micros() + drained
+                })
+            }
+        }
+    }
+
+    fn rates() -> impl Strategy<Value = Rate> {
+        let algorithm = prop_oneof![
+            Just(Algorithm::Fixed),
+            Just(Algorithm::Leaky),
+            Just(Algorithm::Sliding),
+            Just(Algorithm::Aligned)
+        ];
+        (1u32..8, 1u64..50, algorithm).prop_map(|(limit, per_ms, algorithm)| Rate { limit, per_ms, algorithm })
+    }
+
+    fn gaps() -> impl Strategy<Value = Vec<u64>> {
+        prop::collection::vec(prop_oneof![0u64..200, 0u64..20_000, Just(1_000), Just(10_000)], 1..120)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_window_lets_through_what_its_table_allows_and_nothing_else(rate in rates(), gaps in gaps()) {
+            let mut passed = Vec::new();
+            for (now, allowed) in run(rate, &gaps) {
+                prop_assert_eq!(allowed, table_allows(rate, &passed, now));
+                if allowed {
+                    passed.push(now);
+                }
+            }
+        }
+
+        #[test]
+        fn what_the_headers_say_is_left_can_be_used_at_once(rate in rates(), gaps in gaps()) {
+            let mut window = Window::new(rate);
+            let mut now = at(0);
+            for gap in gaps {
+                now = now.after(Duration::from_micros(gap));
+                if window.ask(now) == Verdict::Allowed {
+                    window.take(now);
+                }
+                let standing = window.standing(now);
+                let mut trial = window.clone();
+                for _ in 0..standing.remaining {
+                    prop_assert_eq!(trial.ask(now), Verdict::Allowed);
+                    trial.take(now);
+                }
+                prop_assert_ne!(trial.ask(now), Verdict::Allowed);
+                let mut later = window.clone();
+                let then = now.after(standing.reset_after);
+                for _ in 0..rate.limit {
+                    prop_assert_eq!(later.ask(then), Verdict::Allowed);
+                    later.take(then);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_leaky_window_tells_its_length_by_reset_after_and_remaining() {
+        let mut window = Window::new(Rate::new(5, 5_000, Algorithm::Leaky));
+        for _ in 0..2 {
+            window.take(at(0));
+        }
+        let standing = window.standing(at(0));
+        assert_eq!((standing.remaining, standing.reset_after), (3, Duration::from_secs(2)));
+    }
+}
