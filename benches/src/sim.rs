@@ -1,0 +1,185 @@
+//! `sim`: what the simulator can carry with its limits off, so that it is never what a test waits for.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use bytes::Bytes;
+use clap::Args;
+use futures_util::{SinkExt as _, StreamExt as _};
+use guildhall_sim::{LimitConfig, Sim, SimConfig, StormSpec};
+use http::Method;
+use serde_json::{Value, json};
+use tokio_websockets::{ClientBuilder, Message};
+
+use crate::load::Connection;
+
+const TOKEN: &str = "Bot sim-bot-token";
+
+/// How the simulator is loaded.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// REST connections, each with one request under way.
+    #[arg(long, default_value_t = 32)]
+    connections: usize,
+    /// Guilds that requests and events are spread over.
+    #[arg(long, default_value_t = 200)]
+    guilds: u32,
+}
+
+/// What a caller needs to know of a guild.
+struct Guild {
+    id: String,
+    channel: String,
+    member: String,
+    role: String,
+}
+
+pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Result<Value> {
+    let started = Instant::now();
+    let sim = Sim::start(SimConfig { guilds: arguments.guilds, limits: LimitConfig::off(), ..SimConfig::default() })
+        .await
+        .context("cannot start the simulator")?;
+    let start_ms = started.elapsed().as_secs_f64() * 1_000.0;
+    let time = Duration::from_secs(seconds);
+
+    let (requests_per_s, mut latencies) = rest(sim.address(), arguments, time).await?;
+    latencies.sort_unstable();
+    let at = |share: f64| {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "an index")]
+        let index = ((latencies.len() as f64 - 1.0) * share) as usize;
+        latencies.get(index).copied().unwrap_or_default()
+    };
+    if !quiet {
+        println!("REST: {requests_per_s:.0} requests/s over {} connections", arguments.connections);
+    }
+
+    let (ready, is_ready) = tokio::sync::oneshot::channel();
+    let reader = tokio::spawn(read_events(sim.address(), time, ready));
+    is_ready.await.context("the reader could not identify")?;
+    let storm = sim.storm(StormSpec { events_per_s: 0, guilds: arguments.guilds, seconds, ..StormSpec::default() }).await?;
+    let events_per_s = reader.await??;
+    if !quiet {
+        println!("Gateway: {events_per_s:.0} events/s to one reader ({} written)", storm.sent);
+    }
+
+    Ok(json!({
+        "name": "sim",
+        "seconds": seconds,
+        "guilds": arguments.guilds,
+        "connections": arguments.connections,
+        "start_ms": start_ms,
+        "requests_per_s": requests_per_s,
+        "request_us_p50": at(0.5),
+        "request_us_p99": at(0.99),
+        "events_per_s": events_per_s,
+    }))
+}
+
+/// A mix of reads and writes, each connection on guilds of its own; returns the rate and every latency in microseconds.
+async fn rest(address: SocketAddr, arguments: &Arguments, time: Duration) -> anyhow::Result<(f64, Vec<u32>)> {
+    let guilds = std::sync::Arc::new(look_around(address).await?);
+    let begun = Instant::now();
+    let mut callers = Vec::new();
+    for number in 0..arguments.connections {
+        let guilds = std::sync::Arc::clone(&guilds);
+        callers.push(tokio::spawn(async move {
+            let mut connection = Connection::open(address).await?;
+            let mut latencies: Vec<u32> = Vec::new();
+            let mut turn = number;
+            while begun.elapsed() < time {
+                let guild = &guilds[turn % guilds.len()];
+                let (method, path, body) = request(guild, turn / guilds.len());
+                let sent = Instant::now();
+                let (status, answer) = connection.call(method, &path, TOKEN, body).await?;
+                latencies.push(u32::try_from(sent.elapsed().as_micros()).unwrap_or(u32::MAX));
+                ensure!((200..300).contains(&status), "{path} answered {status}: {}", String::from_utf8_lossy(&answer));
+                turn += 1;
+            }
+            Ok::<_, anyhow::Error>(latencies)
+        }));
+    }
+    let mut latencies = Vec::new();
+    for caller in callers {
+        latencies.extend(caller.await??);
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a rate needs no more digits than a double has")]
+    let rate = latencies.len() as f64 / begun.elapsed().as_secs_f64();
+    Ok((rate, latencies))
+}
+
+fn request(guild: &Guild, turn: usize) -> (Method, String, Bytes) {
+    let Guild { id, channel, member, role } = guild;
+    match turn % 4 {
+        0 => {
+            let body = Bytes::from_static(b"{\"content\":\"a line of a usual length, as people write them\"}");
+            (Method::POST, format!("/api/v10/channels/{channel}/messages"), body)
+        }
+        1 => (Method::GET, format!("/api/v10/guilds/{id}/roles"), Bytes::new()),
+        2 => (Method::PUT, format!("/api/v10/guilds/{id}/members/{member}/roles/{role}"), Bytes::new()),
+        _ => (Method::GET, format!("/api/v10/channels/{channel}"), Bytes::new()),
+    }
+}
+
+/// Finds a channel, a member and a fresh role in every guild.
+async fn look_around(address: SocketAddr) -> anyhow::Result<Vec<Guild>> {
+    let mut connection = Connection::open(address).await?;
+    let (_, state) = connection.call(Method::GET, "/sim/state?limit=100000", TOKEN, Bytes::new()).await?;
+    let state: Value = serde_json::from_slice(&state)?;
+    let mut guilds = Vec::new();
+    for guild in state["guilds"].as_array().context("the state lists no guilds")? {
+        let id = guild["id"].as_str().context("a guild without an id")?.to_owned();
+        let channel = guild["channels"][0]["id"].as_str().context("a guild without a channel")?.to_owned();
+        let members = format!("/api/v10/guilds/{id}/members?limit=10");
+        let (_, members) = connection.call(Method::GET, &members, TOKEN, Bytes::new()).await?;
+        let members: Value = serde_json::from_slice(&members)?;
+        let member = members[0]["user"]["id"].as_str().context("a guild without members")?.to_owned();
+        let body = Bytes::from_static(b"{\"name\":\"bench\"}");
+        let (_, role) = connection.call(Method::POST, &format!("/api/v10/guilds/{id}/roles"), TOKEN, body).await?;
+        let role: Value = serde_json::from_slice(&role)?;
+        let role = role["id"].as_str().context("no role was made")?.to_owned();
+        guilds.push(Guild { id, channel, member, role });
+    }
+    Ok(guilds)
+}
+
+/// Identifies, then counts the events of a storm for `time`; returns events a second.
+async fn read_events(
+    address: SocketAddr,
+    time: Duration,
+    ready: tokio::sync::oneshot::Sender<()>,
+) -> anyhow::Result<f64> {
+    let uri = format!("ws://{address}/?v=10&encoding=json").parse::<http::Uri>()?;
+    let (mut socket, _) = ClientBuilder::from_uri(uri).connect().await?;
+    let identify = json!({ "op": 2, "d": { "token": "sim-bot-token", "intents": 0x3_ffff, "properties": {} } });
+    socket.send(Message::text(identify.to_string())).await?;
+    let mut ready = Some(ready);
+    let mut counting: Option<(Instant, u64)> = None;
+    loop {
+        let next = tokio::time::timeout(Duration::from_secs(5), socket.next()).await;
+        let message = match next {
+            Ok(Some(message)) => message?,
+            // The storm is over.
+            Ok(None) | Err(_) => break,
+        };
+        if message.is_close() {
+            bail!("the gateway closed: {:?}", message.as_close());
+        }
+        let text = message.as_text().unwrap_or_default();
+        if text.starts_with("{\"t\":\"READY\"")
+            && let Some(ready) = ready.take()
+        {
+            let _ = ready.send(());
+        }
+        if text.starts_with("{\"t\":\"MESSAGE_CREATE\"") {
+            let (begun, count) = counting.get_or_insert_with(|| (Instant::now(), 0));
+            *count += 1;
+            if begun.elapsed() >= time {
+                break;
+            }
+        }
+    }
+    let (begun, count) = counting.context("no event of the storm arrived")?;
+    #[expect(clippy::cast_precision_loss, reason = "a rate needs no more digits than a double has")]
+    Ok(count as f64 / begun.elapsed().as_secs_f64())
+}

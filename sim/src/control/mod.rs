@@ -1,0 +1,204 @@
+//! `/sim/*`: the strings that move the simulated Discord, as JSON over HTTP. [`crate::SimHandle`] pulls the same ones.
+
+mod drive;
+mod handle;
+mod rules;
+mod signed;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode};
+use hyper::body::Incoming;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+pub use drive::{Drive, DriveReport, FireSpec, GuildsSpec, JoinSpec, MessageSpec, Posted};
+
+use crate::http::{Answer, BodyError, json as answer_json, read_body};
+use crate::id::Snowflake;
+use crate::state::Shared;
+
+/// A snapshot of a large world may be large.
+const MAX_SNAPSHOT: usize = 256 * 1024 * 1024;
+
+/// Every other request is small.
+const MAX_REQUEST: usize = 1024 * 1024;
+
+/// What `/sim` offers: shown by `GET /sim`, and named in errors.
+pub(crate) const ENDPOINTS: &[(&str, &str)] = &[
+    ("GET /sim", "this list"),
+    ("GET /sim/routes", "the REST routes there are"),
+    ("GET /sim/state?after=&limit=", "bots and guilds with their channels and roles"),
+    ("GET /sim/score?brief=true", "what arrived and what came of it; brief leaves effects and names out"),
+    ("DELETE /sim/score", "start the score anew"),
+    ("POST /sim/guilds", "{count, name, members, channels, bot_permissions}: make guilds"),
+    ("PATCH /sim/guilds/{id}", "{bot_permissions, bot_role_position}: what the bots may do there"),
+    ("DELETE /sim/guilds/{id}", "remove a guild"),
+    ("POST /sim/guilds/{id}/members", "{count, per_second, name, user_id}: members join"),
+    ("DELETE /sim/guilds/{id}/members/{user}", "a member leaves"),
+    ("POST /sim/messages", "{channel_id, content, user_id, count, per_second}: a member writes"),
+    ("POST /sim/commands", "{guild_id, name, options, channel_id, user_id, url, count, per_second}: a command is used"),
+    ("POST /sim/buttons", "{guild_id, custom_id, …}: a button is pressed"),
+    ("POST /sim/modals", "{guild_id, custom_id, …}: a modal is sent"),
+    ("POST /sim/storm", "{events_per_s, guilds, seconds}: a storm of events"),
+    ("GET /sim/faults", "the REST faults that stand, with their hits"),
+    ("POST /sim/faults", "{route, do: {kind, …}, probability, count, skip}: add one"),
+    ("DELETE /sim/faults", "remove all"),
+    ("DELETE /sim/faults/{id}", "remove one"),
+    ("GET /sim/gateway/faults", "the gateway faults that stand"),
+    ("POST /sim/gateway/faults", "{kind, …}: disconnect, zombie, reconnect, invalid_session, dead_resume, mute, …"),
+    ("DELETE /sim/gateway/faults", "end the standing ones"),
+    ("GET /sim/limits", "the table of limits"),
+    ("PUT /sim/limits", "a new table; what is left out has its default"),
+    ("PUT /sim/limits/routes", "{method, path, limit, per_ms, algorithm, case, bucket}: one route's limit"),
+    ("POST /sim/reset", "the world, limits, faults and score as at the start; sessions end"),
+    ("GET /sim/snapshot", "the world as JSON"),
+    ("PUT /sim/snapshot", "the world as it was in a snapshot"),
+];
+
+/// Why a `/sim` request was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// There is no such endpoint.
+    #[error("there is no {0}; GET /sim lists what there is")]
+    NoSuchEndpoint(String),
+    /// The body is not what the endpoint takes.
+    #[error("the body does not fit: {0}; GET /sim shows what each endpoint takes")]
+    BadBody(String),
+    /// The body is too large, or did not arrive.
+    #[error("the body was not read: {0}")]
+    Body(String),
+    /// A thing that was named does not exist.
+    #[error("{0}")]
+    Unknown(String),
+    /// A value is out of its range.
+    #[error("{0}")]
+    Invalid(String),
+    /// The URL that an interaction was to be posted to did not answer.
+    #[error("cannot post to {url}: {why}")]
+    Post {
+        /// The URL.
+        url: String,
+        /// What went wrong.
+        why: String,
+    },
+}
+
+impl ControlError {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::NoSuchEndpoint(_) | Self::Unknown(_) => StatusCode::NOT_FOUND,
+            Self::BadBody(_) | Self::Invalid(_) => StatusCode::BAD_REQUEST,
+            Self::Body(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Post { .. } => StatusCode::BAD_GATEWAY,
+        }
+    }
+}
+
+/// Whether a path is for the strings.
+pub(crate) fn is_control(path: &str) -> bool {
+    path == "/sim" || path.starts_with("/sim/")
+}
+
+/// Answers a `/sim` request.
+pub(crate) async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Answer {
+    match route(shared, request).await {
+        Ok(body) => answer_json(StatusCode::OK, body),
+        Err(error) => answer_json(error.status(), json!({ "error": error.to_string() }).to_string()),
+    }
+}
+
+async fn route(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Bytes, ControlError> {
+    let (head, body) = request.into_parts();
+    let limit = if head.uri.path() == "/sim/snapshot" { MAX_SNAPSHOT } else { MAX_REQUEST };
+    let body = read_body(body, &head.headers, limit, shared.config.idle_timeout).await.map_err(|error| match error {
+        BodyError::TooLarge(limit) => ControlError::Body(format!("it is larger than {limit} bytes")),
+        BodyError::Incomplete => ControlError::Body("it did not arrive whole, or not in time".into()),
+    })?;
+    let path = head.uri.path().trim_end_matches('/').to_owned();
+    let parts: Vec<&str> = path.split('/').skip(2).collect();
+    let query = |name: &str| {
+        let query = head.uri.query().unwrap_or_default();
+        form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
+    };
+    let (get, post, put, patch, delete) =
+        (Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE);
+    let is = |method: &Method| head.method == *method;
+
+    match parts.as_slice() {
+        [] if is(&get) => {
+            let list: Vec<_> = ENDPOINTS.iter().map(|(what, does)| json!({ "endpoint": what, "does": does })).collect();
+            Ok(encode(&list))
+        }
+        ["routes"] if is(&get) => Ok(encode(&crate::rest::ROUTES)),
+        ["state"] if is(&get) => {
+            let after = query("after").map(|after| id(&after)).transpose()?;
+            let limit = query("limit").map_or(Ok(1_000), |limit| limit.parse()).map_err(|_| {
+                ControlError::Invalid("`limit` must be a number".into())
+            })?;
+            Ok(encode(&shared.lock().world.state(after, limit)))
+        }
+        ["score"] if is(&get) => {
+            let mut score = shared.score();
+            if query("brief").is_some_and(|brief| brief != "false") {
+                score.effects.clear();
+                score.created.clear();
+            }
+            Ok(encode(&score))
+        }
+        ["score"] if is(&delete) => done(shared.reset_score()),
+        ["guilds"] if is(&post) => Ok(encode(&shared.make_guilds(&parse(&body)?)?)),
+        ["guilds", guild] if is(&patch) => done(shared.set_bot(id(guild)?, &parse(&body)?)?),
+        ["guilds", guild] if is(&delete) => done(shared.remove_guild(id(guild)?)?),
+        ["guilds", guild, "members"] if is(&post) => {
+            Ok(encode(&shared.drive(Drive::Join { guild: id(guild)?, spec: parse(&body)? }).await?))
+        }
+        ["guilds", guild, "members", user] if is(&delete) => done(shared.leave(id(guild)?, id(user)?)?),
+        ["messages"] if is(&post) => Ok(encode(&shared.drive(Drive::Message(parse(&body)?)).await?)),
+        [kind @ ("commands" | "buttons" | "modals")] if is(&post) => {
+            let spec: FireSpec = FireSpec::of(kind, parse::<Value>(&body)?)?;
+            Ok(encode(&shared.drive(Drive::Fire(spec)).await?))
+        }
+        ["storm"] if is(&post) => Ok(encode(&shared.storm(parse(&body)?).await?)),
+        ["faults"] if is(&get) => Ok(encode(&shared.lock().faults.standing())),
+        ["faults"] if is(&post) => Ok(encode(&json!({ "id": shared.add_fault(parse(&body)?)? }))),
+        ["faults"] if is(&delete) => Ok(encode(&json!({ "removed": shared.lock().faults.remove(None) }))),
+        ["faults", fault] if is(&delete) => {
+            let number = fault.parse().map_err(|_| ControlError::Invalid("a fault's id is a number".into()))?;
+            match shared.lock().faults.remove(Some(number)) {
+                0 => Err(ControlError::Unknown(format!("there is no fault {number}; GET /sim/faults lists them"))),
+                removed => Ok(encode(&json!({ "removed": removed }))),
+            }
+        }
+        ["gateway", "faults"] if is(&get) => Ok(encode(&shared.lock().hub.faults())),
+        ["gateway", "faults"] if is(&post) => Ok(encode(&json!({ "affected": shared.gateway_fault(parse(&body)?) }))),
+        ["gateway", "faults"] if is(&delete) => done(shared.lock().hub.clear_faults()),
+        ["limits"] if is(&get) => Ok(encode(shared.lock().limits.config())),
+        ["limits"] if is(&put) => done(shared.set_limits(parse(&body)?)?),
+        ["limits", "routes"] if is(&put) => done(shared.set_route_limit(parse(&body)?)?),
+        ["reset"] if is(&post) => done(shared.reset()),
+        ["snapshot"] if is(&get) => Ok(encode(&shared.lock().world)),
+        ["snapshot"] if is(&put) => done(shared.restore(&body)?),
+        _ => Err(ControlError::NoSuchEndpoint(format!("{} {path}", head.method))),
+    }
+}
+
+fn done(_: impl Sized) -> Result<Bytes, ControlError> {
+    Ok(Bytes::from_static(b"{}"))
+}
+
+fn id(text: &str) -> Result<Snowflake, ControlError> {
+    text.parse().map_err(|_| ControlError::Invalid(format!("\"{text}\" is no id: ids are digits")))
+}
+
+/// Reads a body; an empty one is an empty object.
+fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, ControlError> {
+    let text: &[u8] = if body.is_empty() { b"{}" } else { body };
+    serde_json::from_slice(text).map_err(|error| ControlError::BadBody(error.to_string()))
+}
+
+fn encode(value: &(impl Serialize + ?Sized)) -> Bytes {
+    serde_json::to_vec(value).expect("invariant: the simulator's own objects are plain JSON").into()
+}

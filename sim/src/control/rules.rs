@@ -1,0 +1,126 @@
+//! Setting the rules: limits, faults, what bots may do; starting anew.
+
+use serde::Deserialize;
+
+use super::ControlError;
+use crate::fault::Fault;
+use crate::gateway::GatewayFault;
+use crate::id::Snowflake;
+use crate::limit::{LimitConfig, RouteLimit};
+use crate::rest::ROUTES;
+use crate::score::Score;
+use crate::state::{Core, Shared};
+
+/// What the bots may do in a guild.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BotStanding {
+    /// Permission bits of the bots' own role.
+    #[serde(default)]
+    pub(crate) bot_permissions: Option<u64>,
+    /// Where that role stands; roles at or above it are out of the bots' reach.
+    #[serde(default)]
+    pub(crate) bot_role_position: Option<u32>,
+}
+
+impl Shared {
+    pub(crate) fn add_fault(&self, fault: Fault) -> Result<u64, ControlError> {
+        self.lock().faults.add(fault, ROUTES).map_err(|error| ControlError::Invalid(error.to_string()))
+    }
+
+    pub(crate) fn gateway_fault(&self, fault: GatewayFault) -> u64 {
+        let now = self.now();
+        self.lock().hub.fault(fault, now)
+    }
+
+    pub(crate) fn set_limits(&self, limits: LimitConfig) -> Result<(), ControlError> {
+        for limit in &limits.routes {
+            known(limit)?;
+        }
+        if let Some(fault) = limits.fault() {
+            return Err(ControlError::Invalid(fault));
+        }
+        self.lock().limits.set(limits);
+        Ok(())
+    }
+
+    pub(crate) fn set_route_limit(&self, limit: RouteLimit) -> Result<(), ControlError> {
+        known(&limit)?;
+        if let Some(fault) = limit.fault() {
+            return Err(ControlError::Invalid(fault));
+        }
+        self.lock().limits.set_route(limit);
+        Ok(())
+    }
+
+    pub(crate) fn set_bot(&self, guild: Snowflake, standing: &BotStanding) -> Result<(), ControlError> {
+        let now = self.now();
+        let mut core = self.lock();
+        if let Some(bits) = standing.bot_permissions {
+            core.world.set_bot_permissions(guild, bits).map_err(ControlError::unknown)?;
+        }
+        if let Some(position) = standing.bot_role_position {
+            core.world.set_bot_role_position(guild, position).map_err(ControlError::unknown)?;
+        }
+        core.deliver(now);
+        Ok(())
+    }
+
+    /// The whole score: the keeper's own, and what gateway, interactions and ban add.
+    pub(crate) fn score(&self) -> Score {
+        let core = self.lock();
+        let mut score = core.score.score();
+        score.gateway = core.hub.score();
+        score.max_invalid_in_window = core.bans.most();
+        core.world.score_interactions(&mut score.interactions);
+        score
+    }
+
+    pub(crate) fn reset_score(&self) {
+        let mut core = self.lock();
+        core.score.reset();
+        core.hub.reset_score();
+        core.world.reset_interaction_score();
+    }
+
+    /// Everything as at the start; sessions end.
+    pub(crate) fn reset(&self) {
+        let now = self.now();
+        let mut core = self.lock();
+        core.hub.end_all(now);
+        let mut fresh = Core::new(&self.config, self.address, now);
+        std::mem::swap(&mut fresh.hub, &mut core.hub);
+        *core = fresh;
+        core.hub.reset(now);
+    }
+
+    /// Puts back a world that `GET /sim/snapshot` gave; sessions end, since what they know is no longer so.
+    pub(crate) fn restore(&self, snapshot: &[u8]) -> Result<(), ControlError> {
+        let mut world: crate::world::World =
+            serde_json::from_slice(snapshot).map_err(|error| ControlError::BadBody(error.to_string()))?;
+        let now = self.now();
+        let mut core = self.lock();
+        world.gateway_url.clone_from(&core.world.gateway_url);
+        core.world = world;
+        core.hub.end_all(now);
+        Ok(())
+    }
+}
+
+impl ControlError {
+    pub(crate) fn unknown(error: impl std::fmt::Display) -> Self {
+        Self::Unknown(error.to_string())
+    }
+}
+
+/// A limit on a route that there is not would never be felt: say so.
+fn known(limit: &RouteLimit) -> Result<(), ControlError> {
+    let fits = |method: &str| limit.method == "*" || limit.method == method;
+    if ROUTES.iter().any(|route| route.template == limit.path && fits(route.method.as_str())) {
+        return Ok(());
+    }
+    Err(ControlError::Unknown(format!(
+        "there is no route {} {}; GET /sim/routes lists them",
+        limit.method, limit.path
+    )))
+}

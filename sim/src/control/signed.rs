@@ -1,0 +1,81 @@
+//! Interactions over HTTP: posted to a URL under an Ed25519 signature, as Discord does to an application's endpoint.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use ed25519_dalek::{Signer, SigningKey};
+use http::{Method, Request, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+use super::ControlError;
+use crate::id::Snowflake;
+
+/// How long an endpoint may take.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The largest answer that is read.
+const MAX_ANSWER: usize = 1024 * 1024;
+
+/// An application's key, made from the seed, so that a restart signs alike.
+pub(crate) fn signing_key(seed: u64, application: Snowflake) -> SigningKey {
+    let mut chance = fastrand::Rng::with_seed(seed ^ application.get().rotate_left(17));
+    let mut bytes = [0; 32];
+    chance.fill(&mut bytes);
+    SigningKey::from_bytes(&bytes)
+}
+
+/// The key's public half as Discord shows it: 64 hexadecimal digits.
+pub(crate) fn public_key(key: &SigningKey) -> String {
+    hex(key.verifying_key().as_bytes())
+}
+
+/// Posts an interaction and returns what the endpoint said. `forged` signs something else, as Discord does to see
+/// whether an endpoint checks.
+pub(super) async fn post(
+    url: &str,
+    key: &SigningKey,
+    timestamp: &str,
+    body: Bytes,
+    forged: bool,
+) -> Result<(StatusCode, Bytes), ControlError> {
+    let fail = |why: String| ControlError::Post { url: url.to_owned(), why };
+    let uri: Uri = url.parse().map_err(|_| fail("it is not a URL".into()))?;
+    let (Some("http"), Some(host)) = (uri.scheme_str(), uri.host()) else {
+        return Err(fail("it must start with http:// (the simulator speaks no TLS)".into()));
+    };
+    let mut signed = Vec::with_capacity(timestamp.len() + body.len());
+    signed.extend_from_slice(if forged { b"0" } else { timestamp.as_bytes() });
+    signed.extend_from_slice(&body);
+    let request = Request::builder()
+        .method(Method::POST)
+        .uri(uri.path_and_query().map_or("/", |path| path.as_str()))
+        .header(header::HOST, uri.authority().map_or(host, |authority| authority.as_str()))
+        .header(header::CONTENT_TYPE, "application/json")
+        .header(header::USER_AGENT, "Discord-Interactions/1.0 (+https://discord.com)")
+        .header("x-signature-ed25519", hex(&key.sign(&signed).to_bytes()))
+        .header("x-signature-timestamp", timestamp)
+        .body(Full::new(body))
+        .map_err(|error| fail(error.to_string()))?;
+
+    let exchange = async {
+        let socket = TcpStream::connect((host, uri.port_u16().unwrap_or(80))).await.map_err(|error| error.to_string())?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(socket)).await.map_err(|error| error.to_string())?;
+        let connection = tokio::spawn(connection);
+        let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await.map_err(|error| error.to_string())?;
+        connection.abort();
+        Ok((status, body.to_bytes()))
+    };
+    match tokio::time::timeout(TIMEOUT, exchange).await {
+        Ok(answer) => answer.map_err(fail),
+        Err(_) => Err(fail(format!("no answer within {} s", TIMEOUT.as_secs()))),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

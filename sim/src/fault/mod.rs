@@ -1,0 +1,299 @@
+//! Faults on demand: what goes wrong with a REST call, how often, and where on its way.
+
+mod pattern;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub(crate) use pattern::Pattern;
+
+use crate::id::Snowflake;
+use crate::limit::Scope;
+use crate::rest::route::Route;
+
+/// Faults that may stand at once.
+const MAX_FAULTS: usize = 1_000;
+
+/// A fault: for which calls, what it does, and how often.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// The calls it is for: `POST /guilds/{guild.id}/roles`, `* /channels/*`, `GET /channels/123/messages`, `*`.
+    #[serde(default = "anything")]
+    pub route: String,
+    /// What happens.
+    #[serde(rename = "do")]
+    pub action: FaultAction,
+    /// The chance that it strikes a call that fits; 1 by default.
+    #[serde(default = "always")]
+    pub probability: f64,
+    /// How often it strikes before it is spent; without, for ever.
+    #[serde(default)]
+    pub count: Option<u64>,
+    /// Calls that fit and are let pass first.
+    #[serde(default)]
+    pub skip: u64,
+}
+
+fn anything() -> String {
+    "*".into()
+}
+
+fn always() -> f64 {
+    1.0
+}
+
+/// What a fault does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum FaultAction {
+    /// Answers with this status instead of serving the call; nothing happens to the world.
+    Status {
+        /// 400 to 599.
+        status: u16,
+        /// Discord's error code in the body; 0 by default.
+        #[serde(default)]
+        code: u32,
+    },
+    /// Holds the call up.
+    Latency {
+        /// At least so long.
+        #[serde(default)]
+        fixed_ms: u64,
+        /// And up to so much longer, evenly spread.
+        #[serde(default)]
+        jitter_ms: u64,
+        /// Where on its way.
+        #[serde(default)]
+        at: Stage,
+    },
+    /// Cuts the connection; the call had no effect.
+    DropBefore,
+    /// Cuts the connection; the call had its effect, and the caller never hears of it.
+    DropAfter,
+    /// Answers 429 with this scope.
+    RateLimit {
+        /// Whose limit it claims to be.
+        scope: Scope,
+        /// What `Retry-After` says.
+        retry_after_ms: u64,
+    },
+    /// Answers as Cloudflare does to a banned address: no `Via`, no rate headers.
+    Cloudflare {
+        /// A page of HTML, or the static JSON.
+        #[serde(default)]
+        form: CloudflareForm,
+        /// What `Retry-After` says; without, no such header.
+        #[serde(default)]
+        retry_after_ms: Option<u64>,
+    },
+    /// Leaves these channels out of listings.
+    HideChannels {
+        /// Their ids.
+        channels: Vec<Snowflake>,
+    },
+}
+
+/// Where on its way a call is held up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// Before it arrives: limits and score see it only afterwards.
+    Arrival,
+    /// After it was counted, before its effect.
+    #[default]
+    Effect,
+    /// After its effect, before the answer.
+    Answer,
+}
+
+/// The two faces of Cloudflare's ban.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CloudflareForm {
+    /// Error 1015 as a page.
+    #[default]
+    Html,
+    /// A JSON body that never changes.
+    Json,
+}
+
+/// Why a fault was not taken.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum FaultError {
+    /// No route fits its pattern.
+    #[error("no route fits \"{0}\"; write METHOD /path as in GET /sim/routes, with * for any part, or * for all")]
+    NoSuchRoute(String),
+    /// A number is out of its range.
+    #[error("{0}")]
+    OutOfRange(&'static str),
+    /// There are too many.
+    #[error("there are already {MAX_FAULTS} faults; remove some with DELETE /sim/faults")]
+    TooMany,
+}
+
+/// What the standing faults do to one call.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Fate {
+    pub(crate) at_arrival: Duration,
+    pub(crate) at_effect: Duration,
+    pub(crate) at_answer: Duration,
+    pub(crate) hidden: Vec<Snowflake>,
+    /// The first fault that ends the call.
+    pub(crate) end: Option<FaultAction>,
+}
+
+/// A fault that stands.
+#[derive(Debug, Serialize)]
+pub(crate) struct Standing {
+    pub(crate) id: u64,
+    #[serde(flatten)]
+    fault: Fault,
+    /// How often it has struck.
+    pub(crate) hits: u64,
+    #[serde(skip)]
+    pattern: Pattern,
+    #[serde(skip)]
+    seen: u64,
+}
+
+/// All faults that stand, and the chance that decides for them.
+#[derive(Debug)]
+pub(crate) struct Faults {
+    standing: Vec<Standing>,
+    next_id: u64,
+    chance: fastrand::Rng,
+}
+
+impl Faults {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { standing: Vec::new(), next_id: 1, chance: fastrand::Rng::with_seed(seed) }
+    }
+
+    /// Adds a fault; returns its id.
+    pub(crate) fn add(&mut self, fault: Fault, routes: &[Route]) -> Result<u64, FaultError> {
+        if self.standing.len() >= MAX_FAULTS {
+            return Err(FaultError::TooMany);
+        }
+        if !(0.0..=1.0).contains(&fault.probability) {
+            return Err(FaultError::OutOfRange("`probability` must be from 0 to 1"));
+        }
+        match fault.action {
+            FaultAction::Status { status, .. } if !(400..=599).contains(&status) => {
+                return Err(FaultError::OutOfRange("`status` must be from 400 to 599"));
+            }
+            FaultAction::Latency { fixed_ms, jitter_ms, .. } if fixed_ms.max(jitter_ms) > 600_000 => {
+                return Err(FaultError::OutOfRange("`fixed_ms` and `jitter_ms` must be at most 600000"));
+            }
+            _ => {}
+        }
+        let pattern = Pattern::parse(&fault.route);
+        if !routes.is_empty() && !routes.iter().any(|route| pattern.could_fit(route)) {
+            return Err(FaultError::NoSuchRoute(fault.route));
+        }
+        let id = self.next_id;
+        self.next_id += 1;
+        self.standing.push(Standing { id, fault, hits: 0, pattern, seen: 0 });
+        Ok(id)
+    }
+
+    /// Removes one, or all; returns how many went.
+    pub(crate) fn remove(&mut self, id: Option<u64>) -> usize {
+        let before = self.standing.len();
+        self.standing.retain(|standing| id.is_some_and(|id| standing.id != id));
+        before - self.standing.len()
+    }
+
+    pub(crate) fn standing(&self) -> &[Standing] {
+        &self.standing
+    }
+
+    /// Decides what happens to a call. Each fault that fits has its own draw, so that a run with one seed and one order
+    /// of calls repeats.
+    pub(crate) fn decide(&mut self, method: &str, template: &str, path: &str) -> Fate {
+        let mut fate = Fate::default();
+        for standing in &mut self.standing {
+            let spent = standing.fault.count.is_some_and(|count| standing.hits >= count);
+            if spent || !standing.pattern.fits(method, template, path) {
+                continue;
+            }
+            standing.seen += 1;
+            let probability = standing.fault.probability;
+            if standing.seen <= standing.fault.skip || (probability < 1.0 && self.chance.f64() >= probability) {
+                continue;
+            }
+            match &standing.fault.action {
+                FaultAction::Latency { fixed_ms, jitter_ms, at } => {
+                    let jitter_us = if *jitter_ms == 0 { 0 } else { self.chance.u64(0..=jitter_ms * 1_000) };
+                    let delay = Duration::from_millis(*fixed_ms) + Duration::from_micros(jitter_us);
+                    match at {
+                        Stage::Arrival => fate.at_arrival += delay,
+                        Stage::Effect => fate.at_effect += delay,
+                        Stage::Answer => fate.at_answer += delay,
+                    }
+                }
+                FaultAction::HideChannels { channels } => fate.hidden.extend(channels),
+                action if fate.end.is_none() => fate.end = Some(action.clone()),
+                _ => continue,
+            }
+            standing.hits += 1;
+        }
+        fate
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROLES: &str = "/guilds/{guild.id}/roles";
+
+    fn status(route: &str) -> Fault {
+        serde_json::from_value(serde_json::json!({ "route": route, "do": { "kind": "status", "status": 503 } })).unwrap()
+    }
+
+    #[test]
+    fn a_fault_with_a_count_strikes_so_often_and_no_more() {
+        let mut faults = Faults::new(1);
+        faults.add(Fault { count: Some(2), skip: 1, ..status("POST /guilds/*/roles") }, &[]).unwrap();
+        let struck: Vec<_> = (0..5).map(|_| faults.decide("POST", ROLES, "/guilds/1/roles").end.is_some()).collect();
+        assert_eq!(struck, [false, true, true, false, false]);
+        assert_eq!(faults.decide("GET", ROLES, "/guilds/1/roles"), Fate::default());
+    }
+
+    #[test]
+    fn one_seed_makes_one_run() {
+        let run = |seed| {
+            let mut faults = Faults::new(seed);
+            faults.add(Fault { probability: 0.5, ..status("*") }, &[]).unwrap();
+            (0..64).map(|_| faults.decide("GET", ROLES, "/guilds/1/roles").end.is_some()).collect::<Vec<_>>()
+        };
+        assert_eq!(run(7), run(7));
+        assert_ne!(run(7), run(8));
+    }
+
+    #[test]
+    fn an_unknown_fault_is_an_error_that_lists_those_there_are() {
+        let error = serde_json::from_str::<Fault>(r#"{"do":{"kind":"explode"}}"#).unwrap_err().to_string();
+        assert!(error.contains("explode") && error.contains("drop_after"), "{error}");
+    }
+
+    #[test]
+    fn latencies_add_up_and_the_first_end_wins() {
+        let mut faults = Faults::new(1);
+        for text in [
+            r#"{"do":{"kind":"latency","fixed_ms":5}}"#,
+            r#"{"do":{"kind":"latency","fixed_ms":7,"at":"arrival"}}"#,
+            r#"{"do":{"kind":"latency","fixed_ms":2}}"#,
+            r#"{"do":{"kind":"drop_after"}}"#,
+            r#"{"do":{"kind":"drop_before"}}"#,
+        ] {
+            faults.add(serde_json::from_str(text).unwrap(), &[]).unwrap();
+        }
+        let fate = faults.decide("GET", ROLES, "/guilds/1/roles");
+        assert_eq!((fate.at_arrival.as_millis(), fate.at_effect.as_millis()), (7, 7));
+        assert_eq!(fate.end, Some(FaultAction::DropAfter));
+        assert_eq!(faults.standing()[4].hits, 0, "a fault that did not strike is not counted");
+    }
+}

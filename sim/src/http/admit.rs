@@ -1,0 +1,169 @@
+//! What a REST call must pass before it is served: the ban, the user agent, the token, the limits, the faults.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use http::Method;
+
+use crate::fault::{CloudflareForm, Fate, FaultAction};
+use crate::id::Snowflake;
+use crate::limit::{Ask, BucketStanding, Case, Credential, Scope};
+use crate::rest::error::ApiError;
+use crate::rest::route::{Auth, Params, Route};
+use crate::state::Core;
+use crate::time::At;
+use crate::world::World;
+
+/// Messages older than this are deleted under a limit of their own.
+const OLD_MESSAGE: Duration = Duration::from_secs(14 * 86_400);
+
+/// Messages younger than this, too.
+const FRESH_MESSAGE: Duration = Duration::from_secs(10);
+
+/// A call as it stands at the door.
+#[derive(Debug)]
+pub(super) struct Arrival<'a> {
+    pub(super) peer: IpAddr,
+    pub(super) method: &'a Method,
+    /// The route and its parameters, or why there is none.
+    pub(super) route: Result<(&'static Route, Params<'a>), ApiError>,
+    /// What came in `Authorization`.
+    pub(super) authorization: Option<&'a str>,
+    pub(super) user_agent: Option<&'a str>,
+    /// Whether the body changes a channel's name or topic.
+    pub(super) names_channel: bool,
+    pub(super) fate: &'a Fate,
+}
+
+/// A call that may be served.
+#[derive(Debug)]
+pub(super) struct Admitted<'a> {
+    pub(super) route: &'static Route,
+    pub(super) params: Params<'a>,
+    pub(super) caller: Option<Snowflake>,
+    pub(super) bucket: Option<BucketStanding>,
+}
+
+/// Why a call is not served.
+#[derive(Debug, PartialEq)]
+pub(super) enum Refusal {
+    Error { error: ApiError, bucket: Option<BucketStanding> },
+    RateLimited { scope: Scope, wait: Duration, bucket: Option<BucketStanding> },
+    Cloudflare { form: CloudflareForm, retry_after: Option<Duration> },
+    /// A fault ends the call with a bare status.
+    Status { status: u16, code: u32, bucket: Option<BucketStanding> },
+    /// The connection ends here.
+    Dropped,
+}
+
+impl Core {
+    /// Counts a call that arrived, and says whether it may be served.
+    pub(super) fn admit<'a>(&mut self, arrival: Arrival<'a>, now: At) -> Result<Admitted<'a>, Refusal> {
+        let bot = arrival.authorization.and_then(|header| header.strip_prefix("Bot ")).map(str::trim);
+        let caller = bot.and_then(|token| self.world.bot_by_token(token)).map(|bot| bot.application_id);
+        let credential = caller.map_or(Credential::Address(arrival.peer), Credential::Application);
+        let auth = arrival.route.as_ref().map_or(Auth::Open, |(route, _)| route.auth);
+        let exempt = auth == Auth::InteractionToken && self.limits.config().interactions_exempt;
+        self.score.arrived(credential, &route_name(arrival.method, &arrival.route), exempt, now);
+
+        if let Some(left) = self.bans.banned(arrival.peer, now) {
+            self.score.arrived_while_banned();
+            return Err(Refusal::Cloudflare { form: CloudflareForm::Json, retry_after: Some(left) });
+        }
+        let refuse = |error| Err(Refusal::Error { error, bucket: None });
+        let has_agent = arrival.user_agent.is_some_and(|agent| agent.starts_with("DiscordBot ("));
+        // Interaction tokens are answered whoever asks: clients send those calls by other means, and Discord lets them.
+        if !has_agent && auth != Auth::InteractionToken {
+            return refuse(ApiError::NO_USER_AGENT);
+        }
+        let (route, params) = match arrival.route {
+            Ok(found) => found,
+            Err(error) => return refuse(error),
+        };
+        let wrong_token = arrival.authorization.is_some() && caller.is_none();
+        if auth == Auth::Bot && caller.is_none() || auth == Auth::Open && wrong_token {
+            return refuse(ApiError::UNAUTHORIZED);
+        }
+
+        let ask = Ask {
+            credential,
+            method: route.method.as_str(),
+            template: route.template,
+            major: &major(&params),
+            case: case(route, &params, arrival.names_channel, &self.world, now),
+            exempt,
+        };
+        let ruling = self.limits.rule(&ask, now);
+        let bucket = ruling.bucket;
+        if let Some((scope, wait)) = ruling.refused {
+            return Err(Refusal::RateLimited { scope, wait, bucket });
+        }
+        match arrival.fate.end {
+            None | Some(FaultAction::DropAfter) => Ok(Admitted { route, params, caller, bucket }),
+            Some(FaultAction::DropBefore) => Err(Refusal::Dropped),
+            Some(FaultAction::Status { status, code }) => Err(Refusal::Status { status, code, bucket }),
+            Some(FaultAction::RateLimit { scope, retry_after_ms }) => {
+                Err(Refusal::RateLimited { scope, wait: Duration::from_millis(retry_after_ms), bucket })
+            }
+            Some(FaultAction::Cloudflare { form, retry_after_ms }) => {
+                Err(Refusal::Cloudflare { form, retry_after: retry_after_ms.map(Duration::from_millis) })
+            }
+            Some(FaultAction::Latency { .. } | FaultAction::HideChannels { .. }) => {
+                unreachable!("invariant: these do not end a call")
+            }
+        }
+    }
+
+    /// Counts an answer that Discord takes for invalid; true if it brought a ban.
+    pub(super) fn note_invalid(&mut self, peer: IpAddr, now: At) {
+        let limit = self.limits.config().invalid;
+        let banned = self.bans.record(peer, &limit, now);
+        self.score.invalid(banned);
+        if banned {
+            tracing::info!(%peer, "banned for too many invalid requests");
+        }
+    }
+}
+
+/// What the score calls a route: its method and template.
+pub(super) fn route_name(method: &Method, route: &Result<(&'static Route, Params<'_>), ApiError>) -> String {
+    match route {
+        Ok((route, _)) => format!("{} {}", route.method, route.template),
+        Err(_) => format!("{method} (no such route)"),
+    }
+}
+
+/// The top-level id that a bucket is split by, with its token where it has one.
+fn major(params: &Params<'_>) -> String {
+    let mut parts = params.iter();
+    match parts.next() {
+        Some((name @ ("application.id" | "interaction.id"), id)) => match parts.next() {
+            Some(("interaction.token", token)) => format!("{id}/{token}"),
+            // Application commands are not split: an application is no top-level resource.
+            _ if name == "application.id" => String::new(),
+            _ => id.to_owned(),
+        },
+        Some(("guild.id" | "channel.id", id)) => id.to_owned(),
+        _ => String::new(),
+    }
+}
+
+fn case(route: &Route, params: &Params<'_>, names_channel: bool, world: &World, now: At) -> Case {
+    if route.method == Method::PATCH && route.template == "/channels/{channel.id}" && names_channel {
+        return Case::NameOrTopic;
+    }
+    if route.method == Method::DELETE
+        && route.template == "/channels/{channel.id}/messages/{message.id}"
+        && let (Ok(channel), Ok(message)) = (params.id("channel.id"), params.id("message.id"))
+        && world.has_message(channel, message)
+    {
+        let age = now.since(message.made_at());
+        if age > OLD_MESSAGE {
+            return Case::OldMessage;
+        }
+        if age > FRESH_MESSAGE {
+            return Case::Message;
+        }
+    }
+    Case::Any
+}

@@ -1,0 +1,47 @@
+//! Reading a request's body, with a bound and a time limit.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::header::CONTENT_LENGTH;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Incoming;
+
+use crate::rest::error::ApiError;
+
+/// Why a body was not read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BodyError {
+    #[error("the body is larger than {0} bytes")]
+    TooLarge(usize),
+    #[error("the body did not arrive in time, or not whole")]
+    Incomplete,
+}
+
+impl BodyError {
+    pub(super) fn api_error(&self) -> ApiError {
+        match self {
+            Self::TooLarge(_) => ApiError::TOO_LARGE,
+            Self::Incomplete => ApiError::INVALID_JSON,
+        }
+    }
+}
+
+/// Reads a body of at most `limit` bytes within `time`.
+pub(crate) async fn read(
+    body: Incoming,
+    headers: &HeaderMap,
+    limit: usize,
+    time: Duration,
+) -> Result<Bytes, BodyError> {
+    let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    if announced.is_some_and(|length| length > limit) {
+        return Err(BodyError::TooLarge(limit));
+    }
+    match tokio::time::timeout(time, Limited::new(body, limit).collect()).await {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(BodyError::TooLarge(limit)),
+        Ok(Err(_)) | Err(_) => Err(BodyError::Incomplete),
+    }
+}

@@ -1,0 +1,258 @@
+//! A REST call from socket to socket: read, admit, serve, answer.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use http::request::Parts;
+use http::{HeaderMap, Method, Request};
+use hyper::body::Incoming;
+use percent_encoding::percent_decode_str;
+use serde_json::Value;
+
+use super::admit::{Arrival, Refusal, route_name};
+use super::body::{self, BodyError};
+use super::server::{Answer, Dropped};
+use super::answer;
+use crate::fault::{Fate, FaultAction};
+use crate::id::Snowflake;
+use crate::limit::{BucketStanding, Scope};
+use crate::rest::ROUTES;
+use crate::rest::call::{Call, Reply};
+use crate::rest::error::ApiError;
+use crate::rest::route::{self, Params, Route};
+use crate::score::Write;
+use crate::state::{Core, Shared};
+use crate::time::At;
+
+/// The versions served, longest first.
+const VERSIONS: [&str; 3] = ["/api/v10/", "/api/v9/", "/api/"];
+
+/// Whether a path is the REST API's.
+pub(super) fn is_api(path: &str) -> bool {
+    path.starts_with("/api/")
+}
+
+/// Answers a call, or ends its connection.
+pub(super) async fn handle(shared: Arc<Shared>, peer: IpAddr, request: Request<Incoming>) -> Result<Answer, Dropped> {
+    let (head, incoming) = request.into_parts();
+    let read = body::read(incoming, &head.headers, shared.config.max_body, shared.config.idle_timeout).await;
+    let path = below_version(head.uri.path());
+    let found = route::find(ROUTES, &head.method, &path);
+    let template = found.as_ref().map_or("", |(route, _)| route.template);
+    let fate = shared.lock().faults.decide(head.method.as_str(), template, &path);
+    drop(found);
+
+    let work = Work { shared, peer, head, path, body: read, fate };
+    if work.fate.at_arrival + work.fate.at_effect + work.fate.at_answer == Duration::ZERO {
+        return work.at_once();
+    }
+    // Discord goes on with a call whose caller has hung up. So a call that takes time is a task of its own.
+    tokio::spawn(work.in_time()).await.unwrap_or(Err(Dropped))
+}
+
+/// A call that was read whole.
+struct Work {
+    shared: Arc<Shared>,
+    peer: IpAddr,
+    head: Parts,
+    path: String,
+    body: Result<Bytes, BodyError>,
+    fate: Fate,
+}
+
+/// A call between admission and answer.
+struct UnderWay {
+    write: Option<Write>,
+    bucket: Option<BucketStanding>,
+    caller: Option<Snowflake>,
+}
+
+impl Work {
+    fn at_once(&self) -> Result<Answer, Dropped> {
+        let mut core = self.shared.lock();
+        let now = self.shared.now();
+        match self.admit(&mut core, now) {
+            Ok(under_way) => self.serve(&mut core, under_way, now),
+            Err(refusal) => self.refuse(&mut core, &refusal, now),
+        }
+    }
+
+    async fn in_time(self) -> Result<Answer, Dropped> {
+        tokio::time::sleep(self.fate.at_arrival).await;
+        let admitted = {
+            let mut core = self.shared.lock();
+            let now = self.shared.now();
+            match self.admit(&mut core, now) {
+                Ok(under_way) => Ok(under_way),
+                Err(refusal) => Err(self.refuse(&mut core, &refusal, now)),
+            }
+        };
+        tokio::time::sleep(self.fate.at_effect).await;
+        let under_way = match admitted {
+            Ok(under_way) => under_way,
+            Err(answer) => {
+                tokio::time::sleep(self.fate.at_answer).await;
+                return answer;
+            }
+        };
+        let (answer, ended) = self.take_effect(&mut self.shared.lock(), under_way, self.shared.now());
+        tokio::time::sleep(self.fate.at_answer).await;
+        self.finish(&mut self.shared.lock(), answer, &ended, self.shared.now())
+    }
+
+    fn admit(&self, core: &mut Core, now: At) -> Result<UnderWay, Refusal> {
+        let header = |name| self.head.headers.get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
+        let found = route::find(ROUTES, &self.head.method, &self.path);
+        let arrival = Arrival {
+            peer: self.peer,
+            method: &self.head.method,
+            route: found,
+            authorization: header(AUTHORIZATION),
+            user_agent: header(USER_AGENT),
+            names_channel: self.names_channel(),
+            fate: &self.fate,
+        };
+        let admitted = core.admit(arrival, now)?;
+        let write = (admitted.route.method != Method::GET).then(|| {
+            let guild = guild_of(core, &admitted.params);
+            core.score.write_began(guild, now)
+        });
+        Ok(UnderWay { write, bucket: admitted.bucket, caller: admitted.caller })
+    }
+
+    fn serve(&self, core: &mut Core, under_way: UnderWay, now: At) -> Result<Answer, Dropped> {
+        let (answer, ended) = self.take_effect(core, under_way, now);
+        self.finish(core, answer, &ended, now)
+    }
+
+    /// Lets the call change the world.
+    fn take_effect(&self, core: &mut Core, under_way: UnderWay, now: At) -> (Answer, Ended) {
+        let UnderWay { write, bucket, caller } = under_way;
+        let result = self.call(core, caller, now);
+        core.deliver(now);
+        let mut place = None;
+        let answer = match result {
+            Ok(reply) => {
+                if let (Some(effect), Some(write)) = (&reply.effect, &write) {
+                    place = core.score.took_effect(effect, write, now);
+                }
+                answer::success(reply, bucket.as_ref(), now)
+            }
+            Err(error) => answer::error(&error, bucket.as_ref(), now),
+        };
+        (answer, Ended { write, place })
+    }
+
+    fn call(&self, core: &mut Core, caller: Option<Snowflake>, now: At) -> Result<Reply, ApiError> {
+        let (route, params): (&'static Route, Params<'_>) = route::find(ROUTES, &self.head.method, &self.path)?;
+        let bytes = self.body.as_ref().map_err(BodyError::api_error)?;
+        let query = self.head.uri.query().unwrap_or_default();
+        let call = Call {
+            route,
+            params,
+            query: form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
+            body: parse(&self.head.headers, bytes)?,
+            reason: reason(&self.head.headers)?,
+            caller,
+            hidden: self.fate.hidden.clone(),
+            now,
+        };
+        (route.handler)(&mut core.world, &call)
+    }
+
+    /// Ends the call in the score, and hands its answer out unless a fault keeps it.
+    fn finish(&self, core: &mut Core, answer: Answer, ended: &Ended, now: At) -> Result<Answer, Dropped> {
+        let cut = self.fate.end == Some(FaultAction::DropAfter);
+        if let Some(write) = &ended.write {
+            core.score.write_ended(write, ended.place.as_ref(), (!cut).then_some(now));
+        }
+        if cut {
+            core.score.dropped();
+            return Err(Dropped);
+        }
+        self.note(core, &answer, false, now);
+        Ok(answer)
+    }
+
+    fn refuse(&self, core: &mut Core, refusal: &Refusal, now: At) -> Result<Answer, Dropped> {
+        let Some(answer) = answer::refusal(refusal, now) else {
+            core.score.dropped();
+            return Err(Dropped);
+        };
+        let mut free = false;
+        match refusal {
+            Refusal::RateLimited { scope, .. } => {
+                core.score.rate_limited(*scope);
+                free = *scope == Scope::Shared;
+            }
+            // What Cloudflare refuses never reached the API that counts.
+            Refusal::Cloudflare { .. } => free = true,
+            Refusal::Error { .. } | Refusal::Status { .. } | Refusal::Dropped => {}
+        }
+        self.note(core, &answer, free, now);
+        Ok(answer)
+    }
+
+    /// Counts an answer, and whether it was to an invalid request.
+    fn note(&self, core: &mut Core, answer: &Answer, free: bool, now: At) {
+        let found = route::find(ROUTES, &self.head.method, &self.path);
+        let status = answer.status().as_u16();
+        core.score.answered(&route_name(&self.head.method, &found), status);
+        if matches!(status, 401 | 403 | 429) && !free {
+            core.note_invalid(self.peer, now);
+        }
+    }
+
+    fn names_channel(&self) -> bool {
+        self.head.method == Method::PATCH
+            && self.path.starts_with("/channels/")
+            && self.body.as_ref().is_ok_and(|bytes| {
+                serde_json::from_slice::<Value>(bytes)
+                    .is_ok_and(|body| body.get("name").is_some() || body.get("topic").is_some())
+            })
+    }
+}
+
+/// What is left to do for a write that took effect.
+struct Ended {
+    write: Option<Write>,
+    place: Option<crate::score::Place>,
+}
+
+/// The path below the API's version, decoded.
+fn below_version(path: &str) -> String {
+    let rest = VERSIONS.iter().find_map(|version| path.strip_prefix(version)).unwrap_or_default();
+    format!("/{}", percent_decode_str(rest).decode_utf8_lossy())
+}
+
+fn guild_of(core: &Core, params: &Params<'_>) -> Option<Snowflake> {
+    params.iter().find_map(|(name, _)| match name {
+        "guild.id" => params.id(name).ok(),
+        "channel.id" => params.id(name).ok().and_then(|channel| core.world.guild_of_channel(channel)),
+        _ => None,
+    })
+}
+
+fn parse(headers: &HeaderMap, bytes: &Bytes) -> Result<Value, ApiError> {
+    if bytes.is_empty() {
+        return Ok(Value::Null);
+    }
+    let kind = headers.get(CONTENT_TYPE).map_or("", |value| value.to_str().unwrap_or_default());
+    if kind.starts_with("multipart/") {
+        return Err(ApiError::form("files", "ATTACHMENTS_UNSUPPORTED", "The simulator takes no attachments; send JSON."));
+    }
+    serde_json::from_slice(bytes).map_err(|_| ApiError::INVALID_JSON)
+}
+
+fn reason(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+    let Some(value) = headers.get("x-audit-log-reason") else { return Ok(None) };
+    let reason = percent_decode_str(&String::from_utf8_lossy(value.as_bytes())).decode_utf8_lossy().into_owned();
+    match reason.chars().count() {
+        0 => Ok(None),
+        1..=512 => Ok(Some(reason)),
+        _ => Err(ApiError::form("X-Audit-Log-Reason", "BASE_TYPE_BAD_LENGTH", "Must be between 1 and 512 in length.")),
+    }
+}
