@@ -37,7 +37,9 @@ impl Call<'_> {
 
     /// The body as an object; anything else is an invalid form body.
     pub(crate) fn object(&self) -> Result<&Map<String, Value>, ApiError> {
-        self.body.as_object().ok_or_else(|| ApiError::form("_", "MODEL_TYPE_CONVERT", "Only dictionaries may be used in a DictType"))
+        self.body
+            .as_object()
+            .ok_or_else(|| ApiError::form("_", "MODEL_TYPE_CONVERT", "Only dictionaries may be used in a DictType"))
     }
 }
 
