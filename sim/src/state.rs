@@ -3,8 +3,14 @@
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use ed25519_dalek::SigningKey;
+
 use crate::config::SimConfig;
+use crate::control;
+use crate::fault::Faults;
 use crate::gateway::Hub;
+use crate::limit::{BanLedger, Gate};
+use crate::score::ScoreKeeper;
 use crate::time::{At, Clock};
 use crate::world::World;
 
@@ -14,6 +20,8 @@ pub(crate) struct Shared {
     pub(crate) config: SimConfig,
     /// Where it listens.
     pub(crate) address: SocketAddr,
+    /// Signs interactions that are posted to a URL.
+    pub(crate) signing_key: SigningKey,
     clock: Clock,
     core: Mutex<Core>,
 }
@@ -23,13 +31,18 @@ pub(crate) struct Shared {
 pub(crate) struct Core {
     pub(crate) world: World,
     pub(crate) hub: Hub,
+    pub(crate) limits: Gate,
+    pub(crate) bans: BanLedger,
+    pub(crate) faults: Faults,
+    pub(crate) score: ScoreKeeper,
 }
 
 impl Shared {
     pub(crate) fn new(config: SimConfig, address: SocketAddr) -> Self {
         let clock = Clock::start();
         let core = Core::new(&config, address, clock.now());
-        Self { config, address, clock, core: Mutex::new(core) }
+        let signing_key = control::signing_key(config.seed);
+        Self { config, address, signing_key, clock, core: Mutex::new(core) }
     }
 
     pub(crate) fn now(&self) -> At {
@@ -43,10 +56,18 @@ impl Shared {
 }
 
 impl Core {
-    fn new(config: &SimConfig, _address: SocketAddr, now: At) -> Self {
+    pub(crate) fn new(config: &SimConfig, address: SocketAddr, now: At) -> Self {
         let mut world = World::new(config, now);
-        world.outbox.clear();
-        Self { world, hub: Hub::new(&config.gateway) }
+        world.gateway_url = format!("ws://{address}");
+        world.verify_key = control::public_key(&control::signing_key(config.seed));
+        Self {
+            world,
+            hub: Hub::new(&config.gateway),
+            limits: Gate::new(config.limits.clone()),
+            bans: BanLedger::default(),
+            faults: Faults::new(config.seed),
+            score: ScoreKeeper::new(config.max_effects),
+        }
     }
 
     /// Hands the world's news to the sessions that should see it.

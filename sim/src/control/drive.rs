@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -50,8 +49,7 @@ pub enum Drive {
 }
 
 /// How often, and how fast.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
     /// How many times; 1 by default.
     pub count: u64,
@@ -63,6 +61,10 @@ impl Default for Pace {
     fn default() -> Self {
         Self { count: 1, per_second: 0.0 }
     }
+}
+
+fn once() -> u64 {
+    1
 }
 
 /// Guilds to make.
@@ -82,13 +84,14 @@ pub struct GuildsSpec {
 }
 
 /// Members who join.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct JoinSpec {
     /// How many times; 1 by default.
-    pub count: Option<u64>,
-    /// At this rate; without, all at once.
-    pub per_second: Option<f64>,
+    #[serde(default = "once")]
+    pub count: u64,
+    /// At this rate; 0 is all at once.
+    pub per_second: f64,
     /// A certain user; only with a count of 1.
     pub user_id: Option<Snowflake>,
     /// The name of a new user; more than one are numbered.
@@ -110,11 +113,11 @@ pub struct MessageSpec {
     #[serde(default)]
     pub user_id: Option<Snowflake>,
     /// How many times; 1 by default.
+    #[serde(default = "once")]
+    pub count: u64,
+    /// At this rate; 0 is all at once.
     #[serde(default)]
-    pub count: Option<u64>,
-    /// At this rate; without, all at once.
-    #[serde(default)]
-    pub per_second: Option<f64>,
+    pub per_second: f64,
 }
 
 /// An interaction to fire.
@@ -182,19 +185,175 @@ impl FireSpec {
     }
 }
 
+impl Default for JoinSpec {
+    fn default() -> Self {
+        Self { count: 1, per_second: 0.0, user_id: None, name: None }
+    }
+}
+
 impl Drive {
-    fn pace(&self) -> Result<Pace, ControlError> {
-        let pace = match self {
-            Self::Join { spec, .. } => Pace { count: spec.count.unwrap_or(1), per_second: spec.per_second.unwrap_or(0.0) },
-            Self::Message(spec) => Pace { count: spec.count.unwrap_or(1), per_second: spec.per_second.unwrap_or(0.0) },
+    fn pace(&self) -> Pace {
+        match self {
+            Self::Join { spec, .. } => Pace { count: spec.count, per_second: spec.per_second },
+            Self::Message(spec) => Pace { count: spec.count, per_second: spec.per_second },
             Self::Fire(spec) => spec.pace,
-        };
-        let takes = if pace.per_second > 0.0 { Duration::try_from_secs_f64(pace.count as f64 / pace.per_second) } else { Ok(Duration::ZERO) };
-        if !(1..=MAX_COUNT).contains(&pace.count) || !(0.0..=1e6).contains(&pace.per_second) || takes.is_err_and(|_| true) {
+        }
+    }
+}
+
+impl Pace {
+    fn check(self) -> Result<Self, ControlError> {
+        if !(1..=MAX_COUNT).contains(&self.count) || !(0.0..=1e6).contains(&self.per_second) {
             return Err(ControlError::Invalid(format!(
-                "`count` must be 1 to {MAX_COUNT} and `per_second` 0 (all at once) to 1000000"
+                "`count` must be 1 to {MAX_COUNT}, and `per_second` 0 (all at once) to 1000000"
             )));
         }
-        Ok(pace)
+        if self.due(self.count) > MAX_TIME {
+            return Err(ControlError::Invalid(format!("that would take longer than {} s", MAX_TIME.as_secs())));
+        }
+        Ok(self)
+    }
+
+    /// How long after the first the one with this number is due.
+    fn due(self, number: u64) -> Duration {
+        if self.per_second == 0.0 {
+            return Duration::ZERO;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a million is exact in a double")]
+        Duration::try_from_secs_f64(number as f64 / self.per_second).unwrap_or(Duration::MAX)
+    }
+}
+
+impl Shared {
+    /// Makes something happen as often and as fast as it says; returns when the last one has happened.
+    pub(crate) async fn drive(self: &Arc<Self>, drive: Drive) -> Result<DriveReport, ControlError> {
+        let pace = drive.pace().check()?;
+        let begun = Instant::now();
+        let mut report = DriveReport::default();
+        for number in 0..pace.count {
+            if pace.per_second > 0.0 {
+                tokio::time::sleep_until(begun + pace.due(number)).await;
+            } else if number % AT_ONCE == AT_ONCE - 1 {
+                tokio::task::yield_now().await;
+            }
+            let (id, token) = match &drive {
+                Drive::Join { guild, spec } => (self.join(*guild, spec, number)?, None),
+                Drive::Message(spec) => (self.write(spec)?, None),
+                Drive::Fire(spec) => {
+                    let fired = self.fire(spec)?;
+                    if let Some(url) = &spec.url {
+                        report.posted = Some(self.post(url, &fired, spec.forged).await?);
+                    }
+                    (fired.id, Some(fired.token))
+                }
+            };
+            report.done += 1;
+            report.id.get_or_insert(id);
+            report.token = report.token.or(token);
+            if report.ids.len() < MAX_IDS {
+                report.ids.push(id);
+            }
+        }
+        Ok(report)
+    }
+
+    pub(crate) fn make_guilds(&self, spec: &GuildsSpec) -> Result<Vec<Snowflake>, ControlError> {
+        let count = spec.count.unwrap_or(1);
+        let (members, channels) = (spec.members.unwrap_or(3), spec.channels.unwrap_or(2));
+        if !(1..=MAX_GUILDS).contains(&count) || members > 100_000 || channels > 500 {
+            return Err(ControlError::Invalid(format!(
+                "`count` must be 1 to {MAX_GUILDS}, `members` at most 100000, `channels` at most 500"
+            )));
+        }
+        let name = spec.name.as_deref().unwrap_or("guild");
+        let mut made = Vec::new();
+        for number in 0..count {
+            let name = if count == 1 { name.to_owned() } else { format!("{name} {}", number + 1) };
+            let mut guild = GuildSpec { name, members, channels, ..GuildSpec::default() };
+            if let Some(bits) = spec.bot_permissions {
+                guild.bot_permissions = bits;
+            }
+            let now = self.now();
+            let mut core = self.lock();
+            made.push(core.world.add_guild(&guild, now));
+            core.deliver(now);
+        }
+        Ok(made)
+    }
+
+    pub(crate) fn remove_guild(&self, guild: Snowflake) -> Result<(), ControlError> {
+        let now = self.now();
+        let mut core = self.lock();
+        core.world.remove_guild(guild).map_err(ControlError::unknown)?;
+        core.deliver(now);
+        Ok(())
+    }
+
+    pub(crate) fn leave(&self, guild: Snowflake, user: Snowflake) -> Result<(), ControlError> {
+        let now = self.now();
+        let mut core = self.lock();
+        core.world.leave(guild, user).map_err(ControlError::unknown)?;
+        core.deliver(now);
+        Ok(())
+    }
+
+    fn join(&self, guild: Snowflake, spec: &JoinSpec, number: u64) -> Result<Snowflake, ControlError> {
+        let name = match &spec.name {
+            Some(name) if spec.count > 1 => Some(format!("{name}{}", number + 1)),
+            name => name.clone(),
+        };
+        let now = self.now();
+        let mut core = self.lock();
+        let member = MemberSpec { user_id: spec.user_id, name };
+        let user = core.world.join(guild, member, now).map_err(ControlError::unknown)?;
+        core.deliver(now);
+        Ok(user)
+    }
+
+    fn write(&self, spec: &MessageSpec) -> Result<Snowflake, ControlError> {
+        let now = self.now();
+        let mut core = self.lock();
+        let message = core
+            .world
+            .user_message(spec.channel_id, spec.user_id, spec.content.clone(), now)
+            .map_err(ControlError::unknown)?;
+        core.deliver(now);
+        Ok(message)
+    }
+
+    fn fire(&self, spec: &FireSpec) -> Result<Fired, ControlError> {
+        let now = self.now();
+        let mut core = self.lock();
+        let fired = core.world.interaction(&spec.interaction, now).map_err(ControlError::unknown)?;
+        core.score.interaction_fired();
+        if spec.url.is_none() {
+            core.world.dispatch_interaction(&fired);
+        }
+        core.deliver(now);
+        Ok(fired)
+    }
+
+    /// Posts an interaction to a URL; what it answers is taken as the first response.
+    async fn post(self: &Arc<Self>, url: &str, fired: &Fired, forged: bool) -> Result<Posted, ControlError> {
+        let timestamp = (self.now().millis() / 1_000).to_string();
+        let (status, body) = signed::post(url, &self.signing_key, &timestamp, fired.data.clone(), forged).await?;
+        let body: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
+        let taken = (status.is_success() && body.is_object()).then(|| self.first_response(fired, body.clone()));
+        Ok(Posted { status: status.as_u16(), body, taken })
+    }
+
+    /// Gives an interaction its first response, as the callback route would.
+    fn first_response(&self, fired: &Fired, body: Value) -> u16 {
+        let path = format!("/interactions/{}/{}/callback", fired.id, fired.token);
+        let Ok((route, params)) = route::find(ROUTES, &Method::POST, &path) else { return 404 };
+        let now = self.now();
+        let call = Call { route, params, query: Vec::new(), body, reason: None, caller: None, hidden: Vec::new(), now };
+        let mut core = self.lock();
+        let status = match (route.handler)(&mut core.world, &call) {
+            Ok(reply) => reply.status,
+            Err(error) => error.status,
+        };
+        core.deliver(now);
+        status.as_u16()
     }
 }

@@ -14,7 +14,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-pub use drive::{Drive, DriveReport, FireSpec, GuildsSpec, JoinSpec, MessageSpec, Posted};
+pub(crate) use drive::Drive;
+pub use drive::{DriveReport, FireSpec, GuildsSpec, JoinSpec, MessageSpec, Pace, Posted};
+pub(crate) use signed::{public_key, signing_key};
 
 use crate::http::{Answer, BodyError, json as answer_json, read_body};
 use crate::id::Snowflake;
@@ -149,7 +151,10 @@ async fn route(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Bytes,
             Ok(encode(&score))
         }
         ["score"] if is(&delete) => done(shared.reset_score()),
-        ["guilds"] if is(&post) => Ok(encode(&shared.make_guilds(&parse(&body)?)?)),
+        ["guilds"] if is(&post) => {
+            let made: Vec<_> = shared.make_guilds(&parse(&body)?)?.iter().map(|id| json!({ "id": id })).collect();
+            Ok(encode(&json!({ "guilds": made })))
+        }
         ["guilds", guild] if is(&patch) => done(shared.set_bot(id(guild)?, &parse(&body)?)?),
         ["guilds", guild] if is(&delete) => done(shared.remove_guild(id(guild)?)?),
         ["guilds", guild, "members"] if is(&post) => {

@@ -10,7 +10,6 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 use super::ControlError;
-use crate::id::Snowflake;
 
 /// How long an endpoint may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -18,9 +17,9 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// The largest answer that is read.
 const MAX_ANSWER: usize = 1024 * 1024;
 
-/// An application's key, made from the seed, so that a restart signs alike.
-pub(crate) fn signing_key(seed: u64, application: Snowflake) -> SigningKey {
-    let mut chance = fastrand::Rng::with_seed(seed ^ application.get().rotate_left(17));
+/// The key that interactions are signed with, made from the seed, so that a restart signs alike.
+pub(crate) fn signing_key(seed: u64) -> SigningKey {
+    let mut chance = fastrand::Rng::with_seed(seed);
     let mut bytes = [0; 32];
     chance.fill(&mut bytes);
     SigningKey::from_bytes(&bytes)

@@ -16,7 +16,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
-use super::upgrade;
+use super::{rest, upgrade};
+use crate::control;
 use crate::state::Shared;
 
 /// An answer on its way out.
@@ -108,8 +109,15 @@ async fn answer(
     if upgrade::is_wanted(&request) {
         return Ok(upgrade::accept(request, &upgraded));
     }
-    let _ = (peer, shared);
-    Ok(Response::new(Full::new(Bytes::from_static(b"hello"))))
+    let path = request.uri().path();
+    if rest::is_api(path) {
+        return rest::handle(shared, peer.ip(), request).await;
+    }
+    if control::is_control(path) {
+        return Ok(control::answer(shared, request).await);
+    }
+    let here = "404: the REST API is under /api/v10, the gateway takes WebSockets, and GET /sim lists what moves it";
+    Ok(json(hyper::StatusCode::NOT_FOUND, serde_json::json!({ "message": here, "code": 0 }).to_string()))
 }
 
 /// A plain answer of the simulator itself, as JSON.

@@ -1,24 +1,125 @@
 //! The world: guilds, roles, channels, members, messages, interactions. A pure machine: time comes with each call, and
 //! what the gateway should hear is left in the outbox.
+//!
+//! Objects are kept in the form Discord shows them in, so that one type serves the store, the REST answers, the
+//! gateway's events and the snapshot.
+
+pub(crate) mod audit;
+pub(crate) mod channel;
+pub(crate) mod command;
+pub(crate) mod drive;
+pub(crate) mod feed;
+pub(crate) mod fire;
+pub(crate) mod guild;
+pub(crate) mod intents;
+pub(crate) mod interaction;
+pub(crate) mod member;
+pub(crate) mod message;
+pub(crate) mod permissions;
+pub(crate) mod role;
+pub(crate) mod summary;
+pub(crate) mod user;
+pub(crate) mod wire;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use self::channel::{Direct, Home};
+use self::command::Command;
+use self::drive::GuildSpec;
+use self::feed::{Feed, Nonces};
+use self::guild::Guild;
+use self::interaction::{Interactions, Responses};
+use self::member::Member;
+use self::user::{OwnUser, User};
 use crate::config::SimConfig;
 use crate::dispatch::Dispatch;
 use crate::id::{Mint, Snowflake};
 use crate::time::At;
 
+/// Members in one GUILD_MEMBERS_CHUNK.
+const CHUNK: usize = 1_000;
+
 /// All that the simulated Discord holds.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct World {
     pub(crate) mint: Mint,
+    pub(crate) rules: Rules,
     pub(crate) bots: Vec<Bot>,
-    guilds: Vec<Snowflake>,
+    /// Whose applications the bots are.
+    pub(crate) developer: Arc<User>,
+    pub(crate) users: BTreeMap<Snowflake, Arc<User>>,
+    pub(crate) guilds: BTreeMap<Snowflake, Guild>,
+    guild_ids: GuildIds,
+    /// Guilds that are no more: their GUILD_DELETE still has to find the sessions of the bots that were in them.
+    departed: BTreeSet<Snowflake>,
+    /// Where each channel belongs, so that nothing has to be searched.
+    pub(crate) homes: HashMap<Snowflake, Home>,
+    pub(crate) directs: BTreeMap<Snowflake, Direct>,
+    /// Messages by channel; a channel has none until its first message.
+    pub(crate) feeds: HashMap<Snowflake, Feed>,
+    pub(crate) nonces: Nonces,
+    /// Global commands of all bots.
+    pub(crate) commands: Vec<Command>,
+    pub(crate) interactions: Interactions,
+    pub(crate) responses: Responses,
+    pub(crate) session_starts: SessionStarts,
+    pub(crate) recommended_shards: u32,
+    /// Where the gateway listens, as `ws://127.0.0.1:port`. Not part of a snapshot, which may be restored elsewhere:
+    /// whoever restores one sets it anew.
+    #[serde(skip)]
+    pub(crate) gateway_url: String,
+    /// The key that interactions over HTTP are signed with, in hexadecimal; set like the URL.
+    #[serde(skip)]
+    pub(crate) verify_key: String,
     /// Events for the gateway, in the order they happened; drained after every change.
     #[serde(skip)]
     pub(crate) outbox: Vec<Dispatch>,
+}
+
+/// The settings that rule what handlers do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Rules {
+    pub(crate) seed: u64,
+    pub(crate) interaction_deadline: Duration,
+    pub(crate) interaction_token_life: Duration,
+    pub(crate) nonce_window: Duration,
+    pub(crate) max_messages: usize,
+}
+
+/// How many sessions may still be started, as `/gateway/bot` tells; the gateway keeps it up to date.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SessionStarts {
+    pub(crate) total: u32,
+    pub(crate) remaining: u32,
+    /// Milliseconds until `remaining` is `total` again.
+    pub(crate) reset_after: u64,
+    pub(crate) max_concurrency: u32,
+}
+
+/// Ids for guilds: each a millisecond apart, from a month before the start. A guild's shard is told by the time in its
+/// id, so guilds made in one instant would otherwise all share a shard.
+#[derive(Debug, Serialize, Deserialize)]
+struct GuildIds {
+    mint: Mint,
+    next: At,
+}
+
+impl GuildIds {
+    fn starting(now: At) -> Self {
+        const MONTH_MICROS: u64 = 30 * 24 * 60 * 60 * 1_000_000;
+        Self { mint: Mint::default(), next: At::from_micros(now.micros().saturating_sub(MONTH_MICROS)) }
+    }
+
+    fn next(&mut self) -> Snowflake {
+        self.next = self.next.after(Duration::from_millis(1));
+        self.mint.mint(self.next)
+    }
 }
 
 /// A bot that may log in.
@@ -44,44 +145,148 @@ pub(crate) struct MemberQuery {
 impl World {
     pub(crate) fn new(config: &SimConfig, now: At) -> Self {
         let mut mint = Mint::default();
+        let developer = Arc::new(User { id: mint.mint(now), username: "developer".into(), bot: false });
+        let mut users = BTreeMap::from([(developer.id, Arc::clone(&developer))]);
         let bots = config
             .bots
             .iter()
             .map(|bot| {
                 let id = mint.mint(now);
+                users.insert(id, Arc::new(User { id, username: bot.name.clone(), bot: true }));
                 Bot { token: bot.token.clone(), application_id: id, user_id: id, name: bot.name.clone() }
             })
             .collect();
-        let guilds = (0..config.guilds).map(|_| mint.mint(now)).collect();
-        Self { mint, bots, guilds, outbox: Vec::new() }
+        let gateway = &config.gateway;
+        let mut world = Self {
+            mint,
+            rules: Rules {
+                seed: config.seed,
+                interaction_deadline: config.interaction_deadline,
+                interaction_token_life: config.interaction_token_life,
+                nonce_window: config.nonce_window,
+                max_messages: config.max_messages,
+            },
+            bots,
+            developer,
+            users,
+            guilds: BTreeMap::new(),
+            guild_ids: GuildIds::starting(now),
+            departed: BTreeSet::new(),
+            homes: HashMap::new(),
+            directs: BTreeMap::new(),
+            feeds: HashMap::new(),
+            nonces: Nonces::default(),
+            commands: Vec::new(),
+            interactions: Interactions::default(),
+            responses: Responses::default(),
+            session_starts: SessionStarts {
+                total: gateway.session_starts,
+                remaining: gateway.session_starts,
+                reset_after: 0,
+                max_concurrency: gateway.max_concurrency,
+            },
+            recommended_shards: gateway.shards,
+            gateway_url: String::new(),
+            verify_key: String::new(),
+            outbox: Vec::new(),
+        };
+        for number in 1..=config.guilds {
+            let spec = GuildSpec {
+                name: format!("guild-{number}"),
+                members: config.members,
+                channels: config.channels,
+                ..GuildSpec::default()
+            };
+            world.found_guild(&spec, now);
+        }
+        world
     }
 
     pub(crate) fn bot_by_token(&self, token: &str) -> Option<&Bot> {
         self.bots.iter().find(|bot| bot.token == token)
     }
 
-    /// The guilds that this bot is a member of, oldest first.
-    pub(crate) fn guilds_of(&self, _application: Snowflake) -> impl Iterator<Item = Snowflake> + '_ {
-        self.guilds.iter().copied()
+    pub(crate) fn bot(&self, application: Snowflake) -> Option<&Bot> {
+        self.bots.iter().find(|bot| bot.application_id == application)
     }
 
-    /// Whether the bot with this application id is a member of the guild.
-    pub(crate) fn has_bot(&self, _guild: Snowflake, _application: Snowflake) -> bool {
-        true
+    /// The guilds that this bot is a member of, oldest first.
+    pub(crate) fn guilds_of(&self, application: Snowflake) -> impl Iterator<Item = Snowflake> + '_ {
+        let user = self.bot(application).map(|bot| bot.user_id);
+        self.guilds
+            .values()
+            .filter(move |guild| user.is_some_and(|user| guild.members.contains_key(&user)))
+            .map(|guild| guild.id)
+    }
+
+    /// Whether the bot with this application id is a member of the guild, or was when the guild was removed.
+    pub(crate) fn has_bot(&self, guild: Snowflake, application: Snowflake) -> bool {
+        let Some(bot) = self.bot(application) else { return false };
+        match self.guilds.get(&guild) {
+            Some(guild) => guild.members.contains_key(&bot.user_id),
+            None => self.departed.contains(&guild),
+        }
     }
 
     /// The `d` of a GUILD_CREATE.
     pub(crate) fn guild_create(&self, guild: Snowflake) -> Option<Bytes> {
-        Some(Bytes::from(json!({ "id": guild }).to_string()))
+        self.guilds.get(&guild).map(|guild| encode(&guild.create_event()))
     }
 
     /// The `user` and the `application` of READY.
     pub(crate) fn ready_identity(&self, application: Snowflake) -> (Value, Value) {
-        (json!({ "id": application }), json!({ "id": application, "flags": 0 }))
+        let user = self.bot(application).and_then(|bot| self.users.get(&bot.user_id));
+        let user = user.map_or(Value::Null, |user| {
+            serde_json::to_value(OwnUser::of(user)).expect("invariant: the simulator's own objects are plain JSON")
+        });
+        (user, json!({ "id": application, "flags": 0 }))
     }
 
     /// The `d` of each GUILD_MEMBERS_CHUNK that answers a request.
-    pub(crate) fn member_chunks(&self, _guild: Snowflake, _query: &MemberQuery) -> Vec<Bytes> {
-        Vec::new()
+    pub(crate) fn member_chunks(&self, guild: Snowflake, query: &MemberQuery) -> Vec<Bytes> {
+        #[derive(Serialize)]
+        struct Chunk<'a> {
+            guild_id: Snowflake,
+            members: &'a [&'a Member],
+            chunk_index: usize,
+            chunk_count: usize,
+            not_found: &'a [Snowflake],
+            #[serde(skip_serializing_if = "Option::is_none")]
+            nonce: Option<&'a str>,
+        }
+
+        let Some(guild) = self.guilds.get(&guild) else { return Vec::new() };
+        let limit = if query.limit == 0 { usize::MAX } else { query.limit };
+        let (mut members, mut not_found): (Vec<&Member>, Vec<Snowflake>) = (Vec::new(), Vec::new());
+        if query.user_ids.is_empty() {
+            let fits = |member: &&Member| query.query.is_empty() || member.is_called(&query.query);
+            members.extend(guild.members.values().filter(fits).take(limit));
+        } else {
+            for id in &query.user_ids {
+                match guild.members.get(id) {
+                    Some(member) => members.push(member),
+                    None => not_found.push(*id),
+                }
+            }
+        }
+        // A request that finds nobody is answered too.
+        let chunk_count = members.len().div_ceil(CHUNK).max(1);
+        (0..chunk_count)
+            .map(|chunk_index| {
+                let start = chunk_index * CHUNK;
+                encode(&Chunk {
+                    guild_id: guild.id,
+                    members: &members[start..members.len().min(start + CHUNK)],
+                    chunk_index,
+                    chunk_count,
+                    not_found: if chunk_index == 0 { &not_found } else { &[] },
+                    nonce: query.nonce.as_deref(),
+                })
+            })
+            .collect()
     }
+}
+
+fn encode(data: &impl Serialize) -> Bytes {
+    serde_json::to_vec(data).expect("invariant: the simulator's own objects are plain JSON").into()
 }

@@ -1,0 +1,194 @@
+//! Feeds: the messages of a channel, its pins, and what the gateway hears when they change.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::channel::{self, Home};
+use super::message::{self, Message, MessageEvent, Reference};
+use super::user::User;
+use super::{World, intents};
+use crate::dispatch::Dispatch;
+use crate::id::Snowflake;
+use crate::time::At;
+
+/// Pins a channel may have.
+pub(crate) const MAX_PINS: usize = 250;
+
+/// A channel's messages, oldest first.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Feed {
+    pub(crate) messages: BTreeMap<Snowflake, Message>,
+    /// When each pinned message was pinned.
+    pub(crate) pins: BTreeMap<Snowflake, At>,
+}
+
+impl Feed {
+    /// A message that everybody in the channel can see.
+    pub(crate) fn get(&self, id: Snowflake) -> Option<&Message> {
+        self.messages.get(&id).filter(|message| !message.is_ephemeral())
+    }
+}
+
+/// The messages that were sent with a nonce, for as long as `enforce_nonce` finds them again.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Nonces {
+    first: BTreeMap<String, (Snowflake, Snowflake)>,
+    expiry: VecDeque<(At, String)>,
+}
+
+impl Nonces {
+    fn key(author: Snowflake, nonce: &str) -> String {
+        format!("{author} {nonce}")
+    }
+
+    /// The channel and the id of the message that this author sent with this nonce not longer than `window` ago.
+    pub(crate) fn find(
+        &mut self,
+        author: Snowflake,
+        nonce: &str,
+        window: Duration,
+        now: At,
+    ) -> Option<(Snowflake, Snowflake)> {
+        while let Some((at, key)) = self.expiry.front()
+            && now.since(*at) >= window
+        {
+            self.first.remove(key);
+            self.expiry.pop_front();
+        }
+        self.first.get(&Self::key(author, nonce)).copied()
+    }
+
+    pub(crate) fn note(&mut self, author: Snowflake, nonce: &str, message: &Message, now: At) {
+        let key = Self::key(author, nonce);
+        if let std::collections::btree_map::Entry::Vacant(vacant) = self.first.entry(key.clone()) {
+            vacant.insert((message.channel_id, message.id));
+            self.expiry.push_back((now, key));
+        }
+    }
+}
+
+impl World {
+    /// Adds a message to its channel and tells the gateway. Ephemeral ones are kept, but nobody else hears of them.
+    pub(crate) fn post(&mut self, message: Message, nonce: Option<&Value>) {
+        let (id, channel) = (message.id, message.channel_id);
+        self.tell_message("MESSAGE_CREATE", &message, nonce);
+        if !message.is_ephemeral() {
+            match self.homes.get(&channel) {
+                Some(Home::Guild(guild)) => {
+                    if let Some(place) = self.guilds.get_mut(guild).and_then(|guild| guild.channels.get_mut(&channel)) {
+                        place.last_message_id = Some(id);
+                    }
+                }
+                Some(Home::Direct(_)) => {
+                    if let Some(direct) = self.directs.get_mut(&channel) {
+                        direct.last_message_id = Some(id);
+                    }
+                }
+                None => {}
+            }
+        }
+        let feed = self.feeds.entry(channel).or_default();
+        feed.messages.insert(id, message);
+        if feed.messages.len() > self.rules.max_messages
+            && let Some((oldest, _)) = feed.messages.pop_first()
+        {
+            feed.pins.remove(&oldest);
+        }
+    }
+
+    /// Adds the line that tells a channel's readers of a new pin.
+    pub(crate) fn post_pin_notice(&mut self, channel: Snowflake, pinned: Snowflake, by: &Arc<User>, now: At) {
+        let guild_id = self.homes.get(&channel).and_then(|home| home.guild());
+        let mut notice = Message::new(self.mint.mint(now), channel, Arc::clone(by), String::new(), now);
+        notice.kind = message::PINNED;
+        notice.message_reference = Some(Reference { kind: 0, message_id: pinned, channel_id: channel, guild_id });
+        self.post(notice, None);
+    }
+
+    /// Tells the gateway that a message changed; it carries the message as it is now.
+    pub(crate) fn tell_message_update(&mut self, channel: Snowflake, id: Snowflake) {
+        let Some(message) = self.feeds.get(&channel).and_then(|feed| feed.messages.get(&id)).cloned() else { return };
+        self.tell_message("MESSAGE_UPDATE", &message, None);
+    }
+
+    fn tell_message(&mut self, name: &'static str, message: &Message, nonce: Option<&Value>) {
+        if message.is_ephemeral() {
+            return;
+        }
+        if let Some(dispatch) = self.message_event(name, message, nonce) {
+            self.outbox.push(dispatch);
+        }
+    }
+
+    fn message_event(&self, name: &'static str, message: &Message, nonce: Option<&Value>) -> Option<Dispatch> {
+        match *self.homes.get(&message.channel_id)? {
+            Home::Guild(guild_id) => {
+                let guild = self.guilds.get(&guild_id)?;
+                let event = MessageEvent {
+                    message,
+                    guild_id: Some(guild_id),
+                    member: guild.members.get(&message.author.id).map(|member| &member.part),
+                    channel_type: guild.channels.get(&message.channel_id)?.kind,
+                    nonce,
+                };
+                Some(Dispatch::guild(name, guild_id, intents::GUILD_MESSAGES, &event))
+            }
+            Home::Direct(application) => {
+                let event =
+                    MessageEvent { message, guild_id: None, member: None, channel_type: channel::DIRECT, nonce };
+                Some(Dispatch::application(name, application, intents::DIRECT_MESSAGES, &event))
+            }
+        }
+    }
+
+    /// Tells a channel's readers something: `guild_id` is added where there is one.
+    pub(crate) fn tell_channel(
+        &mut self,
+        name: &'static str,
+        channel: Snowflake,
+        (in_guild, in_direct): (u64, u64),
+        mut data: Map<String, Value>,
+    ) {
+        let Some(home) = self.homes.get(&channel) else { return };
+        data.insert("channel_id".into(), json!(channel));
+        self.outbox.push(match *home {
+            Home::Guild(guild) => {
+                data.insert("guild_id".into(), json!(guild));
+                Dispatch::guild(name, guild, in_guild, &data)
+            }
+            Home::Direct(application) => Dispatch::application(name, application, in_direct, &data),
+        });
+    }
+
+    /// Removes messages and tells the gateway: one by one, or all at once if there are several.
+    pub(crate) fn delete_messages(&mut self, channel: Snowflake, ids: &[Snowflake]) -> Vec<Message> {
+        const READERS: (u64, u64) = (intents::GUILD_MESSAGES, intents::DIRECT_MESSAGES);
+        let Some(feed) = self.feeds.get_mut(&channel) else { return Vec::new() };
+        let gone: Vec<Message> = ids
+            .iter()
+            .filter_map(|id| {
+                feed.pins.remove(id);
+                feed.messages.remove(id)
+            })
+            .collect();
+        let seen: Vec<Snowflake> =
+            gone.iter().filter(|message| !message.is_ephemeral()).map(|message| message.id).collect();
+        match seen.as_slice() {
+            [] => {}
+            [id] => self.tell_channel("MESSAGE_DELETE", channel, READERS, Map::from_iter([("id".into(), json!(id))])),
+            ids => {
+                self.tell_channel(
+                    "MESSAGE_DELETE_BULK",
+                    channel,
+                    READERS,
+                    Map::from_iter([("ids".into(), json!(ids))]),
+                );
+            }
+        }
+        gone
+    }
+}

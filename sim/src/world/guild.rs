@@ -1,0 +1,224 @@
+//! Guilds: what they hold, and how they look from outside.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::audit::AuditLog;
+use super::channel::{Channel, MAX_IN_CATEGORY};
+use super::command::Command;
+use super::member::Member;
+use super::permissions;
+use super::role::{Role, Roles};
+use crate::id::Snowflake;
+use crate::time::At;
+
+/// From this many members on, GUILD_CREATE does not list them all.
+const LARGE: usize = 250;
+
+/// A guild and all that belongs to it but its messages.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Guild {
+    pub(crate) id: Snowflake,
+    pub(crate) name: String,
+    pub(crate) owner: Snowflake,
+    pub(crate) joined_at: At,
+    pub(crate) roles: Roles,
+    pub(crate) channels: BTreeMap<Snowflake, Channel>,
+    pub(crate) members: BTreeMap<Snowflake, Member>,
+    /// Commands that bots registered for this guild alone.
+    pub(crate) commands: Vec<Command>,
+    pub(crate) audit: AuditLog,
+}
+
+impl Guild {
+    /// What a member may do, overwrites aside; nothing for a stranger.
+    pub(crate) fn permissions_of(&self, user: Snowflake) -> u64 {
+        if user == self.owner {
+            return permissions::ALL;
+        }
+        let Some(member) = self.members.get(&user) else { return 0 };
+        let held = |id: &Snowflake| self.roles.get(*id).map(|role| role.permissions);
+        permissions::base(held(&self.id).unwrap_or(0), member.part.roles.iter().filter_map(held))
+    }
+
+    /// What a member may do in a channel.
+    pub(crate) fn permissions_in(&self, user: Snowflake, channel: &Channel) -> u64 {
+        let base = self.permissions_of(user);
+        let roles = self.members.get(&user).map_or(&[][..], |member| &member.part.roles);
+        permissions::in_channel(base, self.id, user, roles, &channel.permission_overwrites)
+    }
+
+    /// The position of a member's highest role; the owner stands above all.
+    pub(crate) fn rank_of(&self, user: Snowflake) -> u32 {
+        if user == self.owner {
+            return u32::MAX;
+        }
+        let roles = self.members.get(&user).map_or(&[][..], |member| &member.part.roles);
+        roles.iter().filter_map(|id| self.roles.get(*id)).map(|role| role.position).max().unwrap_or(0)
+    }
+
+    /// Whether a category has no room left, `apart_from` not counted.
+    pub(crate) fn is_full(&self, category: Snowflake, apart_from: Option<Snowflake>) -> bool {
+        let within = self
+            .channels
+            .values()
+            .filter(|channel| channel.parent_id == Some(category) && Some(channel.id) != apart_from);
+        within.count() >= MAX_IN_CATEGORY
+    }
+
+    pub(crate) fn view(&self) -> GuildView<'_> {
+        GuildView {
+            id: self.id,
+            name: &self.name,
+            icon: (),
+            description: (),
+            home_header: (),
+            splash: (),
+            discovery_splash: (),
+            banner: (),
+            features: [],
+            owner_id: self.owner,
+            application_id: (),
+            region: "us-east",
+            afk_channel_id: (),
+            afk_timeout: 300,
+            system_channel_id: (),
+            system_channel_flags: 0,
+            widget_enabled: false,
+            widget_channel_id: (),
+            verification_level: 0,
+            roles: self.roles.iter().collect(),
+            default_message_notifications: 0,
+            mfa_level: 0,
+            explicit_content_filter: 0,
+            max_presences: (),
+            max_members: 500_000,
+            max_stage_video_channel_users: 50,
+            max_video_channel_users: 25,
+            vanity_url_code: (),
+            premium_tier: 0,
+            premium_subscription_count: 0,
+            preferred_locale: "en-US",
+            rules_channel_id: (),
+            safety_alerts_channel_id: (),
+            public_updates_channel_id: (),
+            premium_progress_bar_enabled: false,
+            nsfw: false,
+            nsfw_level: 0,
+            emojis: [],
+            stickers: [],
+            incidents_data: (),
+            approximate_member_count: None,
+            approximate_presence_count: None,
+        }
+    }
+
+    /// The guild as `?with_counts=true` shows it. Nobody but the bots is ever online.
+    pub(crate) fn view_with_counts(&self) -> GuildView<'_> {
+        let online = self.members.values().filter(|member| member.user.bot).count();
+        GuildView {
+            approximate_member_count: Some(self.members.len()),
+            approximate_presence_count: Some(online),
+            ..self.view()
+        }
+    }
+
+    /// The `d` of GUILD_CREATE. A large guild lists its owner, its bots and as many others as fit.
+    pub(crate) fn create_event(&self) -> GuildCreate<'_> {
+        let large = self.members.len() > LARGE;
+        let first = |member: &Member| member.user.bot || member.user.id == self.owner;
+        let members = if large {
+            let chosen = self.members.values().filter(|member| first(member));
+            chosen.chain(self.members.values().filter(|member| !first(member))).take(LARGE).collect()
+        } else {
+            self.members.values().collect()
+        };
+        GuildCreate {
+            guild: self.view(),
+            joined_at: self.joined_at.iso8601(),
+            large,
+            unavailable: false,
+            member_count: self.members.len(),
+            members,
+            channels: self.channels.values().collect(),
+            threads: [],
+            presences: [],
+            voice_states: [],
+            stage_instances: [],
+            guild_scheduled_events: [],
+            soundboard_sounds: [],
+        }
+    }
+}
+
+/// A list that is always empty.
+type Nothing = [(); 0];
+
+/// Discord's guild object. What the simulator does not vary stands at what a plain new guild has.
+#[derive(Debug, Serialize)]
+pub(crate) struct GuildView<'a> {
+    id: Snowflake,
+    name: &'a str,
+    icon: (),
+    description: (),
+    home_header: (),
+    splash: (),
+    discovery_splash: (),
+    banner: (),
+    features: Nothing,
+    owner_id: Snowflake,
+    application_id: (),
+    region: &'static str,
+    afk_channel_id: (),
+    afk_timeout: u32,
+    system_channel_id: (),
+    system_channel_flags: u32,
+    widget_enabled: bool,
+    widget_channel_id: (),
+    verification_level: u8,
+    roles: Vec<&'a Role>,
+    default_message_notifications: u8,
+    mfa_level: u8,
+    explicit_content_filter: u8,
+    max_presences: (),
+    max_members: u32,
+    max_stage_video_channel_users: u32,
+    max_video_channel_users: u32,
+    vanity_url_code: (),
+    premium_tier: u8,
+    premium_subscription_count: u32,
+    preferred_locale: &'static str,
+    rules_channel_id: (),
+    safety_alerts_channel_id: (),
+    public_updates_channel_id: (),
+    premium_progress_bar_enabled: bool,
+    nsfw: bool,
+    nsfw_level: u8,
+    emojis: Nothing,
+    stickers: Nothing,
+    incidents_data: (),
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approximate_member_count: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approximate_presence_count: Option<usize>,
+}
+
+/// The guild object with all that GUILD_CREATE adds.
+#[derive(Debug, Serialize)]
+pub(crate) struct GuildCreate<'a> {
+    #[serde(flatten)]
+    guild: GuildView<'a>,
+    joined_at: String,
+    large: bool,
+    unavailable: bool,
+    member_count: usize,
+    members: Vec<&'a Member>,
+    channels: Vec<&'a Channel>,
+    threads: Nothing,
+    presences: Nothing,
+    voice_states: Nothing,
+    stage_instances: Nothing,
+    guild_scheduled_events: Nothing,
+    soundboard_sounds: Nothing,
+}

@@ -1,0 +1,70 @@
+//! Members: a user's part in one guild.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::user::User;
+use super::wire;
+use crate::id::Snowflake;
+use crate::time::At;
+
+/// A member; its JSON is Discord's guild member object.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Member {
+    pub(crate) user: Arc<User>,
+    #[serde(flatten)]
+    pub(crate) part: Part,
+}
+
+/// A member without its user, as MESSAGE_CREATE carries it beside the author.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Part {
+    pub(crate) nick: Option<String>,
+    pub(crate) avatar: Option<String>,
+    pub(crate) banner: Option<String>,
+    pub(crate) roles: Vec<Snowflake>,
+    #[serde(with = "wire::iso")]
+    pub(crate) joined_at: At,
+    #[serde(with = "wire::iso_or_null")]
+    pub(crate) premium_since: Option<At>,
+    pub(crate) deaf: bool,
+    pub(crate) mute: bool,
+    pub(crate) flags: u32,
+    pub(crate) pending: bool,
+    #[serde(with = "wire::iso_or_null")]
+    pub(crate) communication_disabled_until: Option<At>,
+}
+
+impl Member {
+    pub(crate) fn new(user: Arc<User>, joined_at: At) -> Self {
+        let part = Part {
+            nick: None,
+            avatar: None,
+            banner: None,
+            roles: Vec::new(),
+            joined_at,
+            premium_since: None,
+            deaf: false,
+            mute: false,
+            flags: 0,
+            pending: false,
+            communication_disabled_until: None,
+        };
+        Self { user, part }
+    }
+
+    /// Whether the nickname or the user name starts with `prefix`, whatever the case.
+    pub(crate) fn is_called(&self, prefix: &str) -> bool {
+        let starts = |name: &str| name.to_lowercase().starts_with(&prefix.to_lowercase());
+        starts(&self.user.username) || self.part.nick.as_deref().is_some_and(starts)
+    }
+}
+
+/// A member as GUILD_MEMBER_ADD and GUILD_MEMBER_UPDATE carry it.
+#[derive(Debug, Serialize)]
+pub(crate) struct MemberOf<'a> {
+    pub(crate) guild_id: Snowflake,
+    #[serde(flatten)]
+    pub(crate) member: &'a Member,
+}
