@@ -1,0 +1,106 @@
+//! A caller for tests: one connection a call, nothing hidden.
+
+#![expect(dead_code, reason = "each test file uses its own part")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot connect has failed")]
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use guildhall_sim::{Sim, SimConfig, SimHandle};
+use http::{HeaderMap, Method, Request};
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::TcpStream;
+
+pub(crate) const TOKEN: &str = "Bot sim-bot-token";
+pub(crate) const AGENT: &str = "DiscordBot (https://example.invalid/tests, 1)";
+
+/// What came back.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or(Value::Null)
+    }
+
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+}
+
+/// A simulator and where its first guild is.
+pub(crate) struct Fixture {
+    pub(crate) sim: SimHandle,
+    pub(crate) guild: String,
+    pub(crate) channel: String,
+    pub(crate) application: String,
+}
+
+impl Fixture {
+    pub(crate) async fn start(config: SimConfig) -> Self {
+        let sim = Sim::start(config).await.unwrap();
+        let state = call(sim.address(), Method::GET, "/sim/state", None).await.unwrap().json();
+        let guild = state["guilds"][0]["id"].as_str().unwrap().to_owned();
+        let channel = state["guilds"][0]["channels"][0]["id"].as_str().unwrap().to_owned();
+        let application = state["bots"][0]["application_id"].as_str().unwrap().to_owned();
+        Self { sim, guild, channel, application }
+    }
+
+    /// A call of the REST API with the bot's token.
+    pub(crate) async fn api(&self, method: Method, path: &str, body: Option<Value>) -> Answer {
+        self.try_api(method, path, body).await.unwrap()
+    }
+
+    pub(crate) async fn try_api(&self, method: Method, path: &str, body: Option<Value>) -> Result<Answer, hyper::Error> {
+        call(self.sim.address(), method, &format!("/api/v10{path}"), body).await
+    }
+
+    /// A call of `/sim`.
+    pub(crate) async fn control(&self, method: Method, path: &str, body: Option<Value>) -> Answer {
+        call(self.sim.address(), method, path, body).await.unwrap()
+    }
+
+    pub(crate) async fn fault(&self, fault: Value) {
+        let answer = self.control(Method::POST, "/sim/faults", Some(fault)).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+    }
+}
+
+pub(crate) async fn call(
+    address: SocketAddr,
+    method: Method,
+    path: &str,
+    body: Option<Value>,
+) -> Result<Answer, hyper::Error> {
+    let mut request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("host", address.to_string())
+        .header("user-agent", AGENT)
+        .header("authorization", TOKEN);
+    let body = match body {
+        Some(body) => {
+            request = request.header("content-type", "application/json");
+            Bytes::from(body.to_string())
+        }
+        None => Bytes::new(),
+    };
+    send(address, request.body(Full::new(body)).unwrap()).await
+}
+
+pub(crate) async fn send(address: SocketAddr, request: Request<Full<Bytes>>) -> Result<Answer, hyper::Error> {
+    let socket = TcpStream::connect(address).await.unwrap();
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;
+    let connection = tokio::spawn(connection);
+    let answer = sender.send_request(request).await?;
+    let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
+    let body = answer.into_body().collect().await?.to_bytes();
+    connection.abort();
+    Ok(Answer { status, headers, text: String::from_utf8_lossy(&body).into_owned() })
+}

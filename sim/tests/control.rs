@@ -1,0 +1,149 @@
+//! Driving it: what `/sim` makes happen, and how it starts anew.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use common::Fixture;
+use ed25519_dalek::{Signature, VerifyingKey};
+use guildhall_sim::{GuildsSpec, Sim, SimConfig};
+use http::Method;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+#[tokio::test]
+async fn a_reset_puts_everything_back_and_a_snapshot_brings_it_forth_again() {
+    let fixture = Fixture::start(SimConfig::default()).await;
+    let path = format!("/guilds/{}/roles", fixture.guild);
+    fixture.api(Method::POST, &path, Some(json!({ "name": "Elder" }))).await;
+    fixture.fault(json!({ "route": "DELETE", "do": { "kind": "status", "status": 500 } })).await;
+    let snapshot = fixture.control(Method::GET, "/sim/snapshot", None).await;
+
+    assert_eq!(fixture.control(Method::POST, "/sim/reset", None).await.status, 200);
+    assert_eq!(fixture.sim.score().requests, 0);
+    assert_eq!(fixture.control(Method::GET, "/sim/faults", None).await.json(), json!([]));
+    let state = fixture.control(Method::GET, "/sim/state", None).await.json();
+    assert!(!state.to_string().contains("Elder"), "{state}");
+
+    let restored = fixture.control(Method::PUT, "/sim/snapshot", Some(snapshot.json())).await;
+    assert_eq!(restored.status, 200, "{}", restored.text);
+    let roles = fixture.api(Method::GET, &path, None).await.json();
+    assert!(roles.as_array().unwrap().iter().any(|role| role["name"] == "Elder"), "{roles}");
+    let gateway = fixture.api(Method::GET, "/gateway", None).await.json();
+    assert_eq!(gateway["url"], fixture.sim.gateway_url(), "a snapshot carries no address");
+}
+
+#[tokio::test]
+async fn a_snapshot_can_be_taken_to_another_simulator() {
+    let first = Fixture::start(SimConfig::default()).await;
+    first.api(Method::POST, &format!("/guilds/{}/roles", first.guild), Some(json!({ "name": "Elder" }))).await;
+    let snapshot = first.control(Method::GET, "/sim/snapshot", None).await.json();
+    let second = Fixture::start(SimConfig { guilds: 5, ..SimConfig::default() }).await;
+    second.control(Method::PUT, "/sim/snapshot", Some(snapshot)).await;
+    assert_eq!(second.sim.guilds(), first.sim.guilds());
+}
+
+#[tokio::test]
+async fn thousands_of_guilds_are_made_at_once_and_paged_through() {
+    let sim = Sim::start(SimConfig { guilds: 2_000, ..SimConfig::default() }).await.unwrap();
+    sim.make_guilds(&GuildsSpec { count: Some(1_000), name: Some("more".into()), ..GuildsSpec::default() }).unwrap();
+    assert_eq!(sim.guilds().len(), 3_000);
+    let (mut seen, mut after) = (0, String::from("0"));
+    loop {
+        let path = format!("/sim/state?limit=700&after={after}");
+        let page = common::call(sim.address(), Method::GET, &path, None).await.unwrap().json();
+        let guilds = page["guilds"].as_array().unwrap().clone();
+        let Some(last) = guilds.last() else { break };
+        seen += guilds.len();
+        last["id"].as_str().unwrap().clone_into(&mut after);
+    }
+    assert_eq!(seen, 3_000);
+}
+
+#[tokio::test]
+async fn members_join_at_a_rate_and_are_all_reported() {
+    let fixture = Fixture::start(SimConfig::default()).await;
+    let path = format!("/sim/guilds/{}/members", fixture.guild);
+    let joined = fixture.control(Method::POST, &path, Some(json!({ "count": 5, "per_second": 500, "name": "ada" }))).await;
+    assert_eq!(joined.json()["ids"].as_array().unwrap().len(), 5, "{}", joined.text);
+    let user = joined.json()["id"].as_str().unwrap().to_owned();
+    let member = fixture.api(Method::GET, &format!("/guilds/{}/members/{user}", fixture.guild), None).await.json();
+    assert_eq!(member["user"]["username"], "ada1");
+    assert_eq!(fixture.control(Method::DELETE, &format!("{path}/{user}"), None).await.status, 200);
+    let gone = fixture.api(Method::GET, &format!("/guilds/{}/members/{user}", fixture.guild), None).await;
+    assert_eq!(gone.json()["code"], 10007);
+}
+
+#[tokio::test]
+async fn what_the_bots_may_do_can_be_taken_from_them() {
+    let fixture = Fixture::start(SimConfig::default()).await;
+    let guild = format!("/sim/guilds/{}", fixture.guild);
+    fixture.control(Method::PATCH, &guild, Some(json!({ "bot_permissions": 0 }))).await;
+    let refused = fixture.api(Method::POST, &format!("/guilds/{}/roles", fixture.guild), Some(json!({}))).await;
+    assert_eq!((refused.status, refused.json()["code"].as_u64()), (403, Some(50013)));
+    assert_eq!(fixture.sim.score().invalid_requests, 1);
+}
+
+/// Takes one POST, answers it with `answer`, and returns its headers and body.
+async fn endpoint(listener: TcpListener, answer: Value) -> (String, String) {
+    let (mut socket, _) = listener.accept().await.unwrap();
+    let mut request = Vec::new();
+    let (head, body) = loop {
+        let mut buffer = [0; 4096];
+        let read = socket.read(&mut buffer).await.unwrap();
+        request.extend_from_slice(&buffer[..read]);
+        let text = String::from_utf8_lossy(&request).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap().parse::<usize>();
+            if body.len() >= length.unwrap() {
+                break (head.to_owned(), body.to_owned());
+            }
+        }
+    };
+    let text = answer.to_string();
+    let answer = format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{text}", text.len());
+    socket.write_all(answer.as_bytes()).await.unwrap();
+    (head, body)
+}
+
+#[tokio::test]
+async fn a_command_posted_to_a_url_is_signed_and_its_answer_is_the_first_response() {
+    let fixture = Fixture::start(SimConfig::default()).await;
+    let key: Vec<u8> = (0..32)
+        .map(|at| u8::from_str_radix(&fixture.sim.verify_key()[at * 2..at * 2 + 2], 16).unwrap())
+        .collect();
+    let key = VerifyingKey::from_bytes(&key.try_into().unwrap()).unwrap();
+    for forged in [false, true] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/interactions", listener.local_addr().unwrap());
+        let taken = tokio::spawn(endpoint(listener, json!({ "type": 4, "data": { "content": "pong" } })));
+        let command = json!({ "guild_id": fixture.guild, "name": "ping", "url": url, "forged": forged });
+        let fired = fixture.control(Method::POST, "/sim/commands", Some(command)).await;
+        assert_eq!(fired.json()["posted"]["status"], 200, "{}", fired.text);
+
+        let (head, body) = taken.await.unwrap();
+        let header = |name: &str| head.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+        let hex = header("x-signature-ed25519:");
+        let signature: Vec<u8> =
+            (0..64).map(|at| u8::from_str_radix(&hex[at * 2..at * 2 + 2], 16).unwrap()).collect();
+        let signed = format!("{}{body}", header("x-signature-timestamp:"));
+        let genuine = key.verify_strict(signed.as_bytes(), &Signature::from_slice(&signature).unwrap()).is_ok();
+        assert_eq!(genuine, !forged);
+    }
+    let messages = fixture.api(Method::GET, &format!("/channels/{}/messages", fixture.channel), None).await.json();
+    assert_eq!(messages[0]["content"], "pong");
+    let score = fixture.sim.score();
+    assert_eq!((score.interactions.fired, score.interactions.answered), (2, 2));
+}
+
+#[tokio::test]
+async fn a_url_that_does_not_answer_is_an_error_that_names_it() {
+    let fixture = Fixture::start(SimConfig::default()).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    drop(listener);
+    let command = json!({ "guild_id": fixture.guild, "name": "ping", "url": url });
+    let answer = fixture.control(Method::POST, "/sim/commands", Some(command)).await;
+    assert!(answer.status == 502 && answer.text.contains(&url), "{}", answer.text);
+}
