@@ -13,6 +13,7 @@ mod time;
 mod world;
 
 pub use config::{BotConfig, GatewayConfig, SimConfig};
+pub use gateway::{GatewayFault, GatewayScore, SessionScore, SessionStarts, StormEvent, StormReport, StormSpec};
 pub use id::Snowflake;
 pub use limit::LimitConfig;
 pub use sim::{Sim, SimHandle};
