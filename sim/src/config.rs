@@ -105,6 +105,8 @@ pub struct GatewayConfig {
     pub sends_per_minute: u32,
     /// Whether `compress=zlib-stream` is honoured; if not, text frames are sent all the same.
     pub compression: bool,
+    /// Whether bots may ask for the privileged intents; if not, such an IDENTIFY is closed with 4014.
+    pub privileged_intents: bool,
 }
 
 impl Default for GatewayConfig {
@@ -120,6 +122,7 @@ impl Default for GatewayConfig {
             session_life: Duration::from_secs(180),
             sends_per_minute: 120,
             compression: true,
+            privileged_intents: true,
         }
     }
 }

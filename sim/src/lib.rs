@@ -18,6 +18,7 @@ mod world;
 pub use control::{ControlError, DriveReport, FireSpec, GuildsSpec, JoinSpec, MessageSpec, Pace, Posted};
 pub use config::{BotConfig, GatewayConfig, SimConfig};
 pub use fault::{CloudflareForm, Fault, FaultAction, FaultError, Stage};
+pub use gateway::{GatewayFault, GatewayScore, SessionScore, SessionStarts, StormEvent, StormReport, StormSpec};
 pub use id::Snowflake;
 pub use limit::{Algorithm, Case, InvalidLimit, LimitConfig, Rate, RouteLimit, Scope};
 pub use score::{EffectScore, InteractionScore, RateLimited, RouteScore, Score};

@@ -1,28 +1,36 @@
-//! The gateway.
+//! The gateway: sessions, the connections that carry them, and what goes wrong with both on purpose.
+//!
+//! ```text
+//!  world ──Dispatch──► Hub ──► Session (replay buffer = send queue) ──bell──► socket task ──► client
+//!                       ▲                                                        │
+//!                       └────────────── Connection (what a frame may ask) ◄──────┘
+//! ```
+//!
+//! The hub and everything in it is pure and stands behind the simulator's one lock; only `socket` waits for anything.
 
-use std::sync::Arc;
+mod close;
+mod connection;
+mod faults;
+mod frame;
+mod handle;
+mod hub;
+mod identify;
+mod inbound;
+mod intents;
+mod login;
+mod members;
+mod replay;
+mod roster;
+mod score;
+mod session;
+mod socket;
+mod storm;
+mod zlib;
 
-use hyper::upgrade::Upgraded;
-use hyper_util::rt::TokioIo;
-use tokio_websockets::WebSocketStream;
-
-use crate::config::GatewayConfig;
-use crate::dispatch::Dispatch;
-use crate::state::Shared;
-use crate::time::At;
-use crate::world::World;
-
-/// All sessions.
-#[derive(Debug)]
-pub(crate) struct Hub {}
-
-impl Hub {
-    pub(crate) fn new(_config: &GatewayConfig) -> Self {
-        Self {}
-    }
-
-    pub(crate) fn dispatch(&mut self, _world: &World, _dispatch: &Dispatch, _now: At) {}
-}
-
-/// Serves one gateway connection until it ends.
-pub(crate) async fn serve(_shared: Arc<Shared>, _socket: WebSocketStream<TokioIo<Upgraded>>, _query: &str) {}
+pub use faults::GatewayFault;
+pub(crate) use hub::Hub;
+pub use identify::SessionStarts;
+pub use score::{GatewayScore, SessionScore};
+pub(crate) use socket::serve;
+pub(crate) use storm::storm;
+pub use storm::{StormEvent, StormReport, StormSpec};

@@ -1,0 +1,237 @@
+//! One connection, seen from the gateway: what its frames may ask for, and when its time is up.
+
+use std::time::Duration;
+
+use super::close::Close;
+use super::inbound::{self, Identify, Inbound, RequestMembers, Resume};
+use super::session::SessionKey;
+use crate::config::GatewayConfig;
+use crate::time::At;
+
+/// The time that `sends_per_minute` is counted over.
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Where a connection stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// No session yet, or no longer.
+    AwaitingIdentify,
+    Live(SessionKey),
+    /// A close frame is on its way; nothing the client says counts any more.
+    Closing,
+}
+
+/// A frame as it came in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Incoming<'a> {
+    Text(&'a str),
+    Binary,
+}
+
+/// What a frame, or the passing of time, leads to.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Action {
+    AcknowledgeHeartbeat,
+    Identify(Identify),
+    Resume(Resume),
+    RequestMembers(SessionKey, RequestMembers),
+    Close(Close),
+}
+
+/// The machine of one connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    state: State,
+    last_heartbeat: At,
+    /// How long the client may go without a heartbeat.
+    patience: Duration,
+    /// Sends are counted in windows that begin with the first send after the last one's end.
+    window: At,
+    sends: u32,
+    sends_per_minute: u32,
+}
+
+impl Connection {
+    pub(crate) fn new(config: &GatewayConfig, now: At) -> Self {
+        Self {
+            state: State::AwaitingIdentify,
+            last_heartbeat: now,
+            patience: config.heartbeat_interval.saturating_mul(config.missed_heartbeats.max(1)),
+            window: now,
+            sends: 0,
+            sends_per_minute: config.sends_per_minute,
+        }
+    }
+
+    /// The session that this connection carries.
+    pub(crate) fn session(&self) -> Option<SessionKey> {
+        match self.state {
+            State::Live(session) => Some(session),
+            State::AwaitingIdentify | State::Closing => None,
+        }
+    }
+
+    /// HELLO went out: the client's time to heartbeat begins.
+    pub(crate) fn greeted(&mut self, now: At) {
+        self.last_heartbeat = now;
+    }
+
+    /// IDENTIFY or RESUME was granted.
+    pub(crate) fn go_live(&mut self, session: SessionKey) {
+        self.state = match self.state {
+            State::AwaitingIdentify | State::Live(_) => State::Live(session),
+            State::Closing => State::Closing,
+        };
+    }
+
+    /// The session is gone from this connection; the client may identify or resume on it again.
+    pub(crate) fn lose_session(&mut self) {
+        self.state = match self.state {
+            State::AwaitingIdentify | State::Live(_) => State::AwaitingIdentify,
+            State::Closing => State::Closing,
+        };
+    }
+
+    pub(crate) fn close(&mut self) {
+        self.state = State::Closing;
+    }
+
+    /// When the client's patience credit ends, unless a heartbeat comes.
+    pub(crate) fn deadline(&self) -> At {
+        self.last_heartbeat.after(self.patience)
+    }
+
+    /// What the time alone leads to.
+    pub(crate) fn on_time(&self, now: At) -> Option<Action> {
+        let is_open = self.state != State::Closing;
+        (is_open && now >= self.deadline()).then_some(Action::Close(Close::TIMED_OUT))
+    }
+
+    /// What a frame leads to.
+    pub(crate) fn on_frame(&mut self, frame: Incoming<'_>, now: At) -> Option<Action> {
+        if self.state == State::Closing {
+            return None;
+        }
+        if !self.count_send(now) {
+            return Some(Action::Close(Close::RATE_LIMITED));
+        }
+        let text = match frame {
+            Incoming::Text(text) => text,
+            Incoming::Binary => return Some(Action::Close(Close::BINARY)),
+        };
+        let inbound = match inbound::read(text) {
+            Ok(inbound) => inbound,
+            Err(close) => return Some(Action::Close(close)),
+        };
+        match (self.state, inbound) {
+            // Clients may heartbeat before they identify, and some do.
+            (_, Inbound::Heartbeat) => {
+                self.last_heartbeat = now;
+                Some(Action::AcknowledgeHeartbeat)
+            }
+            (State::AwaitingIdentify, Inbound::Identify(identify)) => Some(Action::Identify(identify)),
+            (State::AwaitingIdentify, Inbound::Resume(resume)) => Some(Action::Resume(resume)),
+            (State::AwaitingIdentify, Inbound::RequestMembers(_) | Inbound::Noted) => {
+                Some(Action::Close(Close::NOT_AUTHENTICATED))
+            }
+            (State::Live(_), Inbound::Identify(_) | Inbound::Resume(_)) => {
+                Some(Action::Close(Close::ALREADY_AUTHENTICATED))
+            }
+            (State::Live(session), Inbound::RequestMembers(request)) => Some(Action::RequestMembers(session, request)),
+            (State::Live(_), Inbound::Noted) | (State::Closing, _) => None,
+        }
+    }
+
+    fn count_send(&mut self, now: At) -> bool {
+        if now.since(self.window) >= MINUTE || self.sends == 0 {
+            self.window = now;
+            self.sends = 0;
+        }
+        self.sends += 1;
+        self.sends <= self.sends_per_minute
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: At = At::from_micros(1_700_000_000_000_000);
+    const IDENTIFY: Incoming<'_> = Incoming::Text(r#"{"op":2,"d":{"token":"t","intents":1}}"#);
+    const HEARTBEAT: Incoming<'_> = Incoming::Text(r#"{"op":1,"d":null}"#);
+
+    fn connection() -> Connection {
+        Connection::new(&GatewayConfig::default(), START)
+    }
+
+    fn live() -> Connection {
+        let mut connection = connection();
+        connection.go_live(SessionKey(7));
+        connection
+    }
+
+    #[test]
+    fn a_heartbeat_is_acknowledged_before_and_after_identify() {
+        assert_eq!(connection().on_frame(HEARTBEAT, START), Some(Action::AcknowledgeHeartbeat));
+        assert_eq!(live().on_frame(HEARTBEAT, START), Some(Action::AcknowledgeHeartbeat));
+    }
+
+    #[test]
+    fn a_second_identify_is_told_so() {
+        assert!(matches!(connection().on_frame(IDENTIFY, START), Some(Action::Identify(_))));
+        assert_eq!(live().on_frame(IDENTIFY, START), Some(Action::Close(Close::ALREADY_AUTHENTICATED)));
+    }
+
+    #[test]
+    fn other_requests_wait_for_identify() {
+        let presence = Incoming::Text(r#"{"op":3,"d":{}}"#);
+        assert_eq!(connection().on_frame(presence, START), Some(Action::Close(Close::NOT_AUTHENTICATED)));
+        assert_eq!(live().on_frame(presence, START), None);
+    }
+
+    #[test]
+    fn a_session_lost_may_be_identified_anew_on_the_same_connection() {
+        let mut connection = live();
+        connection.lose_session();
+        assert!(matches!(connection.on_frame(IDENTIFY, START), Some(Action::Identify(_))));
+    }
+
+    #[test]
+    fn what_comes_after_the_close_is_not_heard() {
+        let mut connection = live();
+        connection.close();
+        connection.go_live(SessionKey(8));
+        assert_eq!(connection.on_frame(IDENTIFY, START), None);
+        assert_eq!(connection.on_time(START.after(Duration::from_secs(3_600))), None);
+    }
+
+    #[test]
+    fn the_send_past_the_minutes_allowance_closes_and_the_next_minute_is_fresh() {
+        let mut connection = connection();
+        for _ in 0..120 {
+            assert_eq!(connection.on_frame(HEARTBEAT, START), Some(Action::AcknowledgeHeartbeat));
+        }
+        let next = START.after(MINUTE);
+        assert_eq!(connection.on_frame(HEARTBEAT, next), Some(Action::AcknowledgeHeartbeat));
+        for _ in 1..120 {
+            connection.on_frame(HEARTBEAT, next);
+        }
+        assert_eq!(connection.on_frame(HEARTBEAT, next), Some(Action::Close(Close::RATE_LIMITED)));
+    }
+
+    #[test]
+    fn binary_frames_are_refused() {
+        assert_eq!(live().on_frame(Incoming::Binary, START), Some(Action::Close(Close::BINARY)));
+    }
+
+    #[test]
+    fn heartbeats_that_stop_end_the_connection_after_the_missed_intervals() {
+        let mut connection = connection();
+        let interval = GatewayConfig::default().heartbeat_interval;
+        let first = START.after(interval);
+        assert_eq!(connection.on_time(first), None);
+        connection.on_frame(HEARTBEAT, first);
+        assert_eq!(connection.on_time(first.after(interval)), None);
+        assert_eq!(connection.on_time(first.after(interval * 2)), Some(Action::Close(Close::TIMED_OUT)));
+    }
+}

@@ -1,0 +1,258 @@
+//! What can be made to go wrong with the gateway.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::close::Close;
+use super::frame::Control;
+use super::hub::{ConnectionId, Ending, Hub};
+use super::session::SessionKey;
+use crate::time::At;
+
+/// A fault of the gateway. Where a shard can be named and is not, every shard is meant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum GatewayFault {
+    /// Closes connections; their sessions can be resumed.
+    Disconnect {
+        /// The shard whose connections are closed.
+        #[serde(default)]
+        shard: Option<u32>,
+        /// The close code.
+        #[serde(default = "default_code", deserialize_with = "legal_code")]
+        code: u16,
+        /// Cuts the TCP connection instead, without a close frame.
+        #[serde(default)]
+        cut: bool,
+        /// For so long, new connections (of any shard: which one it is they tell only later) are not greeted, so that
+        /// there is a time in which events are missed.
+        #[serde(default)]
+        hold_ms: u64,
+    },
+    /// Leaves connections open, but neither answers nor sends on them any more, until their clients leave.
+    Zombie {
+        /// The shard whose connections fall silent.
+        #[serde(default)]
+        shard: Option<u32>,
+    },
+    /// Asks clients to reconnect (op 7).
+    Reconnect {
+        /// The shard that is asked.
+        #[serde(default)]
+        shard: Option<u32>,
+    },
+    /// Tells clients that their session is invalid (op 9).
+    InvalidSession {
+        /// The shard that is told.
+        #[serde(default)]
+        shard: Option<u32>,
+        /// Whether it may be resumed; if not, it is gone.
+        resumable: bool,
+    },
+    /// Answers the next RESUMEs with op 9, and drops their sessions.
+    DeadResume {
+        /// How many of them.
+        #[serde(default = "one")]
+        count: u32,
+    },
+    /// Swallows every event of one type; it gets no sequence number.
+    Mute {
+        /// The event's name, such as `MESSAGE_CREATE`.
+        event: String,
+    },
+    /// Ends a `mute`.
+    Unmute {
+        /// The event's name; all of them without one.
+        #[serde(default)]
+        event: Option<String>,
+    },
+    /// Asks clients for a heartbeat at once (op 1).
+    HeartbeatRequest {
+        /// The shard that is asked.
+        #[serde(default)]
+        shard: Option<u32>,
+    },
+    /// Leaves out sequence numbers, as if events had been lost for good.
+    SkipSequence {
+        /// The shard whose sessions lose them.
+        #[serde(default)]
+        shard: Option<u32>,
+        /// How many numbers are missing.
+        count: u64,
+    },
+}
+
+fn default_code() -> u16 {
+    4000
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn legal_code<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
+    let code = u16::deserialize(deserializer)?;
+    if Close::is_legal(code) {
+        Ok(code)
+    } else {
+        Err(serde::de::Error::custom(format!("{code} cannot stand in a close frame; take one from 3000 to 4999")))
+    }
+}
+
+/// The faults that stay until they are used up or cleared.
+#[derive(Debug, Default)]
+pub(crate) struct StandingFaults {
+    muted: BTreeSet<String>,
+    dead_resumes: u32,
+    hold_until: At,
+}
+
+impl StandingFaults {
+    pub(crate) fn mutes(&self, event: &str) -> bool {
+        !self.muted.is_empty() && self.muted.contains(event)
+    }
+
+    /// Whether the RESUME at hand is to fail.
+    pub(crate) fn spoil_resume(&mut self) -> bool {
+        let spoil = self.dead_resumes > 0;
+        self.dead_resumes -= u32::from(spoil);
+        spoil
+    }
+
+    /// When a connection that opens now is greeted.
+    pub(crate) fn held_until(&self, now: At) -> At {
+        self.hold_until.max(now)
+    }
+}
+
+impl Hub {
+    /// Brings a fault about; says how many connections it struck. One that only stands ready strikes none yet.
+    pub(crate) fn fault(&mut self, fault: GatewayFault, now: At) -> u64 {
+        match fault {
+            GatewayFault::Disconnect { shard, code, cut, hold_ms } => {
+                if hold_ms > 0 {
+                    self.faults.hold_until = self.faults.hold_until.max(now.after(Duration::from_millis(hold_ms)));
+                }
+                let code = if Close::is_legal(code) { code } else { default_code() };
+                let ending =
+                    if cut { Ending::Cut } else { Ending::Close(Close::new(code, "The simulator was told to.")) };
+                self.each(shard, |hub, id| hub.end(id, ending, now))
+            }
+            GatewayFault::Zombie { shard } => self.each(shard, |hub, id| {
+                if let Some(link) = hub.connections.get_mut(&id) {
+                    hub.scores.score.zombies += u64::from(!link.zombie);
+                    link.zombie = true;
+                    link.controls.clear();
+                    link.bell.notify_one();
+                }
+            }),
+            GatewayFault::Reconnect { shard } => self.each(shard, |hub, id| hub.say(id, Control::Reconnect)),
+            GatewayFault::InvalidSession { shard, resumable } => self.each(shard, |hub, id| {
+                let session = hub.session_of(id);
+                hub.set_adrift(id, now);
+                if !resumable {
+                    session.into_iter().for_each(|key| hub.end_session(key));
+                }
+                hub.say(id, Control::InvalidSession { resumable });
+            }),
+            GatewayFault::HeartbeatRequest { shard } => self.each(shard, |hub, id| hub.say(id, Control::Heartbeat)),
+            GatewayFault::DeadResume { count } => {
+                self.faults.dead_resumes = self.faults.dead_resumes.saturating_add(count);
+                0
+            }
+            GatewayFault::Mute { event } => {
+                self.faults.muted.insert(event);
+                0
+            }
+            GatewayFault::Unmute { event: Some(event) } => {
+                self.faults.muted.remove(&event);
+                0
+            }
+            GatewayFault::Unmute { event: None } => {
+                self.faults.muted.clear();
+                0
+            }
+            GatewayFault::SkipSequence { shard, count } => {
+                let struck = self.sessions.values_mut().filter(|session| shard.is_none_or(|id| session.shard.id == id));
+                struck.map(|session| session.replay.skip(count)).count() as u64
+            }
+        }
+    }
+
+    /// The faults that stand at the moment.
+    pub(crate) fn faults(&self, now: At) -> Vec<GatewayFault> {
+        let mut standing: Vec<_> =
+            self.faults.muted.iter().map(|event| GatewayFault::Mute { event: event.clone() }).collect();
+        if self.faults.dead_resumes > 0 {
+            standing.push(GatewayFault::DeadResume { count: self.faults.dead_resumes });
+        }
+        let hold = self.faults.hold_until.since(now);
+        if !hold.is_zero() {
+            let hold_ms = u64::try_from(hold.as_millis()).unwrap_or(u64::MAX);
+            standing.push(GatewayFault::Disconnect { shard: None, code: default_code(), cut: false, hold_ms });
+        }
+        let zombies = self.connections.iter().filter(|(_, link)| link.zombie);
+        let shards: BTreeSet<u32> =
+            zombies.filter_map(|(id, _)| self.sessions.get(&self.session_of(*id)?)).map(|it| it.shard.id).collect();
+        standing.extend(shards.into_iter().map(|shard| GatewayFault::Zombie { shard: Some(shard) }));
+        standing
+    }
+
+    /// Ends all standing faults: zombies wake, held connections are greeted.
+    pub(crate) fn clear_faults(&mut self, now: At) {
+        self.faults = StandingFaults::default();
+        for link in self.connections.values_mut() {
+            link.zombie = false;
+            link.hello_at = link.hello_at.map(|hello| hello.min(now));
+            link.bell.notify_one();
+        }
+    }
+
+    fn session_of(&self, id: ConnectionId) -> Option<SessionKey> {
+        self.connections.get(&id)?.machine.session()
+    }
+
+    /// Strikes every open connection of a shard, in the order they were opened.
+    fn each(&mut self, shard: Option<u32>, mut strike: impl FnMut(&mut Self, ConnectionId)) -> u64 {
+        let is_meant = |id: &ConnectionId| {
+            shard.is_none_or(|shard| {
+                let session = self.session_of(*id).and_then(|key| self.sessions.get(&key));
+                session.is_some_and(|session| session.shard.id == shard)
+            })
+        };
+        let open = self.connections.iter().filter(|(_, link)| link.ending.is_none());
+        let mut meant: Vec<_> = open.map(|(id, _)| *id).filter(is_meant).collect();
+        meant.sort_unstable();
+        meant.iter().for_each(|id| strike(self, *id));
+        meant.len() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_fault_is_read_with_its_defaults_and_refused_with_unknown_fields() {
+        let read = |fault| serde_json::from_value::<GatewayFault>(fault);
+        assert_eq!(
+            read(json!({"kind": "disconnect"})).unwrap(),
+            GatewayFault::Disconnect { shard: None, code: 4000, cut: false, hold_ms: 0 }
+        );
+        assert_eq!(read(json!({"kind": "dead_resume"})).unwrap(), GatewayFault::DeadResume { count: 1 });
+        assert!(read(json!({"kind": "zombie", "shards": 1})).is_err());
+        assert!(read(json!({"kind": "disconnect", "code": 999})).is_err());
+        assert!(read(json!({"kind": "disconnect", "code": 1006})).is_err());
+        assert!(read(json!({"kind": "skip_sequence"})).is_err());
+    }
+
+    #[test]
+    fn a_dead_resume_is_used_up() {
+        let mut faults = StandingFaults { dead_resumes: 2, ..StandingFaults::default() };
+        assert_eq!([faults.spoil_resume(), faults.spoil_resume(), faults.spoil_resume()], [true, true, false]);
+    }
+}

@@ -1,0 +1,387 @@
+//! All sessions and connections, and how events find their way to them. Pure: the time is handed in.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+use super::close::Close;
+use super::connection::{Action, Connection, Incoming};
+use super::faults::StandingFaults;
+use super::frame::{Control, Event};
+use super::identify::{IdentifyBudget, SessionStarts};
+use super::intents;
+use super::members::MemberRequests;
+use super::roster::Roster;
+use super::score::{GatewayScore, Scorekeeper};
+use super::session::{Carrier, Session, SessionKey};
+use crate::config::GatewayConfig;
+use crate::dispatch::{Audience, Dispatch};
+use crate::id::Snowflake;
+use crate::time::At;
+use crate::world::World;
+
+/// GUILD_CREATEs that are encoded ahead of what the client reads.
+const GUILDS_AHEAD: usize = 32;
+
+/// The hub's own name for a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ConnectionId(pub(crate) u64);
+
+/// All sessions and connections.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    pub(super) config: GatewayConfig,
+    pub(super) connections: HashMap<ConnectionId, Link>,
+    pub(super) sessions: HashMap<SessionKey, Session>,
+    pub(super) by_id: HashMap<String, SessionKey>,
+    pub(super) roster: Roster,
+    pub(super) budget: IdentifyBudget,
+    pub(super) members: MemberRequests,
+    pub(super) faults: StandingFaults,
+    pub(super) scores: Scorekeeper,
+    /// Sessions that lost their carrier, in the order of that; some may have one again.
+    adrift: VecDeque<(At, SessionKey)>,
+    opened: u64,
+    pub(super) started: u64,
+}
+
+/// A connection as the hub holds it.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) machine: Connection,
+    /// Wakes the task that serves the connection.
+    pub(super) bell: Arc<Notify>,
+    /// What is to be said beside events.
+    pub(super) controls: Vec<Control>,
+    pub(super) ending: Option<Ending>,
+    /// When HELLO is due, while it has not been said.
+    pub(super) hello_at: Option<At>,
+    /// A fault made it deaf and dumb; it stays open until the client leaves.
+    pub(super) zombie: bool,
+}
+
+/// How the gateway ends a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    Close(Close),
+    /// Without a close frame.
+    Cut,
+}
+
+/// How a connection ended, seen from its task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Departure {
+    /// The client closed it first, with this code.
+    ClosedByClient(u16),
+    /// The gateway ended it.
+    Ended,
+    /// It broke.
+    Lost,
+}
+
+/// What a connection's task is to send now, and when it should ask again.
+#[derive(Debug, Default)]
+pub(crate) struct Outbound {
+    pub(crate) controls: Vec<Control>,
+    pub(crate) events: Vec<(u64, Event)>,
+    pub(crate) ending: Option<Ending>,
+    /// When time alone will lead to something.
+    pub(crate) due: At,
+}
+
+impl Hub {
+    pub(crate) fn new(config: &GatewayConfig) -> Self {
+        Self {
+            config: config.clone(),
+            connections: HashMap::new(),
+            sessions: HashMap::new(),
+            by_id: HashMap::new(),
+            roster: Roster::default(),
+            budget: IdentifyBudget::new(config),
+            members: MemberRequests::default(),
+            faults: StandingFaults::default(),
+            scores: Scorekeeper::default(),
+            adrift: VecDeque::new(),
+            opened: 0,
+            started: 0,
+        }
+    }
+
+    /// Queues an event for the sessions that should see it.
+    pub(crate) fn dispatch(&mut self, world: &World, dispatch: &Dispatch, now: At) {
+        self.forget_expired(now);
+        self.route(world, dispatch, Self::readable, now);
+    }
+
+    /// Queues an event as [`dispatch`](Self::dispatch) does, but as it stands: for events made in bulk, which hold
+    /// nothing to hide.
+    pub(crate) fn dispatch_verbatim(&mut self, world: &World, dispatch: &Dispatch, now: At) {
+        self.route(world, dispatch, |_, dispatch| dispatch.data.clone(), now);
+    }
+
+    fn route(&mut self, world: &World, dispatch: &Dispatch, readable: fn(&Session, &Dispatch) -> Bytes, now: At) {
+        for key in self.readers(world, dispatch) {
+            let Some(session) = self.sessions.get_mut(&key).filter(|session| session.wants(dispatch.intents)) else {
+                continue;
+            };
+            let data = readable(session, dispatch);
+            // Nobody hears of a guild before its GUILD_CREATE.
+            if let Audience::Guild(guild) = dispatch.audience
+                && session.unannounced.remove(guild)
+                && !matches!(dispatch.name, "GUILD_CREATE" | "GUILD_DELETE")
+            {
+                self.announce(world, key, guild, now);
+            }
+            self.give(key, Event { name: dispatch.name, data }, now);
+        }
+    }
+
+    fn readers(&self, world: &World, dispatch: &Dispatch) -> Vec<SessionKey> {
+        match dispatch.audience {
+            Audience::Guild(guild) => {
+                // A bot that leaves is no member any more when it is told so.
+                let leaves = dispatch.name == "GUILD_DELETE";
+                self.roster.of_guild(guild, |bot| leaves || world.has_bot(guild, bot)).collect()
+            }
+            Audience::Application(bot) => self.roster.of_first_shards(bot).collect(),
+        }
+    }
+
+    /// The event's data as this session may read it.
+    fn readable(session: &Session, dispatch: &Dispatch) -> Bytes {
+        let is_hidden = session.intents & intents::MESSAGE_CONTENT == 0 && intents::holds_message(dispatch.name);
+        is_hidden
+            .then(|| intents::without_content(&dispatch.data, session.user))
+            .flatten()
+            .unwrap_or_else(|| dispatch.data.clone())
+    }
+
+    /// Queues an event for one session, unless a fault swallows it.
+    pub(super) fn give(&mut self, key: SessionKey, event: Event, now: At) {
+        if self.faults.mutes(event.name) {
+            self.scores.score.events_muted += 1;
+            return;
+        }
+        let Some(session) = self.sessions.get_mut(&key) else { return };
+        let name = event.name;
+        match session.replay.push(event) {
+            Ok(is_first) => {
+                self.scores.event(name);
+                if is_first && let Carrier::Connection(id) = session.carrier {
+                    self.ring(id);
+                }
+            }
+            Err(super::replay::Overrun) => {
+                if let Carrier::Connection(id) = session.carrier {
+                    self.scores.score.slow_readers += 1;
+                    self.end(id, Ending::Close(Close::SLOW_READER), now);
+                }
+                self.end_session(key);
+            }
+        }
+    }
+
+    fn announce(&mut self, world: &World, key: SessionKey, guild: Snowflake, now: At) {
+        if let Some(data) = world.guild_create(guild) {
+            self.give(key, Event { name: "GUILD_CREATE", data }, now);
+        }
+    }
+
+    /// A connection was opened: its id, and the bell that wakes its task.
+    pub(crate) fn open(&mut self, now: At) -> (ConnectionId, Arc<Notify>) {
+        self.forget_expired(now);
+        self.opened += 1;
+        let id = ConnectionId(self.opened);
+        let bell = Arc::new(Notify::new());
+        let link = Link {
+            machine: Connection::new(&self.config, now),
+            bell: Arc::clone(&bell),
+            controls: Vec::new(),
+            ending: None,
+            hello_at: Some(self.faults.held_until(now)),
+            zombie: false,
+        };
+        self.connections.insert(id, link);
+        self.scores.connected();
+        (id, bell)
+    }
+
+    /// A connection was refused before it was opened.
+    pub(crate) fn refused(&mut self, close: Close) {
+        self.scores.close_sent(close.code);
+    }
+
+    /// What a connection's frame leads to. `url` is where clients should resume.
+    pub(crate) fn frame(&mut self, world: &World, id: ConnectionId, frame: Incoming<'_>, url: &str, now: At) {
+        let Some(link) = self.connections.get_mut(&id).filter(|link| !link.zombie) else { return };
+        match link.machine.on_frame(frame, now) {
+            None => {}
+            Some(Action::AcknowledgeHeartbeat) => {
+                link.controls.push(Control::HeartbeatAck);
+                self.scores.score.heartbeats += 1;
+            }
+            Some(Action::Identify(identify)) => self.identify(world, id, &identify, url, now),
+            Some(Action::Resume(resume)) => self.resume(world, id, &resume, now),
+            Some(Action::RequestMembers(session, request)) => self.request_members(world, session, request, now),
+            Some(Action::Close(close)) => self.end(id, Ending::Close(close), now),
+        }
+    }
+
+    /// What a connection's task is to send now; at most `room` events.
+    pub(crate) fn take(&mut self, world: &World, id: ConnectionId, room: usize, out: &mut Outbound, now: At) {
+        out.controls.clear();
+        out.events.clear();
+        let Some(link) = self.connections.get_mut(&id) else {
+            out.ending = Some(Ending::Cut);
+            return;
+        };
+        if let Some(hello) = link.hello_at.filter(|hello| *hello <= now) {
+            link.hello_at = None;
+            link.machine.greeted(now.max(hello));
+            link.controls.push(Control::Hello(self.config.heartbeat_interval));
+        }
+        let is_late = !link.zombie && link.hello_at.is_none() && link.machine.on_time(now).is_some();
+        if is_late {
+            self.scores.score.heartbeat_timeouts += 1;
+            // Discord's word for this code: the session timed out, start a new one.
+            let session = link.machine.session();
+            self.end(id, Ending::Close(Close::TIMED_OUT), now);
+            session.into_iter().for_each(|key| self.end_session(key));
+        }
+        let Some(link) = self.connections.get_mut(&id) else { return };
+        out.ending = link.ending;
+        out.due = link.hello_at.unwrap_or_else(|| link.machine.deadline());
+        if link.zombie {
+            // Nothing is due from a zombie but its client's leaving.
+            out.due = now.after(self.config.session_life);
+            return;
+        }
+        out.controls.append(&mut link.controls);
+        if let Some(key) = link.machine.session().filter(|_| room > 0) {
+            self.announce_waiting(world, key, now);
+            if let Some(session) = self.sessions.get_mut(&key) {
+                session.replay.take(room, &mut out.events);
+            }
+        }
+    }
+
+    /// Encodes some of the guilds that are still to be announced, if the client has read what came before.
+    fn announce_waiting(&mut self, world: &World, key: SessionKey, now: At) {
+        while let Some(session) = self.sessions.get_mut(&key) {
+            if session.replay.waiting() >= GUILDS_AHEAD || session.replay.room() <= 1 {
+                return;
+            }
+            let Some(guild) = session.unannounced.next() else { return };
+            self.announce(world, key, guild, now);
+        }
+    }
+
+    /// A connection's task is done.
+    pub(crate) fn leave(&mut self, id: ConnectionId, departure: Departure, now: At) {
+        let Some(link) = self.connections.get(&id) else { return };
+        let session = link.machine.session();
+        self.set_adrift(id, now);
+        self.connections.remove(&id);
+        self.scores.score.connections -= 1;
+        match departure {
+            Departure::ClosedByClient(code) => {
+                self.scores.close_received(code);
+                if matches!(code, 1000 | 1001) {
+                    session.into_iter().for_each(|key| self.end_session(key));
+                }
+            }
+            Departure::Lost => self.scores.score.connections_lost += 1,
+            Departure::Ended => {}
+        }
+        self.forget_expired(now);
+    }
+
+    /// Ends a connection from this side; its session stays for a RESUME.
+    pub(super) fn end(&mut self, id: ConnectionId, ending: Ending, now: At) {
+        self.set_adrift(id, now);
+        let Some(link) = self.connections.get_mut(&id).filter(|link| link.ending.is_none()) else { return };
+        link.machine.close();
+        link.ending = Some(ending);
+        link.zombie = false;
+        if let Ending::Close(close) = ending {
+            self.scores.close_sent(close.code);
+        }
+        self.ring(id);
+    }
+
+    /// Takes a connection's session away from it and keeps it for a RESUME.
+    pub(super) fn set_adrift(&mut self, id: ConnectionId, now: At) {
+        let Some(link) = self.connections.get_mut(&id) else { return };
+        let Some(key) = link.machine.session() else { return };
+        link.machine.lose_session();
+        if let Some(session) = self.sessions.get_mut(&key) {
+            session.carrier = Carrier::Nothing(now);
+            self.adrift.push_back((now, key));
+        }
+    }
+
+    /// Ends a session: a RESUME of it will be told to identify anew.
+    pub(super) fn end_session(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.remove(&key) else { return };
+        self.by_id.remove(&session.id);
+        self.roster.remove(session.application, session.shard, key);
+        self.scores.session_ended(&session);
+        if let Carrier::Connection(id) = session.carrier
+            && let Some(link) = self.connections.get_mut(&id)
+        {
+            link.machine.lose_session();
+        }
+    }
+
+    fn forget_expired(&mut self, now: At) {
+        while let Some((since, key)) = self.adrift.front().copied() {
+            if now.since(since) < self.config.session_life {
+                return;
+            }
+            self.adrift.pop_front();
+            // A session that was carried in the meantime stands further back in the queue, if at all.
+            if self.sessions.get(&key).is_some_and(|session| session.carrier == Carrier::Nothing(since)) {
+                self.end_session(key);
+            }
+        }
+    }
+
+    /// Says something beside events on a connection.
+    pub(super) fn say(&mut self, id: ConnectionId, control: Control) {
+        if let Some(link) = self.connections.get_mut(&id) {
+            link.controls.push(control);
+            link.bell.notify_one();
+        }
+    }
+
+    pub(super) fn ring(&self, id: ConnectionId) {
+        if let Some(link) = self.connections.get(&id) {
+            link.bell.notify_one();
+        }
+    }
+
+    /// How many more events every session has room for; `None` without any session.
+    pub(crate) fn room(&self) -> Option<usize> {
+        self.sessions.values().map(|session| session.replay.room()).min()
+    }
+
+    /// What `/gateway/bot` tells a bot of its session starts.
+    pub(crate) fn session_starts(&self, application: Snowflake, now: At) -> SessionStarts {
+        self.budget.starts(application, now)
+    }
+
+    /// Whether the bot's token was reset, so that nothing accepts it any more.
+    pub(crate) fn is_token_reset(&self, application: Snowflake) -> bool {
+        self.budget.is_token_reset(application)
+    }
+
+    pub(crate) fn score(&self) -> GatewayScore {
+        self.scores.report(self.sessions.values())
+    }
+
+    pub(crate) fn reset_score(&mut self) {
+        self.scores.reset();
+    }
+}

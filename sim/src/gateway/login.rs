@@ -1,0 +1,198 @@
+//! IDENTIFY and RESUME: how a connection comes by its session.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::close::Close;
+use super::frame::{Control, Event};
+use super::hub::{ConnectionId, Ending, Hub};
+use super::identify::Verdict;
+use super::inbound::{Identify, Resume};
+use super::intents;
+use super::replay::{CannotResume, Replay};
+use super::session::{Carrier, Session, SessionKey, Shard, Unannounced};
+use crate::id::Snowflake;
+use crate::time::At;
+use crate::world::{Bot, World};
+
+/// Guilds that one shard may carry.
+const GUILDS_PER_SHARD: usize = 2_500;
+
+impl Hub {
+    pub(super) fn identify(&mut self, world: &World, id: ConnectionId, identify: &Identify, url: &str, now: At) {
+        self.scores.score.identifies += 1;
+        let (bot, shard, intents) = match self.admit(world, identify) {
+            Ok(admitted) => admitted,
+            Err(close) => return self.end(id, Ending::Close(close), now),
+        };
+        *self.scores.score.identifies_by_shard.entry(shard.id).or_default() += 1;
+        let guilds: Vec<_> =
+            world.guilds_of(bot.application_id).filter(|guild| guild.shard(shard.of) == shard.id).collect();
+        if guilds.len() > GUILDS_PER_SHARD {
+            return self.end(id, Ending::Close(Close::SHARDING_REQUIRED), now);
+        }
+        match self.budget.identify(bot.application_id, shard.id, now) {
+            Verdict::Start => self.start_session(world, id, bot, shard, intents, guilds, url, now),
+            Verdict::TooSoon => {
+                self.scores.score.identify_refusals += 1;
+                self.say(id, Control::InvalidSession { resumable: false });
+            }
+            Verdict::Exhausted => {
+                self.scores.score.token_resets += 1;
+                self.end_bot(bot.application_id, now);
+                self.end(id, Ending::Close(Close::TOKEN_RESET), now);
+            }
+            Verdict::TokenReset => self.end(id, Ending::Close(Close::AUTHENTICATION_FAILED), now),
+        }
+    }
+
+    fn admit<'w>(&self, world: &'w World, identify: &Identify) -> Result<(&'w Bot, Shard, u64), Close> {
+        let bot = bot(world, &identify.token).ok_or(Close::AUTHENTICATION_FAILED)?;
+        let [shard, shards] = identify.shard.unwrap_or([0, 1]);
+        let (Ok(shard), Ok(shards)) = (u32::try_from(shard), u32::try_from(shards)) else {
+            return Err(Close::INVALID_SHARD);
+        };
+        if shard >= shards {
+            return Err(Close::INVALID_SHARD);
+        }
+        let intents = intents::read(&identify.intents, self.config.privileged_intents)?;
+        Ok((bot, Shard { id: shard, of: shards }, intents))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what was found out on the way, each used once")]
+    fn start_session(
+        &mut self,
+        world: &World,
+        id: ConnectionId,
+        bot: &Bot,
+        shard: Shard,
+        intents: u64,
+        guilds: Vec<Snowflake>,
+        url: &str,
+        now: At,
+    ) {
+        if self.roster.of_shard(bot.application_id, shard).next().is_some() {
+            self.scores.score.duplicate_shards += 1;
+        }
+        self.scores.score.sessions_started += 1;
+        self.started += 1;
+        let key = SessionKey(self.started);
+        let session_id = session_id(self.started, now);
+        let ready = ready(world, bot.application_id, shard, &guilds, &session_id, url);
+        // Without the GUILDS intent, Discord tells nothing of guilds beyond READY's list of them.
+        let announced = if intents & intents::GUILDS == 0 { Vec::new() } else { guilds };
+        self.by_id.insert(session_id.clone(), key);
+        self.roster.add(bot.application_id, shard, key);
+        self.sessions.insert(
+            key,
+            Session {
+                id: session_id,
+                application: bot.application_id,
+                user: bot.user_id,
+                shard,
+                intents,
+                identify: self.scores.score.identifies,
+                replay: Replay::new(self.config.replay_events),
+                carrier: Carrier::Connection(id),
+                unannounced: Unannounced::new(announced),
+            },
+        );
+        if let Some(link) = self.connections.get_mut(&id) {
+            link.machine.go_live(key);
+        }
+        self.give(key, Event { name: "READY", data: ready }, now);
+    }
+
+    pub(super) fn resume(&mut self, world: &World, id: ConnectionId, resume: &Resume, now: At) {
+        let Some(bot) = bot(world, &resume.token).filter(|bot| !self.is_token_reset(bot.application_id)) else {
+            self.scores.score.resumes_refused += 1;
+            return self.end(id, Ending::Close(Close::AUTHENTICATION_FAILED), now);
+        };
+        let key = self.by_id.get(&resume.session_id).copied();
+        let session = key.and_then(|key| self.sessions.get_mut(&key).map(|session| (key, session)));
+        let Some((key, session)) = session.filter(|(_, session)| session.application == bot.application_id) else {
+            return self.refuse_resume(id);
+        };
+        if self.faults.spoil_resume() {
+            self.end_session(key);
+            return self.refuse_resume(id);
+        }
+        match session.replay.resume(resume.seq) {
+            Ok(()) => {}
+            Err(CannotResume::Forgotten) => {
+                self.end_session(key);
+                return self.refuse_resume(id);
+            }
+            Err(CannotResume::Ahead) => {
+                self.scores.score.resumes_refused += 1;
+                self.end_session(key);
+                return self.end(id, Ending::Close(Close::INVALID_SEQUENCE), now);
+            }
+        }
+        let before = std::mem::replace(&mut session.carrier, Carrier::Connection(id));
+        if let Carrier::Connection(other) = before {
+            if let Some(link) = self.connections.get_mut(&other) {
+                link.machine.lose_session();
+            }
+            self.end(other, Ending::Close(Close::TAKEN_OVER), now);
+        }
+        if let Some(link) = self.connections.get_mut(&id) {
+            link.machine.go_live(key);
+        }
+        self.scores.score.resumes += 1;
+        // It stands behind what is replayed, with a number of its own, and is itself replayed if the client goes
+        // back further the next time: numbers stay without a gap.
+        self.give(key, Event { name: "RESUMED", data: Bytes::from_static(br#"{"_trace":[]}"#) }, now);
+        self.ring(id);
+    }
+
+    fn refuse_resume(&mut self, id: ConnectionId) {
+        self.scores.score.resumes_refused += 1;
+        self.say(id, Control::InvalidSession { resumable: false });
+    }
+
+    /// Ends everything that was opened with a bot's token.
+    fn end_bot(&mut self, application: Snowflake, now: At) {
+        let keys: Vec<_> = self.roster.of_bot(application).collect();
+        for key in keys {
+            if let Some(Carrier::Connection(id)) = self.sessions.get(&key).map(|session| session.carrier) {
+                self.end(id, Ending::Close(Close::TOKEN_RESET), now);
+            }
+            self.end_session(key);
+        }
+    }
+}
+
+/// The bot with this token, which may have `Bot ` in front.
+fn bot<'w>(world: &'w World, token: &str) -> Option<&'w Bot> {
+    world.bot_by_token(token.strip_prefix("Bot ").unwrap_or(token))
+}
+
+/// 32 hexadecimal digits, which another run of the simulator does not give out again.
+fn session_id(number: u64, now: At) -> String {
+    format!("{:016x}{number:016x}", now.micros().wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+fn ready(world: &World, application: Snowflake, shard: Shard, guilds: &[Snowflake], session: &str, url: &str) -> Bytes {
+    let (user, application) = world.ready_identity(application);
+    let guilds: Vec<Value> = guilds.iter().map(|id| json!({ "id": id, "unavailable": true })).collect();
+    let ready = json!({
+        "v": 10,
+        "user_settings": {},
+        "user": user,
+        "guilds": guilds,
+        "session_id": session,
+        "resume_gateway_url": url,
+        "session_type": "normal",
+        "shard": [shard.id, shard.of],
+        "application": application,
+        "private_channels": [],
+        "presences": [],
+        "relationships": [],
+        "guild_join_requests": [],
+        "geo_ordered_rtc_regions": [],
+        "auth": {},
+        "_trace": [],
+    });
+    Bytes::from(ready.to_string())
+}

@@ -1,0 +1,299 @@
+//! A session's events in order: what waits to be sent, and behind it what was sent and may be asked for again.
+//!
+//! ```text
+//!   front                  cursor                back
+//!   │ sent, kept for RESUME │ waiting to be sent │
+//! ```
+
+use std::collections::VecDeque;
+
+use super::frame::Event;
+
+/// The bounded buffer of a session.
+#[derive(Debug)]
+pub(crate) struct Replay {
+    events: VecDeque<(u64, Event)>,
+    /// Index of the first event that the present connection has not been given.
+    cursor: usize,
+    bound: usize,
+    /// The last sequence number given out.
+    last: u64,
+    /// The highest sequence number that any connection was given.
+    sent: u64,
+    /// How many events no connection was ever given. Only they count against the bound: a RESUME from far back must
+    /// not end the session that it resumes, so for as long as it catches up the buffer may hold twice the bound.
+    fresh: usize,
+    /// The highest sequence number that is no longer kept.
+    forgotten: u64,
+    /// Events that were given to a connection again.
+    repeated: u64,
+    /// Events that were given a number.
+    numbered: u64,
+}
+
+/// More events wait than the session may keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Overrun;
+
+/// Why a RESUME cannot be granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CannotResume {
+    /// The sequence number was never sent.
+    Ahead,
+    /// Events after it are no longer kept.
+    Forgotten,
+}
+
+impl Replay {
+    pub(crate) fn new(bound: usize) -> Self {
+        Self {
+            events: VecDeque::new(),
+            cursor: 0,
+            bound: bound.max(1),
+            last: 0,
+            sent: 0,
+            fresh: 0,
+            forgotten: 0,
+            repeated: 0,
+            numbered: 0,
+        }
+    }
+
+    /// Numbers an event and queues it; says whether it is the only one that waits.
+    pub(crate) fn push(&mut self, event: Event) -> Result<bool, Overrun> {
+        if self.fresh >= self.bound {
+            return Err(Overrun);
+        }
+        while self.events.len() >= self.bound && self.cursor > 0 {
+            if let Some((sequence, _)) = self.events.pop_front() {
+                self.forgotten = sequence;
+            }
+            self.cursor -= 1;
+        }
+        self.last += 1;
+        self.fresh += 1;
+        self.numbered += 1;
+        self.events.push_back((self.last, event));
+        Ok(self.waiting() == 1)
+    }
+
+    /// Gives the next `most` waiting events to the present connection.
+    pub(crate) fn take(&mut self, most: usize, into: &mut Vec<(u64, Event)>) {
+        let end = self.cursor + most.min(self.waiting());
+        for (sequence, event) in self.events.range(self.cursor..end) {
+            if *sequence <= self.sent {
+                self.repeated += 1;
+            } else {
+                self.sent = *sequence;
+                self.fresh -= 1;
+            }
+            into.push((*sequence, event.clone()));
+        }
+        self.cursor = end;
+    }
+
+    /// A client has seen everything up to `sequence` and asks for the rest. May be any number it was ever sent, also
+    /// one below what it has heartbeaten with.
+    pub(crate) fn resume(&mut self, sequence: u64) -> Result<(), CannotResume> {
+        if sequence > self.sent {
+            return Err(CannotResume::Ahead);
+        }
+        if sequence < self.forgotten {
+            return Err(CannotResume::Forgotten);
+        }
+        self.cursor = self.events.partition_point(|(kept, _)| *kept <= sequence);
+        Ok(())
+    }
+
+    /// Leaves out `count` sequence numbers, as if their events had been lost.
+    pub(crate) fn skip(&mut self, count: u64) {
+        self.last = self.last.saturating_add(count);
+    }
+
+    /// How many events wait to be sent.
+    pub(crate) fn waiting(&self) -> usize {
+        self.events.len() - self.cursor
+    }
+
+    /// How many more events may be queued before the session is overrun.
+    pub(crate) fn room(&self) -> usize {
+        self.bound - self.fresh
+    }
+
+    pub(crate) fn last(&self) -> u64 {
+        self.last
+    }
+
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    pub(crate) fn repeated(&self) -> u64 {
+        self.repeated
+    }
+
+    pub(crate) fn numbered(&self) -> u64 {
+        self.numbered
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn event(n: u64) -> Event {
+        Event { name: "MESSAGE_CREATE", data: Bytes::from(n.to_string()) }
+    }
+
+    fn take(replay: &mut Replay, most: usize) -> Vec<u64> {
+        let mut taken = Vec::new();
+        replay.take(most, &mut taken);
+        taken.iter().map(|(sequence, _)| *sequence).collect()
+    }
+
+    #[test]
+    fn a_resume_goes_back_to_what_the_client_last_saw() {
+        let mut replay = Replay::new(10);
+        for n in 1..=5 {
+            replay.push(event(n)).unwrap();
+        }
+        assert_eq!(take(&mut replay, 4), [1, 2, 3, 4]);
+        assert_eq!(replay.resume(2), Ok(()));
+        assert_eq!(take(&mut replay, 10), [3, 4, 5]);
+        assert_eq!(replay.repeated(), 2);
+        assert_eq!(replay.resume(1), Ok(()), "an earlier number than the last resume's is as good");
+        assert_eq!(take(&mut replay, 10), [2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn a_number_that_was_never_sent_is_no_place_to_resume_from() {
+        let mut replay = Replay::new(10);
+        replay.push(event(1)).unwrap();
+        assert_eq!(replay.resume(1), Err(CannotResume::Ahead));
+        take(&mut replay, 1);
+        assert_eq!(replay.resume(1), Ok(()));
+        assert_eq!(replay.resume(2), Err(CannotResume::Ahead));
+    }
+
+    #[test]
+    fn sent_events_make_room_and_waiting_ones_do_not() {
+        let mut replay = Replay::new(2);
+        replay.push(event(1)).unwrap();
+        replay.push(event(2)).unwrap();
+        assert_eq!(replay.push(event(3)), Err(Overrun));
+        take(&mut replay, 1);
+        assert_eq!(replay.push(event(3)), Ok(false));
+        assert_eq!(replay.resume(0), Err(CannotResume::Forgotten));
+        assert_eq!(replay.resume(1), Ok(()));
+    }
+
+    #[test]
+    fn a_resume_from_far_back_leaves_room_for_what_happens_meanwhile() {
+        let mut replay = Replay::new(3);
+        for n in 1..=3 {
+            replay.push(event(n)).unwrap();
+        }
+        take(&mut replay, 3);
+        replay.resume(0).unwrap();
+        for n in 4..=6 {
+            replay.push(event(n)).unwrap();
+        }
+        assert_eq!(replay.push(event(7)), Err(Overrun));
+        assert_eq!(take(&mut replay, 10), [1, 2, 3, 4, 5, 6]);
+        replay.push(event(7)).unwrap();
+        assert_eq!(replay.resume(3), Err(CannotResume::Forgotten), "back to the bound");
+    }
+
+    #[test]
+    fn skipped_numbers_are_missing_from_the_sequence() {
+        let mut replay = Replay::new(10);
+        replay.push(event(1)).unwrap();
+        replay.skip(3);
+        replay.push(event(2)).unwrap();
+        assert_eq!(take(&mut replay, 10), [1, 5]);
+        assert_eq!(replay.resume(3), Ok(()));
+        assert_eq!(take(&mut replay, 10), [5]);
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Dispatch,
+        /// The connection is given so many events, and the client reads so many of them.
+        Send {
+            given: usize,
+            read: usize,
+        },
+        /// A new connection resumes so many events before what the client has read.
+        Resume {
+            back: u64,
+        },
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => Just(Step::Dispatch),
+            2 => (0..8_usize, 0..8_usize).prop_map(|(given, read)| Step::Send { given, read }),
+            1 => (0..6_u64).prop_map(|back| Step::Resume { back }),
+        ]
+    }
+
+    proptest! {
+        /// Whatever is dispatched, cut and resumed: from where it resumed, a client reads every event once and in
+        /// order, unless it is told that this cannot be.
+        #[test]
+        fn a_client_reads_every_event_once_in_order_or_is_told(
+            bound in 1..12_usize,
+            steps in proptest::collection::vec(step(), 0..200),
+        ) {
+            let mut replay = Replay::new(bound);
+            let mut dispatched = 0_u64;
+            // Everything up to here was read, in order, by the client.
+            let mut read_up_to = 0_u64;
+            // A client that was cut reads no more until it resumes.
+            let mut cut = false;
+            for step in steps {
+                match step {
+                    Step::Dispatch => match replay.push(event(dispatched + 1)) {
+                        Ok(_) => dispatched += 1,
+                        // The session ends here, and the client will be told so by op 9.
+                        Err(Overrun) => {
+                            prop_assert_eq!(replay.room(), 0);
+                            return Ok(());
+                        }
+                    },
+                    Step::Send { given, read } => {
+                        let mut batch = Vec::new();
+                        replay.take(given, &mut batch);
+                        let arrives = if cut { 0 } else { read.min(batch.len()) };
+                        for (sequence, event) in &batch[..arrives] {
+                            prop_assert_eq!(*sequence, read_up_to + 1);
+                            prop_assert_eq!(&event.data, &Bytes::from(sequence.to_string()));
+                            read_up_to = *sequence;
+                        }
+                        // What was given and not read is lost with the connection.
+                        cut |= arrives < batch.len();
+                    }
+                    Step::Resume { back } => {
+                        let from = read_up_to.saturating_sub(back);
+                        match replay.resume(from) {
+                            Ok(()) => {
+                                read_up_to = from;
+                                cut = false;
+                            }
+                            Err(CannotResume::Forgotten) => prop_assert!(dispatched - from > bound as u64),
+                            Err(CannotResume::Ahead) => prop_assert!(false, "the client has read only what was sent"),
+                        }
+                    }
+                }
+            }
+            // Left alone, the client reads the rest.
+            if replay.resume(read_up_to).is_ok() {
+                let rest: Vec<u64> = (read_up_to + 1..=dispatched).collect();
+                prop_assert_eq!(take(&mut replay, usize::MAX), rest);
+            }
+        }
+    }
+}

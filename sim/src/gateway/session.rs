@@ -1,0 +1,111 @@
+//! A session: what a bot's shard is owed, whether or not a connection carries it at the moment.
+
+use std::collections::{HashSet, VecDeque};
+
+use super::hub::ConnectionId;
+use super::intents;
+use super::replay::Replay;
+use super::score::SessionScore;
+use crate::id::Snowflake;
+use crate::time::At;
+
+/// The hub's own name for a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct SessionKey(pub(crate) u64);
+
+/// Which part of a bot's guilds a session carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Shard {
+    pub(crate) id: u32,
+    pub(crate) of: u32,
+}
+
+/// What carries a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Carrier {
+    Connection(ConnectionId),
+    /// Nothing since then; kept for a RESUME.
+    Nothing(At),
+}
+
+/// One session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// As clients know it.
+    pub(crate) id: String,
+    pub(crate) application: Snowflake,
+    pub(crate) user: Snowflake,
+    pub(crate) shard: Shard,
+    pub(crate) intents: u64,
+    /// Which IDENTIFY of the simulator's life began it, from 1.
+    pub(crate) identify: u64,
+    pub(crate) replay: Replay,
+    pub(crate) carrier: Carrier,
+    pub(crate) unannounced: Unannounced,
+}
+
+impl Session {
+    /// Whether its intents ask for an event with these.
+    pub(crate) fn wants(&self, intents: u64) -> bool {
+        intents::wanted(self.intents, intents)
+    }
+
+    pub(crate) fn score(&self, live: bool) -> SessionScore {
+        SessionScore {
+            application: self.application,
+            shard: self.shard.id,
+            shards: self.shard.of,
+            identify: self.identify,
+            events: self.replay.numbered(),
+            replayed: self.replay.repeated(),
+            sent_seq: self.replay.sent(),
+            last_seq: self.replay.last(),
+            live,
+        }
+    }
+}
+
+/// Guilds that READY named and whose GUILD_CREATE has not been queued: they are encoded only when there is room, so
+/// that a shard of thousands does not stand in memory as JSON at once.
+#[derive(Debug, Default)]
+pub(crate) struct Unannounced {
+    order: VecDeque<Snowflake>,
+    left: HashSet<Snowflake>,
+}
+
+impl Unannounced {
+    pub(crate) fn new(guilds: Vec<Snowflake>) -> Self {
+        Self { left: guilds.iter().copied().collect(), order: guilds.into() }
+    }
+
+    /// The next guild whose turn it is.
+    pub(crate) fn next(&mut self) -> Option<Snowflake> {
+        while let Some(guild) = self.order.pop_front() {
+            if self.left.remove(&guild) {
+                return Some(guild);
+            }
+        }
+        None
+    }
+
+    /// Takes a guild out of turn, because news of it came; whether it was still to be announced.
+    pub(crate) fn remove(&mut self, guild: Snowflake) -> bool {
+        !self.left.is_empty() && self.left.remove(&guild)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guild_taken_out_of_turn_is_not_announced_twice() {
+        let guilds: Vec<_> = (1..=3).map(Snowflake::new).collect();
+        let mut unannounced = Unannounced::new(guilds.clone());
+        assert!(unannounced.remove(guilds[1]));
+        assert!(!unannounced.remove(guilds[1]));
+        assert_eq!(unannounced.next(), Some(guilds[0]));
+        assert_eq!(unannounced.next(), Some(guilds[2]));
+        assert_eq!(unannounced.next(), None);
+    }
+}

@@ -1,0 +1,227 @@
+//! A storm: many events in a short time, to see whether a reader keeps up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::intents;
+use crate::dispatch::Dispatch;
+use crate::id::Snowflake;
+use crate::state::{Core, Shared};
+use crate::world::World;
+
+/// How often events are queued.
+const TICK: Duration = Duration::from_millis(2);
+
+/// Events queued under one hold of the lock, so that connections get their turn.
+const BATCH: u64 = 512;
+
+/// Events that wait for a reader when a storm goes as fast as it reads; fewer stay in the processor's caches.
+const AHEAD: usize = 4_096;
+
+/// What a storm consists of. It ends when its count or its time is used up, whichever comes first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StormSpec {
+    /// Events a second, over all guilds; 0 means as fast as the slowest session is read.
+    pub events_per_s: u32,
+    /// Guilds that they are spread over, oldest first; 0 means all.
+    pub guilds: u32,
+    /// How long it lasts at most.
+    pub seconds: f64,
+    /// How many events it has at most.
+    pub count: Option<u64>,
+    /// What kind of event.
+    pub event: StormEvent,
+}
+
+impl Default for StormSpec {
+    fn default() -> Self {
+        Self { events_per_s: 1_000, guilds: 0, seconds: 10.0, count: None, event: StormEvent::MessageCreate }
+    }
+}
+
+/// The events that a storm can consist of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum StormEvent {
+    /// A member says something.
+    #[default]
+    MessageCreate,
+    /// A member joins; nobody is added to the world.
+    GuildMemberAdd,
+    /// A member begins to type.
+    TypingStart,
+}
+
+/// How a storm went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StormReport {
+    /// Events queued for the guilds' sessions.
+    pub sent: u64,
+    /// How long that took.
+    pub seconds: f64,
+    /// Events that should have been queued by the end and were not, because sessions had no room.
+    pub behind: u64,
+}
+
+/// Runs a storm to its end. It never overruns a session: it waits for room instead.
+pub(crate) async fn storm(shared: Arc<Shared>, spec: StormSpec) -> StormReport {
+    let events = prepare(&shared.lock().world, &spec);
+    let started = Instant::now();
+    let lasts = Duration::try_from_secs_f64(spec.seconds.clamp(0.0, 86_400.0)).unwrap_or_default();
+    let most = spec.count.unwrap_or(u64::MAX);
+    let mut report = StormReport::default();
+    if events.is_empty() {
+        return report;
+    }
+    let mut clock = tokio::time::interval(TICK);
+    clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        clock.tick().await;
+        let elapsed = started.elapsed().min(lasts);
+        let wanted = wanted_by(elapsed, spec.events_per_s).min(most);
+        while report.sent < wanted {
+            let queued = queue(&shared, &events, &spec, report.sent, wanted);
+            report.sent += queued;
+            if queued == 0 {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        let is_over = report.sent >= most || started.elapsed() >= lasts;
+        if is_over {
+            report.seconds = started.elapsed().as_secs_f64();
+            report.behind = if spec.events_per_s == 0 { 0 } else { wanted - report.sent };
+            return report;
+        }
+    }
+}
+
+/// How many events a storm should have had by then.
+fn wanted_by(elapsed: Duration, events_per_s: u32) -> u64 {
+    if events_per_s == 0 {
+        return u64::MAX;
+    }
+    u64::try_from(elapsed.as_micros() * u128::from(events_per_s) / 1_000_000).unwrap_or(u64::MAX)
+}
+
+/// Queues a batch of events, as many as there is room for.
+fn queue(shared: &Shared, events: &[Dispatch], spec: &StormSpec, sent: u64, wanted: u64) -> u64 {
+    let mut core = shared.lock();
+    let Core { world, hub, .. } = &mut *core;
+    let room = match (hub.room(), spec.events_per_s) {
+        (Some(room), 0) => room.saturating_sub(shared.config.gateway.replay_events.saturating_sub(AHEAD)),
+        (Some(room), _) => room,
+        // Without a session there is nobody to be as fast as.
+        (None, 0) => 0,
+        (None, _) => usize::MAX,
+    };
+    let batch = BATCH.min(wanted - sent).min(room as u64);
+    let now = shared.now();
+    for number in sent..sent + batch {
+        let index = usize::try_from(number % events.len() as u64).expect("invariant: a remainder of a length");
+        hub.dispatch_verbatim(world, &events[index], now);
+    }
+    batch
+}
+
+/// One event for each guild, encoded once for the whole storm.
+fn prepare(world: &World, spec: &StormSpec) -> Vec<Dispatch> {
+    let mut guilds: Vec<_> = world.bots.iter().flat_map(|bot| world.guilds_of(bot.application_id)).collect();
+    guilds.sort_unstable();
+    guilds.dedup();
+    if spec.guilds > 0 {
+        guilds.truncate(usize::try_from(spec.guilds).unwrap_or(usize::MAX));
+    }
+    guilds.into_iter().map(|guild| event(world, guild, spec.event)).collect()
+}
+
+fn event(world: &World, guild: Snowflake, event: StormEvent) -> Dispatch {
+    let Cast { channel, user, member } = Cast::of(world, guild);
+    let timestamp = guild.made_at().iso8601();
+    match event {
+        StormEvent::MessageCreate => Dispatch::guild(
+            "MESSAGE_CREATE",
+            guild,
+            intents::GUILD_MESSAGES,
+            &json!({
+                "id": guild, "channel_id": channel, "guild_id": guild, "channel_type": 0, "type": 0,
+                "content": "A member says something that nobody will remember in a moment.",
+                "author": user, "member": member, "timestamp": timestamp, "edited_timestamp": null, "tts": false,
+                "mention_everyone": false, "mentions": [], "mention_roles": [], "attachments": [], "embeds": [],
+                "components": [], "pinned": false, "flags": 0, "nonce": guild,
+            }),
+        ),
+        StormEvent::GuildMemberAdd => {
+            let mut member = member;
+            member["user"] = user;
+            member["guild_id"] = json!(guild);
+            Dispatch::guild("GUILD_MEMBER_ADD", guild, intents::GUILD_MEMBERS, &member)
+        }
+        StormEvent::TypingStart => {
+            let mut whole = member;
+            let user_id = user["id"].clone();
+            whole["user"] = user;
+            Dispatch::guild(
+                "TYPING_START",
+                guild,
+                intents::GUILD_MESSAGE_TYPING,
+                &json!({
+                    "channel_id": channel, "guild_id": guild, "user_id": user_id,
+                    "timestamp": guild.made_at().millis() / 1_000, "member": whole,
+                }),
+            )
+        }
+    }
+}
+
+/// Who acts in a guild's events, and where: a member that is no bot, and a text channel, if it has them.
+struct Cast {
+    channel: Value,
+    user: Value,
+    /// Without its user.
+    member: Value,
+}
+
+impl Cast {
+    fn of(world: &World, guild: Snowflake) -> Self {
+        let held = world.guild_create(guild).and_then(|data| serde_json::from_slice(&data).ok());
+        let held: Value = held.unwrap_or_default();
+        let list = |name: &str| held[name].as_array().cloned().unwrap_or_default();
+        let channel = list("channels").into_iter().find(|channel| channel["type"] == 0);
+        let member = list("members").into_iter().find(|member| member["user"]["bot"] != true);
+        let mut member = member.unwrap_or_else(|| {
+            json!({
+                "user": { "id": guild, "username": "someone", "discriminator": "0", "global_name": null, "avatar": null },
+                "roles": [], "joined_at": guild.made_at().iso8601(), "flags": 0, "nick": null, "avatar": null,
+                "deaf": false, "mute": false, "pending": false, "premium_since": null,
+                "communication_disabled_until": null,
+            })
+        });
+        let user = member.as_object_mut().and_then(|member| member.remove("user")).unwrap_or_default();
+        Self { channel: channel.map_or_else(|| json!(guild), |channel| channel["id"].clone()), user, member }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_storm_keeps_to_its_rate() {
+        assert_eq!(wanted_by(Duration::from_millis(250), 1_000), 250);
+        assert_eq!(wanted_by(Duration::ZERO, 1_000), 0);
+        assert_eq!(wanted_by(Duration::from_secs(1), 0), u64::MAX);
+    }
+
+    #[test]
+    fn a_spec_is_read_with_its_defaults_and_refused_with_unknown_fields() {
+        let spec: StormSpec = serde_json::from_value(json!({"events_per_s": 5, "event": "TYPING_START"})).unwrap();
+        assert_eq!(spec, StormSpec { events_per_s: 5, event: StormEvent::TypingStart, ..StormSpec::default() });
+        assert!(serde_json::from_value::<StormSpec>(json!({"rate": 5})).is_err());
+    }
+}

@@ -1,0 +1,55 @@
+//! `compress=zlib-stream`: one zlib stream for the whole life of a connection, flushed after every message.
+
+use flate2::{Compress, Compression, FlushCompress};
+
+/// The sending half of a zlib stream.
+#[derive(Debug)]
+pub(crate) struct Deflater(Compress);
+
+impl Deflater {
+    pub(crate) fn new() -> Self {
+        Self(Compress::new(Compression::fast(), true))
+    }
+
+    /// One message as the stream's next bytes, which end with the sync marker `00 00 ff ff`.
+    pub(crate) fn message(&mut self, mut text: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(text.len() / 3 + 64);
+        loop {
+            let before = self.0.total_in();
+            self.0
+                .compress_vec(text, &mut out, FlushCompress::Sync)
+                .expect("invariant: the only error is a call after the stream's end, and it is never ended");
+            let taken =
+                usize::try_from(self.0.total_in() - before).expect("invariant: no more is taken than was given");
+            text = &text[taken..];
+            // Room left over means that the flush came to its end.
+            if text.is_empty() && out.len() < out.capacity() {
+                return out;
+            }
+            out.reserve(out.capacity().max(64));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flate2::{Decompress, FlushDecompress};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn messages_come_out_one_by_one_as_they_went_in(messages in proptest::collection::vec(".{0,600}", 1..20)) {
+            let mut deflater = Deflater::new();
+            let mut inflate = Decompress::new(true);
+            for message in &messages {
+                let bytes = deflater.message(message.as_bytes());
+                prop_assert!(bytes.ends_with(&[0, 0, 0xff, 0xff]));
+                let mut out = Vec::with_capacity(message.len() + 64);
+                inflate.decompress_vec(&bytes, &mut out, FlushDecompress::Sync).unwrap();
+                prop_assert_eq!(&out, message.as_bytes());
+            }
+        }
+    }
+}
