@@ -64,6 +64,12 @@ pub(crate) struct Effect {
     pub(crate) name: String,
 }
 
+impl Effect {
+    pub(crate) fn new(verb: Verb, kind: &'static str, guild: Option<Snowflake>, object: Snowflake, name: &str) -> Self {
+        Self { guild, verb, kind, object, name: name.to_owned() }
+    }
+}
+
 /// Whether an effect made, changed or removed its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -36,9 +36,11 @@ errors! {
     UNKNOWN_WEBHOOK = NOT_FOUND, 10015, "Unknown Webhook";
     UNKNOWN_INTERACTION = NOT_FOUND, 10062, "Unknown interaction";
     UNKNOWN_COMMAND = NOT_FOUND, 10063, "Unknown application command";
+    NOT_YOUR_APPLICATION = FORBIDDEN, 20012, "You are not authorized to perform this action on this application";
+    MAX_COMMANDS = BAD_REQUEST, 30032, "Maximum number of application commands reached (100)";
     MAX_ROLES = BAD_REQUEST, 30005, "Maximum number of guild roles reached (250)";
     MAX_CHANNELS = BAD_REQUEST, 30013, "Maximum number of server channels reached (500)";
-    MAX_PINS = BAD_REQUEST, 30003, "Maximum number of pins reached for the channel (50)";
+    MAX_PINS = BAD_REQUEST, 30003, "Maximum number of pins reached for the channel (250)";
     MAX_OVERWRITES = BAD_REQUEST, 30060, "Maximum number of channel permission overwrites reached (1000)";
     TOO_LARGE = PAYLOAD_TOO_LARGE, 40005, "Request entity too large. Try sending something smaller in size";
     ALREADY_ACKNOWLEDGED = BAD_REQUEST, 40060, "Interaction has already been acknowledged.";
@@ -50,6 +52,8 @@ errors! {
     NOT_TEXT_BASED = BAD_REQUEST, 50008, "Cannot send messages in a non-text channel";
     MISSING_PERMISSIONS = FORBIDDEN, 50013, "Missing Permissions";
     INVALID_WEBHOOK_TOKEN = UNAUTHORIZED, 50027, "Invalid Webhook Token";
+    TOO_OLD_TO_DELETE = BAD_REQUEST, 50034, "You can only bulk delete messages that are under 14 days old.";
+    WRONG_CHANNEL_TYPE = BAD_REQUEST, 50024, "Cannot execute action on this channel type";
     INVALID_ROLE = BAD_REQUEST, 50028, "Invalid Role";
     INVALID_JSON = BAD_REQUEST, 50109, "The request body contains invalid JSON.";
 }

@@ -68,6 +68,14 @@ impl<'a> Params<'a> {
 
 /// Matches `path` (below the version) with a template; `None` if it does not fit.
 pub(crate) fn match_template<'a>(template: &'static str, path: &'a str) -> Option<Params<'a>> {
+    // Most templates fail here, before anything is allocated.
+    let literal = |part: &str| !part.starts_with('{');
+    let mut shape = path.split('/');
+    if !template.split('/').all(|expected| shape.next().is_some_and(|part| !literal(expected) || expected == part))
+        || shape.next().is_some()
+    {
+        return None;
+    }
     let mut params = Params::default();
     let mut parts = path.split('/');
     for expected in template.split('/') {
@@ -78,7 +86,7 @@ pub(crate) fn match_template<'a>(template: &'static str, path: &'a str) -> Optio
             _ => return None,
         }
     }
-    parts.next().is_none().then_some(params)
+    Some(params)
 }
 
 /// Finds the route for a call. Literal parts win over parameters, since the table lists them first.
@@ -99,4 +107,25 @@ pub(crate) fn find<'a>(
         }
     }
     Err(if known_path { ApiError::METHOD_NOT_ALLOWED } else { ApiError::NO_SUCH_ROUTE })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_fits_a_template_of_its_length_with_its_literals() {
+        let template = "/guilds/{guild.id}/roles/{role.id}";
+        let params = match_template(template, "/guilds/1/roles/2").unwrap();
+        assert_eq!((params.text("guild.id"), params.id("role.id").unwrap()), ("1", Snowflake::new(2)));
+        for path in ["/guilds/1/roles", "/guilds/1/roles/2/3", "/guilds/1/channels/2", "/guilds//roles/2"] {
+            assert!(match_template(template, path).is_none(), "{path}");
+        }
+    }
+
+    #[test]
+    fn an_id_that_is_none_is_an_invalid_form() {
+        let params = match_template("/guilds/{guild.id}", "/guilds/abc").unwrap();
+        assert_eq!(params.id("guild.id").unwrap_err().code, 50035);
+    }
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::permissions::Overwrite;
 use super::user::User;
-use super::wire;
+use super::{World, wire};
 use crate::id::Snowflake;
 use crate::time::At;
 
@@ -149,5 +149,21 @@ impl Home {
             Self::Guild(guild) => Some(guild),
             Self::Direct(_) => None,
         }
+    }
+}
+
+impl World {
+    /// The direct channel of a bot with a user, if one was opened.
+    pub(crate) fn direct_with(&self, application: Snowflake, user: Snowflake) -> Option<Snowflake> {
+        self.directs_of.get(&user)?.iter().find(|(bot, _)| *bot == application).map(|(_, channel)| *channel)
+    }
+
+    /// Opens a direct channel without telling anybody.
+    pub(crate) fn make_direct(&mut self, application: Snowflake, recipient: Arc<User>, now: At) -> Snowflake {
+        let id = self.mint.mint(now);
+        self.homes.insert(id, Home::Direct(application));
+        self.directs_of.entry(recipient.id).or_default().push((application, id));
+        self.directs.insert(id, Direct { id, application, recipient, last_message_id: None });
+        id
     }
 }

@@ -61,6 +61,8 @@ pub(crate) struct World {
     /// Where each channel belongs, so that nothing has to be searched.
     pub(crate) homes: HashMap<Snowflake, Home>,
     pub(crate) directs: BTreeMap<Snowflake, Direct>,
+    /// By user: the application and the channel of each direct channel with them.
+    directs_of: BTreeMap<Snowflake, Vec<(Snowflake, Snowflake)>>,
     /// Messages by channel; a channel has none until its first message.
     pub(crate) feeds: HashMap<Snowflake, Feed>,
     pub(crate) nonces: Nonces,
@@ -174,6 +176,7 @@ impl World {
             departed: BTreeSet::new(),
             homes: HashMap::new(),
             directs: BTreeMap::new(),
+            directs_of: BTreeMap::new(),
             feeds: HashMap::new(),
             nonces: Nonces::default(),
             commands: Vec::new(),

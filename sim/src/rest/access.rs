@@ -1,0 +1,136 @@
+//! Who calls, where, and what they may do there.
+
+use std::sync::Arc;
+
+use super::call::Call;
+use super::error::ApiError;
+use crate::id::Snowflake;
+use crate::world::channel::{self, Home};
+use crate::world::guild::Guild;
+use crate::world::user::User;
+use crate::world::{Bot, World, permissions};
+
+/// Longest `X-Audit-Log-Reason`, in characters.
+const MAX_REASON: usize = 512;
+
+/// The bot whose token came with the call.
+pub(crate) fn bot<'w>(world: &'w World, call: &Call<'_>) -> Result<&'w Bot, ApiError> {
+    call.caller.and_then(|application| world.bot(application)).ok_or(ApiError::UNAUTHORIZED)
+}
+
+/// The calling bot as a user.
+pub(crate) fn user<'w>(world: &'w World, call: &Call<'_>) -> Result<&'w Arc<User>, ApiError> {
+    world.users.get(&bot(world, call)?.user_id).ok_or(ApiError::UNAUTHORIZED)
+}
+
+/// Why the caller does it, as the audit log keeps it.
+pub(crate) fn reason(call: &Call<'_>) -> Result<Option<String>, ApiError> {
+    match &call.reason {
+        Some(reason) if reason.chars().count() > MAX_REASON => {
+            Err(ApiError::form("reason", "BASE_TYPE_MAX_LENGTH", "Must be 512 or fewer in length."))
+        }
+        Some(reason) if reason.is_empty() => Ok(None),
+        reason => Ok(reason.clone()),
+    }
+}
+
+/// The calling bot's standing in a guild.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Standing {
+    pub(crate) guild: Snowflake,
+    pub(crate) user: Snowflake,
+    pub(crate) permissions: u64,
+    /// The position of its highest role.
+    rank: u32,
+}
+
+impl Standing {
+    pub(crate) fn need(&self, bits: u64) -> Result<(), ApiError> {
+        if self.permissions & bits == bits { Ok(()) } else { Err(ApiError::MISSING_PERMISSIONS) }
+    }
+
+    /// A role at this position must be below the bot's highest.
+    pub(crate) fn above(&self, position: u32) -> Result<(), ApiError> {
+        if self.rank > position { Ok(()) } else { Err(ApiError::MISSING_PERMISSIONS) }
+    }
+
+    /// Nobody can give what they do not have.
+    pub(crate) fn grant(&self, bits: u64) -> Result<(), ApiError> {
+        if bits & permissions::ALL & !self.permissions == 0 { Ok(()) } else { Err(ApiError::MISSING_PERMISSIONS) }
+    }
+}
+
+/// The standing in the guild that the path names.
+pub(crate) fn in_guild(world: &World, call: &Call<'_>) -> Result<Standing, ApiError> {
+    standing(world, call, call.params.id("guild.id")?)
+}
+
+fn standing(world: &World, call: &Call<'_>, id: Snowflake) -> Result<Standing, ApiError> {
+    let user = bot(world, call)?.user_id;
+    let guild = world.guilds.get(&id).ok_or(ApiError::UNKNOWN_GUILD)?;
+    if !guild.members.contains_key(&user) {
+        return Err(ApiError::MISSING_ACCESS);
+    }
+    Ok(Standing { guild: id, user, permissions: guild.permissions_of(user), rank: guild.rank_of(user) })
+}
+
+/// The calling bot's place in a channel it can see.
+#[derive(Clone, Debug)]
+pub(crate) struct Spot {
+    pub(crate) channel: Snowflake,
+    pub(crate) kind: u8,
+    pub(crate) guild: Option<Snowflake>,
+    pub(crate) author: Arc<User>,
+    pub(crate) permissions: u64,
+}
+
+impl Spot {
+    pub(crate) fn may(&self, bits: u64) -> bool {
+        self.permissions & bits == bits
+    }
+
+    pub(crate) fn need(&self, bits: u64) -> Result<(), ApiError> {
+        if self.may(bits) { Ok(()) } else { Err(ApiError::MISSING_PERMISSIONS) }
+    }
+}
+
+/// The place in the channel that the path names.
+pub(crate) fn in_channel(world: &World, call: &Call<'_>) -> Result<Spot, ApiError> {
+    let id = call.params.id("channel.id")?;
+    let author = Arc::clone(user(world, call)?);
+    match *world.homes.get(&id).ok_or(ApiError::UNKNOWN_CHANNEL)? {
+        Home::Guild(guild_id) => {
+            let guild = world.guilds.get(&guild_id).ok_or(ApiError::UNKNOWN_CHANNEL)?;
+            let place = guild.channels.get(&id).ok_or(ApiError::UNKNOWN_CHANNEL)?;
+            let permissions = guild.permissions_in(author.id, place);
+            if permissions & permissions::VIEW_CHANNEL == 0 {
+                return Err(ApiError::MISSING_ACCESS);
+            }
+            Ok(Spot { channel: id, kind: place.kind, guild: Some(guild_id), author, permissions })
+        }
+        Home::Direct(application) => {
+            if call.caller != Some(application) {
+                return Err(ApiError::MISSING_ACCESS);
+            }
+            Ok(Spot { channel: id, kind: channel::DIRECT, guild: None, author, permissions: permissions::DIRECT })
+        }
+    }
+}
+
+/// The standing in the guild of the channel that the path names; direct channels have no such thing.
+pub(crate) fn in_guild_channel(world: &World, call: &Call<'_>) -> Result<(Spot, Standing), ApiError> {
+    let spot = in_channel(world, call)?;
+    let guild = spot.guild.ok_or(ApiError::WRONG_CHANNEL_TYPE)?;
+    let standing = Standing { permissions: spot.permissions, ..standing(world, call, guild)? };
+    Ok((spot, standing))
+}
+
+/// A guild that the caller was found to be in.
+pub(crate) fn guild(world: &World, id: Snowflake) -> Result<&Guild, ApiError> {
+    world.guilds.get(&id).ok_or(ApiError::UNKNOWN_GUILD)
+}
+
+/// The same, to change it.
+pub(crate) fn guild_mut(world: &mut World, id: Snowflake) -> Result<&mut Guild, ApiError> {
+    world.guilds.get_mut(&id).ok_or(ApiError::UNKNOWN_GUILD)
+}

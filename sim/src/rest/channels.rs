@@ -1,0 +1,291 @@
+//! `/guilds/{guild.id}/channels` and `/channels/{channel.id}`: channels.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::access;
+use super::call::{Call, Effect, Reply, Verb};
+use super::error::ApiError;
+use super::form::{Field, Form};
+use super::overwrites;
+use crate::dispatch::Dispatch;
+use crate::id::Snowflake;
+use crate::world::audit::{self, Draft};
+use crate::world::channel::{self, Channel, Home, MAX_CHANNELS};
+use crate::world::guild::Guild;
+use crate::world::permissions::{MANAGE_CHANNELS, MANAGE_ROLES, Overwrite};
+use crate::world::{World, intents};
+
+/// The kinds of channel that can be made in a guild.
+const KINDS: &[u8] =
+    &[channel::TEXT, channel::VOICE, channel::CATEGORY, channel::ANNOUNCEMENT, channel::STAGE, channel::FORUM];
+/// The fields of a channel that the audit log speaks of.
+const AUDITED: &[&str] = &[
+    "name",
+    "type",
+    "topic",
+    "nsfw",
+    "parent_id",
+    "rate_limit_per_user",
+    "bitrate",
+    "user_limit",
+    "permission_overwrites",
+];
+
+pub(crate) fn list(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
+    let standing = access::in_guild(world, call)?;
+    let channels = access::guild(world, standing.guild)?.channels.values();
+    let shown: Vec<&Channel> = channels.filter(|channel| !call.hidden.contains(&channel.id)).collect();
+    Ok(Reply::ok(&shown))
+}
+
+pub(crate) fn get(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
+    let spot = access::in_channel(world, call)?;
+    match spot.guild {
+        Some(guild) => Ok(Reply::ok(&access::guild(world, guild)?.channels[&spot.channel])),
+        None => Ok(Reply::ok(&world.directs.get(&spot.channel).ok_or(ApiError::UNKNOWN_CHANNEL)?.view())),
+    }
+}
+
+/// What a form says of a channel.
+struct ChannelForm {
+    name: Field<String>,
+    position: Field<u32>,
+    topic: Field<String>,
+    nsfw: Field<bool>,
+    rate_limit: Field<u32>,
+    bitrate: Field<u32>,
+    user_limit: Field<u32>,
+    archive: Field<u32>,
+    parent: Field<Snowflake>,
+    overwrites: Field<Vec<Overwrite>>,
+    tags: Field<Vec<Value>>,
+}
+
+impl ChannelForm {
+    fn read(form: &mut Form<'_>, kind: u8, guild: &Guild, id: Option<Snowflake>) -> Self {
+        let longest_topic = if kind == channel::FORUM { 4_096 } else { 1_024 };
+        let parent = form.snowflake("parent_id");
+        if let Field::Given(category) = parent {
+            check_parent(form, "parent_id", kind, guild, category, id);
+        }
+        Self {
+            name: form.string("name", 1..=100).map(|name| channel::shaped_name(kind, name)),
+            position: form.small("position", 0..=10_000),
+            topic: form.string("topic", 0..=longest_topic).map(str::to_owned),
+            nsfw: form.boolean("nsfw"),
+            rate_limit: form.small("rate_limit_per_user", 0..=21_600),
+            bitrate: form.small("bitrate", 8_000..=384_000),
+            user_limit: form.small("user_limit", 0..=10_000),
+            archive: form.small("default_auto_archive_duration", 60..=10_080),
+            parent,
+            overwrites: overwrites::list(form),
+            tags: form.list("available_tags", 20).map(<[Value]>::to_vec),
+        }
+    }
+
+    fn apply(self, channel: &mut Channel) {
+        self.name.update(&mut channel.name);
+        self.position.update(&mut channel.position);
+        self.topic.update_or_clear(&mut channel.topic);
+        self.nsfw.update(&mut channel.nsfw);
+        self.rate_limit.update(&mut channel.rate_limit_per_user);
+        if matches!(channel.kind, channel::VOICE | channel::STAGE) {
+            self.bitrate.map(Some).update(&mut channel.bitrate);
+            self.user_limit.map(Some).update(&mut channel.user_limit);
+        }
+        self.archive.update_or_clear(&mut channel.default_auto_archive_duration);
+        self.parent.update_or_clear(&mut channel.parent_id);
+        match self.overwrites {
+            Field::Absent => {}
+            Field::Null => channel.permission_overwrites.clear(),
+            Field::Given(overwrites) => channel.permission_overwrites = overwrites,
+        }
+        if channel.kind == channel::FORUM {
+            self.tags.map(Some).update(&mut channel.available_tags);
+        }
+    }
+}
+
+/// A parent must be a category of the guild with room left.
+fn check_parent(
+    form: &mut Form<'_>,
+    field: &str,
+    kind: u8,
+    guild: &Guild,
+    category: Snowflake,
+    child: Option<Snowflake>,
+) {
+    match guild.channels.get(&category) {
+        None => form.fault(field, "CHANNEL_PARENT_INVALID", "Category does not exist"),
+        Some(parent) if parent.kind != channel::CATEGORY || kind == channel::CATEGORY => {
+            form.fault(field, "CHANNEL_PARENT_INVALID_TYPE", "Not a category");
+        }
+        Some(_) if guild.is_full(category, child) => {
+            form.fault(field, "CHANNEL_PARENT_MAX_CHANNELS", "Maximum number of channels in category reached (50)");
+        }
+        Some(_) => {}
+    }
+}
+
+pub(crate) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
+    let standing = access::in_guild(world, call)?;
+    standing.need(MANAGE_CHANNELS)?;
+    let reason = access::reason(call)?;
+    let guild = world.guilds.get_mut(&standing.guild).ok_or(ApiError::UNKNOWN_GUILD)?;
+    let mut form = Form::of(call)?;
+    let kind = form.choice("type", KINDS).value().unwrap_or(channel::TEXT);
+    let mut read = ChannelForm::read(&mut form, kind, guild, None);
+    form.required("name", Field::<()>::Absent);
+    form.finish()?;
+    if guild.channels.len() >= MAX_CHANNELS {
+        return Err(ApiError::MAX_CHANNELS);
+    }
+    if let Field::Given(given) = &read.overwrites {
+        overwrites::check(&standing, given)?;
+    } else if let Field::Given(category) = read.parent {
+        // A channel that says nothing of its own takes its category's overwrites.
+        read.overwrites = Field::Given(guild.channels[&category].permission_overwrites.clone());
+    }
+    let shelf = guild.channels.values().filter(|other| channel::same_shelf(other.kind, kind));
+    let position = shelf.map(|other| other.position + 1).max().unwrap_or(0);
+    let mut made = Channel::new(world.mint.mint(call.now), kind, standing.guild, String::new(), position);
+    read.apply(&mut made);
+    guild.channels.insert(made.id, made.clone());
+    world.homes.insert(made.id, Home::Guild(standing.guild));
+    world.outbox.push(Dispatch::guild("CHANNEL_CREATE", standing.guild, intents::GUILDS, &made));
+    let changes = audit::changes(None, Some(&made), AUDITED);
+    let draft = Draft::new(audit::CHANNEL_CREATE, standing.user, made.id, reason).changes(changes);
+    world.audit(standing.guild, draft, call.now);
+    let effect = Effect::new(Verb::Create, "channel", Some(standing.guild), made.id, &made.name);
+    Ok(Reply::json(StatusCode::CREATED, &made).with_effect(effect))
+}
+
+pub(crate) fn modify(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
+    let (spot, standing) = access::in_guild_channel(world, call)?;
+    standing.need(MANAGE_CHANNELS)?;
+    let reason = access::reason(call)?;
+    let guild = access::guild_mut(world, standing.guild)?;
+    let mut form = Form::of(call)?;
+    let kind = match spot.kind {
+        // These two may be turned into one another.
+        channel::TEXT | channel::ANNOUNCEMENT => form.choice("type", &[channel::TEXT, channel::ANNOUNCEMENT]).value(),
+        _ => None,
+    };
+    let kind = kind.unwrap_or(spot.kind);
+    let read = ChannelForm::read(&mut form, kind, guild, Some(spot.channel));
+    form.finish()?;
+    let channel = guild.channels.get_mut(&spot.channel).ok_or(ApiError::UNKNOWN_CHANNEL)?;
+    if let Field::Given(given) = &read.overwrites {
+        standing.need(MANAGE_ROLES)?;
+        let fresh: Vec<Overwrite> =
+            given.iter().filter(|overwrite| !channel.permission_overwrites.contains(overwrite)).cloned().collect();
+        overwrites::check(&standing, &fresh)?;
+    }
+    let old = channel.clone();
+    channel.kind = kind;
+    read.apply(channel);
+    let new = channel.clone();
+    let changes = audit::changes(Some(&old), Some(&new), AUDITED);
+    tell_update(world, &new);
+    if !changes.is_empty() {
+        let draft = Draft::new(audit::CHANNEL_UPDATE, standing.user, new.id, reason).changes(changes);
+        world.audit(standing.guild, draft, call.now);
+    }
+    Ok(Reply::ok(&new).with_effect(Effect::new(Verb::Update, "channel", Some(standing.guild), new.id, &new.name)))
+}
+
+/// Tells a guild that one of its channels changed.
+pub(super) fn tell_update(world: &mut World, channel: &Channel) {
+    world.outbox.push(Dispatch::guild("CHANNEL_UPDATE", channel.guild_id, intents::GUILDS, channel));
+}
+
+pub(crate) fn delete(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
+    let spot = access::in_channel(world, call)?;
+    let Some(guild_id) = spot.guild else {
+        // Closing a direct channel hides it from the bot's list; it keeps its id and its messages.
+        return Ok(Reply::ok(&world.directs.get(&spot.channel).ok_or(ApiError::UNKNOWN_CHANNEL)?.view()));
+    };
+    spot.need(MANAGE_CHANNELS)?;
+    let reason = access::reason(call)?;
+    let guild = access::guild_mut(world, guild_id)?;
+    let gone = guild.channels.remove(&spot.channel).ok_or(ApiError::UNKNOWN_CHANNEL)?;
+    let mut orphans = Vec::new();
+    for child in guild.channels.values_mut().filter(|child| child.parent_id == Some(gone.id)) {
+        child.parent_id = None;
+        orphans.push(child.clone());
+    }
+    world.homes.remove(&gone.id);
+    world.feeds.remove(&gone.id);
+    for orphan in &orphans {
+        tell_update(world, orphan);
+    }
+    world.outbox.push(Dispatch::guild("CHANNEL_DELETE", guild_id, intents::GUILDS, &gone));
+    let changes = audit::changes(Some(&gone), None, AUDITED);
+    let draft = Draft::new(audit::CHANNEL_DELETE, spot.author.id, gone.id, reason).changes(changes);
+    world.audit(guild_id, draft, call.now);
+    Ok(Reply::ok(&gone).with_effect(Effect::new(Verb::Delete, "channel", Some(guild_id), gone.id, &gone.name)))
+}
+
+/// One line of a bulk reorder.
+struct Move {
+    id: Snowflake,
+    position: Field<u32>,
+    parent: Field<Snowflake>,
+    lock: bool,
+}
+
+pub(crate) fn reorder(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
+    let standing = access::in_guild(world, call)?;
+    standing.need(MANAGE_CHANNELS)?;
+    let moves = moves(&call.body, access::guild(world, standing.guild)?)?;
+    let mut changed = Vec::new();
+    for Move { id, position, parent, lock } in moves {
+        let guild = access::guild_mut(world, standing.guild)?;
+        let old = guild.channels.get(&id).ok_or(ApiError::UNKNOWN_CHANNEL)?;
+        let mut new = old.clone();
+        position.update(&mut new.position);
+        parent.update_or_clear(&mut new.parent_id);
+        if lock && let Some(category) = new.parent_id.and_then(|category| guild.channels.get(&category)) {
+            new.permission_overwrites.clone_from(&category.permission_overwrites);
+        }
+        if new != *old {
+            guild.channels.insert(id, new.clone());
+            changed.push(new);
+        }
+    }
+    let mut reply = Reply::no_content();
+    if let Some(first) = changed.first() {
+        reply = reply.with_effect(Effect::new(Verb::Update, "channel_positions", Some(standing.guild), first.id, ""));
+    }
+    for channel in &changed {
+        tell_update(world, channel);
+    }
+    Ok(reply)
+}
+
+fn moves(body: &Value, guild: &Guild) -> Result<Vec<Move>, ApiError> {
+    let wrap = json!({ "list": body });
+    let mut form = Form::new(wrap.as_object().expect("invariant: made as an object"));
+    let mut moves = Vec::new();
+    let mut unknown = false;
+    for (index, item) in form.list("list", MAX_CHANNELS).value().unwrap_or_default().iter().enumerate() {
+        let read = form.within(&index.to_string(), item, |item| {
+            let id = item.snowflake("id");
+            let id = item.required("id", id);
+            let (position, parent) = (item.small("position", 0..=10_000), item.snowflake("parent_id"));
+            let lock = item.boolean("lock_permissions").value().unwrap_or(false);
+            let Some(channel) = guild.channels.get(&id?) else {
+                unknown = true;
+                return None;
+            };
+            if let Field::Given(category) = parent {
+                check_parent(item, "parent_id", channel.kind, guild, category, id);
+            }
+            Some(Move { id: channel.id, position, parent, lock })
+        });
+        moves.extend(read.flatten());
+    }
+    form.finish()?;
+    if unknown { Err(ApiError::UNKNOWN_CHANNEL) } else { Ok(moves) }
+}

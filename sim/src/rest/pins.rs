@@ -1,0 +1,122 @@
+//! Pins of a channel, by the newer paths (`…/messages/pins`) and the older ones (`…/pins`).
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::{Map, json};
+
+use super::access::{self, Spot};
+use super::call::{Call, Effect, Reply, Verb};
+use super::error::ApiError;
+use super::form::Query;
+use crate::id::Snowflake;
+use crate::time::At;
+use crate::world::audit::{self, Draft};
+use crate::world::feed::{Feed, MAX_PINS};
+use crate::world::message::Message;
+use crate::world::permissions::{MANAGE_MESSAGES, PIN_MESSAGES};
+use crate::world::{World, intents, wire};
+
+#[derive(Serialize)]
+struct Pin<'a> {
+    #[serde(with = "wire::iso")]
+    pinned_at: At,
+    message: &'a Message,
+}
+
+/// The pins of a channel, newest first.
+fn newest_first(feed: &Feed) -> Vec<Pin<'_>> {
+    let mut pins: Vec<Pin<'_>> = feed
+        .pins
+        .iter()
+        .filter_map(|(id, pinned_at)| Some(Pin { pinned_at: *pinned_at, message: feed.messages.get(id)? }))
+        .collect();
+    pins.sort_by_key(|pin| std::cmp::Reverse((pin.pinned_at, pin.message.id)));
+    pins
+}
+
+pub(crate) fn list(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
+    let spot = access::in_channel(world, call)?;
+    let mut query = Query::of(call);
+    let limit = query.limit(1..=50, 50);
+    query.finish()?;
+    let before = match call.query("before") {
+        None => None,
+        Some(text) => Some(wire::parse_iso(text).ok_or_else(|| {
+            ApiError::form("before", "DATE_TIME_TYPE_PARSE", &format!("Could not parse {text}. Should be ISO8601."))
+        })?),
+    };
+    let mut items = world.feeds.get(&spot.channel).map(newest_first).unwrap_or_default();
+    items.retain(|pin| before.is_none_or(|before| pin.pinned_at < before));
+    let has_more = items.len() > limit;
+    items.truncate(limit);
+    Ok(Reply::ok(&json!({ "items": items, "has_more": has_more })))
+}
+
+pub(crate) fn list_old(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
+    let spot = access::in_channel(world, call)?;
+    let pins = world.feeds.get(&spot.channel).map(newest_first).unwrap_or_default();
+    let messages: Vec<&Message> = pins.into_iter().map(|pin| pin.message).take(50).collect();
+    Ok(Reply::ok(&messages))
+}
+
+/// Either permission will do: PIN_MESSAGES was split from MANAGE_MESSAGES.
+fn may_pin(spot: &Spot) -> Result<(), ApiError> {
+    if spot.may(PIN_MESSAGES) || spot.may(MANAGE_MESSAGES) { Ok(()) } else { Err(ApiError::MISSING_PERMISSIONS) }
+}
+
+pub(crate) fn pin(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
+    let spot = access::in_channel(world, call)?;
+    may_pin(&spot)?;
+    let id = call.params.id("message.id")?;
+    let feed = world.feeds.get_mut(&spot.channel).ok_or(ApiError::UNKNOWN_MESSAGE)?;
+    feed.get(id).ok_or(ApiError::UNKNOWN_MESSAGE)?;
+    if feed.pins.contains_key(&id) {
+        return Ok(Reply::no_content());
+    }
+    if feed.pins.len() >= MAX_PINS {
+        return Err(ApiError::MAX_PINS);
+    }
+    feed.pins.insert(id, call.now);
+    change(world, call, &spot, id, true)?;
+    world.post_pin_notice(spot.channel, id, &Arc::clone(&spot.author), call.now);
+    Ok(Reply::no_content().with_effect(Effect::new(Verb::Create, "pin", spot.guild, id, &id.to_string())))
+}
+
+pub(crate) fn unpin(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
+    let spot = access::in_channel(world, call)?;
+    may_pin(&spot)?;
+    let id = call.params.id("message.id")?;
+    let feed = world.feeds.get_mut(&spot.channel).ok_or(ApiError::UNKNOWN_MESSAGE)?;
+    feed.get(id).ok_or(ApiError::UNKNOWN_MESSAGE)?;
+    if feed.pins.remove(&id).is_none() {
+        return Ok(Reply::no_content());
+    }
+    change(world, call, &spot, id, false)?;
+    Ok(Reply::no_content().with_effect(Effect::new(Verb::Delete, "pin", spot.guild, id, &id.to_string())))
+}
+
+/// Marks the message, tells the channel's readers, and writes the log.
+fn change(world: &mut World, call: &Call<'_>, spot: &Spot, id: Snowflake, pinned: bool) -> Result<(), ApiError> {
+    let reason = access::reason(call)?;
+    let feed = world.feeds.get_mut(&spot.channel).ok_or(ApiError::UNKNOWN_MESSAGE)?;
+    let message = feed.messages.get_mut(&id).ok_or(ApiError::UNKNOWN_MESSAGE)?;
+    message.pinned = pinned;
+    let author = message.author.id;
+    let last = feed.pins.values().max().copied();
+    if let Some(guild) = spot.guild
+        && let Some(channel) = access::guild_mut(world, guild)?.channels.get_mut(&spot.channel)
+    {
+        channel.last_pin_timestamp = last;
+    }
+    world.tell_message_update(spot.channel, id);
+    let event = Map::from_iter([("last_pin_timestamp".into(), json!(last.map(At::iso8601)))]);
+    // The one event about pins goes with the channel itself, not with its messages.
+    world.tell_channel("CHANNEL_PINS_UPDATE", spot.channel, (intents::GUILDS, intents::DIRECT_MESSAGES), event);
+    if let Some(guild) = spot.guild {
+        let action = if pinned { audit::MESSAGE_PIN } else { audit::MESSAGE_UNPIN };
+        let options = json!({ "channel_id": spot.channel, "message_id": id });
+        world.audit(guild, Draft::new(action, spot.author.id, author, reason).options(options), call.now);
+    }
+    Ok(())
+}
