@@ -46,7 +46,12 @@ pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> any
     let (requests_per_s, mut latencies) = rest(sim.address(), arguments, time).await?;
     latencies.sort_unstable();
     let at = |share: f64| {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "an index")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "an index"
+        )]
         let index = ((latencies.len() as f64 - 1.0) * share) as usize;
         latencies.get(index).copied().unwrap_or_default()
     };
@@ -57,7 +62,8 @@ pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> any
     let (ready, is_ready) = tokio::sync::oneshot::channel();
     let reader = tokio::spawn(read_events(sim.address(), time, ready));
     is_ready.await.context("the reader could not identify")?;
-    let storm = sim.storm(StormSpec { events_per_s: 0, guilds: arguments.guilds, seconds, ..StormSpec::default() }).await?;
+    let storm =
+        sim.storm(StormSpec { events_per_s: 0, guilds: arguments.guilds, seconds, ..StormSpec::default() }).await?;
     let events_per_s = reader.await??;
     if !quiet {
         println!("Gateway: {events_per_s:.0} events/s to one reader ({} written)", storm.sent);

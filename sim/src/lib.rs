@@ -15,8 +15,8 @@ mod state;
 mod time;
 mod world;
 
-pub use control::{ControlError, DriveReport, FireSpec, GuildsSpec, JoinSpec, MessageSpec, Pace, Posted};
 pub use config::{BotConfig, GatewayConfig, SimConfig};
+pub use control::{ControlError, DriveReport, FireSpec, GuildsSpec, JoinSpec, MessageSpec, Pace, Posted};
 pub use fault::{CloudflareForm, Fault, FaultAction, FaultError, Stage};
 pub use gateway::{GatewayFault, GatewayScore, SessionScore, SessionStarts, StormEvent, StormReport, StormSpec};
 pub use id::Snowflake;

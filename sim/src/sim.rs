@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -31,13 +31,23 @@ impl Sim {
     ///
     /// When the address cannot be bound.
     pub async fn start(config: SimConfig) -> io::Result<SimHandle> {
-        let listener = TcpListener::bind(config.bind).await?;
+        let listener = listen(config.bind)?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared::new(config, address));
         let (stop, stopped) = watch::channel(false);
         let accepting = tokio::spawn(http::serve(listener, Arc::clone(&shared), stopped));
         Ok(SimHandle { shared, stop, accepting })
     }
+}
+
+/// Connections that may wait to be accepted. A flood of them should find an answer, not a lost packet and a second's wait.
+const BACKLOG: u32 = 4_096;
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 impl SimHandle {

@@ -65,7 +65,8 @@ async fn thousands_of_guilds_are_made_at_once_and_paged_through() {
 async fn members_join_at_a_rate_and_are_all_reported() {
     let fixture = Fixture::start(SimConfig::default()).await;
     let path = format!("/sim/guilds/{}/members", fixture.guild);
-    let joined = fixture.control(Method::POST, &path, Some(json!({ "count": 5, "per_second": 500, "name": "ada" }))).await;
+    let joined =
+        fixture.control(Method::POST, &path, Some(json!({ "count": 5, "per_second": 500, "name": "ada" }))).await;
     assert_eq!(joined.json()["ids"].as_array().unwrap().len(), 5, "{}", joined.text);
     let user = joined.json()["id"].as_str().unwrap().to_owned();
     let member = fixture.api(Method::GET, &format!("/guilds/{}/members/{user}", fixture.guild), None).await.json();
@@ -102,7 +103,8 @@ async fn endpoint(listener: TcpListener, answer: Value) -> (String, String) {
         }
     };
     let text = answer.to_string();
-    let answer = format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{text}", text.len());
+    let answer =
+        format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{text}", text.len());
     socket.write_all(answer.as_bytes()).await.unwrap();
     (head, body)
 }
@@ -110,9 +112,8 @@ async fn endpoint(listener: TcpListener, answer: Value) -> (String, String) {
 #[tokio::test]
 async fn a_command_posted_to_a_url_is_signed_and_its_answer_is_the_first_response() {
     let fixture = Fixture::start(SimConfig::default()).await;
-    let key: Vec<u8> = (0..32)
-        .map(|at| u8::from_str_radix(&fixture.sim.verify_key()[at * 2..at * 2 + 2], 16).unwrap())
-        .collect();
+    let key: Vec<u8> =
+        (0..32).map(|at| u8::from_str_radix(&fixture.sim.verify_key()[at * 2..at * 2 + 2], 16).unwrap()).collect();
     let key = VerifyingKey::from_bytes(&key.try_into().unwrap()).unwrap();
     for forged in [false, true] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -125,8 +126,7 @@ async fn a_command_posted_to_a_url_is_signed_and_its_answer_is_the_first_respons
         let (head, body) = taken.await.unwrap();
         let header = |name: &str| head.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
         let hex = header("x-signature-ed25519:");
-        let signature: Vec<u8> =
-            (0..64).map(|at| u8::from_str_radix(&hex[at * 2..at * 2 + 2], 16).unwrap()).collect();
+        let signature: Vec<u8> = (0..64).map(|at| u8::from_str_radix(&hex[at * 2..at * 2 + 2], 16).unwrap()).collect();
         let signed = format!("{}{body}", header("x-signature-timestamp:"));
         let genuine = key.verify_strict(signed.as_bytes(), &Signature::from_slice(&signature).unwrap()).is_ok();
         assert_eq!(genuine, !forged);

@@ -64,7 +64,10 @@ async fn a_429_of_each_scope_looks_as_discord_sends_it_and_shared_is_not_invalid
         let answer = fixture.api(Method::GET, "/users/@me", None).await;
         assert_eq!((answer.status, answer.header("x-ratelimit-scope")), (429, scope));
         assert_eq!((answer.header("retry-after"), answer.header("x-ratelimit-global")), ("2", global));
-        assert_eq!((answer.json()["retry_after"].as_f64(), answer.json()["message"].as_str()), (Some(1.5), Some(message)));
+        assert_eq!(
+            (answer.json()["retry_after"].as_f64(), answer.json()["message"].as_str()),
+            (Some(1.5), Some(message))
+        );
     }
     let score = fixture.sim.score();
     assert_eq!((score.rate_limited.user, score.rate_limited.shared, score.rate_limited.global), (1, 1, 1));
@@ -76,10 +79,7 @@ async fn writes_of_one_guild_held_up_at_once_are_an_overlap_and_finish_though_th
     let fixture = Fixture::start(SimConfig::default()).await;
     let path = format!("/guilds/{}/roles", fixture.guild);
     fixture.fault(json!({ "route": "POST /guilds/*/roles", "do": { "kind": "latency", "fixed_ms": 200 } })).await;
-    tokio::join!(
-        fixture.api(Method::POST, &path, create("one")),
-        fixture.api(Method::POST, &path, create("two")),
-    );
+    tokio::join!(fixture.api(Method::POST, &path, create("one")), fixture.api(Method::POST, &path, create("two")),);
     assert_eq!(fixture.sim.score().overlaps, 1);
 
     let hung_up = tokio::time::timeout(

@@ -98,14 +98,25 @@ async fn requests_that_move_the_simulator_wrongly_say_what_is_right() {
             404,
             "GET /sim/routes",
         ),
-        (Method::PUT, "/sim/limits", Some(json!({ "global": { "limit": 0, "per_ms": 1, "algorithm": "sliding" } })), 400, "global"),
+        (
+            Method::PUT,
+            "/sim/limits",
+            Some(json!({ "global": { "limit": 0, "per_ms": 1, "algorithm": "sliding" } })),
+            400,
+            "global",
+        ),
         (Method::PUT, "/sim/snapshot", Some(json!({ "world": 1 })), 400, "does not fit"),
         (Method::POST, "/sim/commands", Some(json!([])), 400, "does not fit"),
     ];
     for (method, path, body, status, says) in cases {
         let answer = fixture.control(method.clone(), path, body.clone()).await;
         let error = answer.json()["error"].as_str().unwrap_or_default().to_owned();
-        assert!(answer.status == status && error.contains(says), "{method} {path} {body:?}: {} {}", answer.status, answer.text);
+        assert!(
+            answer.status == status && error.contains(says),
+            "{method} {path} {body:?}: {} {}",
+            answer.status,
+            answer.text
+        );
     }
     let large = fixture.control(Method::POST, "/sim/guilds", Some(json!({ "name": "x".repeat(2_000_000) }))).await;
     assert_eq!(large.status, 413, "{}", large.text);
@@ -156,7 +167,9 @@ async fn five_thousand_idle_sockets_of_another_process_are_bounded_and_do_not_st
     match refused {
         Ok(answer) => assert_eq!(answer.status, 503, "past the bound, callers are told"),
         // The 503 may meet a request that is still being written, and be lost to the reset.
-        Err(error) => assert!(error.is_incomplete_message() || error.is_canceled() || error.is_parse() || !error.is_user()),
+        Err(error) => {
+            assert!(error.is_incomplete_message() || error.is_canceled() || error.is_parse() || !error.is_user())
+        }
     }
     let grown = resident_kib().saturating_sub(before);
     assert!(grown < 128 * 1024, "4,000 idle connections took {grown} KiB");

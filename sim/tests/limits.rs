@@ -55,7 +55,10 @@ async fn an_answer_tells_its_bucket_and_a_refusal_what_to_wait() {
     assert_eq!((refused.header("x-ratelimit-scope"), refused.header("x-ratelimit-remaining")), ("user", "0"));
     let wait: u64 = refused.header("retry-after").parse().unwrap();
     let body = refused.json();
-    assert_eq!((body["message"].as_str(), body["global"].as_bool()), (Some("You are being rate limited."), Some(false)));
+    assert_eq!(
+        (body["message"].as_str(), body["global"].as_bool()),
+        (Some("You are being rate limited."), Some(false))
+    );
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a wait in seconds")]
     let rounded_up = body["retry_after"].as_f64().unwrap().ceil() as u64;
     assert_eq!(rounded_up, wait, "Retry-After is the body's, in whole seconds, rounded up");

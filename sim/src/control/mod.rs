@@ -18,6 +18,7 @@ pub(crate) use drive::Drive;
 pub use drive::{DriveReport, FireSpec, GuildsSpec, JoinSpec, MessageSpec, Pace, Posted};
 pub(crate) use signed::{public_key, signing_key};
 
+use crate::gateway;
 use crate::http::{Answer, BodyError, json as answer_json, read_body};
 use crate::id::Snowflake;
 use crate::state::Shared;
@@ -115,18 +116,18 @@ pub(crate) async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> A
 async fn route(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Bytes, ControlError> {
     let (head, body) = request.into_parts();
     let limit = if head.uri.path() == "/sim/snapshot" { MAX_SNAPSHOT } else { MAX_REQUEST };
-    let body = read_body(body, &head.headers, limit, shared.config.idle_timeout).await.map_err(|error| match error {
-        BodyError::TooLarge(limit) => ControlError::Body(format!("it is larger than {limit} bytes")),
-        BodyError::Incomplete => ControlError::Body("it did not arrive whole, or not in time".into()),
-    })?;
+    let body =
+        read_body(body, &head.headers, limit, shared.config.idle_timeout).await.map_err(|error| match error {
+            BodyError::TooLarge(limit) => ControlError::Body(format!("it is larger than {limit} bytes")),
+            BodyError::Incomplete => ControlError::Body("it did not arrive whole, or not in time".into()),
+        })?;
     let path = head.uri.path().trim_end_matches('/').to_owned();
     let parts: Vec<&str> = path.split('/').skip(2).collect();
     let query = |name: &str| {
         let query = head.uri.query().unwrap_or_default();
         form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
     };
-    let (get, post, put, patch, delete) =
-        (Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE);
+    let (get, post, put, patch, delete) = (Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE);
     let is = |method: &Method| head.method == *method;
 
     match parts.as_slice() {
@@ -137,9 +138,9 @@ async fn route(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Bytes,
         ["routes"] if is(&get) => Ok(encode(&crate::rest::ROUTES)),
         ["state"] if is(&get) => {
             let after = query("after").map(|after| id(&after)).transpose()?;
-            let limit = query("limit").map_or(Ok(1_000), |limit| limit.parse()).map_err(|_| {
-                ControlError::Invalid("`limit` must be a number".into())
-            })?;
+            let limit = query("limit")
+                .map_or(Ok(1_000), |limit| limit.parse())
+                .map_err(|_| ControlError::Invalid("`limit` must be a number".into()))?;
             Ok(encode(&shared.lock().world.state(after, limit)))
         }
         ["score"] if is(&get) => {
@@ -166,7 +167,7 @@ async fn route(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Bytes,
             let spec: FireSpec = FireSpec::of(kind, parse::<Value>(&body)?)?;
             Ok(encode(&shared.drive(Drive::Fire(spec)).await?))
         }
-        ["storm"] if is(&post) => Ok(encode(&shared.storm(parse(&body)?).await?)),
+        ["storm"] if is(&post) => Ok(encode(&gateway::storm(Arc::clone(&shared), parse(&body)?).await)),
         ["faults"] if is(&get) => Ok(encode(&shared.lock().faults.standing())),
         ["faults"] if is(&post) => Ok(encode(&json!({ "id": shared.add_fault(parse(&body)?)? }))),
         ["faults"] if is(&delete) => Ok(encode(&json!({ "removed": shared.lock().faults.remove(None) }))),
@@ -177,9 +178,12 @@ async fn route(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Bytes,
                 removed => Ok(encode(&json!({ "removed": removed }))),
             }
         }
-        ["gateway", "faults"] if is(&get) => Ok(encode(&shared.lock().hub.faults())),
-        ["gateway", "faults"] if is(&post) => Ok(encode(&json!({ "affected": shared.gateway_fault(parse(&body)?) }))),
-        ["gateway", "faults"] if is(&delete) => done(shared.lock().hub.clear_faults()),
+        ["gateway", "faults"] if is(&get) => Ok(encode(&shared.lock().hub.faults(shared.now()))),
+        ["gateway", "faults"] if is(&post) => {
+            let fault = parse(&body)?;
+            Ok(encode(&json!({ "affected": shared.lock().hub.fault(fault, shared.now()) })))
+        }
+        ["gateway", "faults"] if is(&delete) => done(shared.lock().hub.clear_faults(shared.now())),
         ["limits"] if is(&get) => Ok(encode(shared.lock().limits.config())),
         ["limits"] if is(&put) => done(shared.set_limits(parse(&body)?)?),
         ["limits", "routes"] if is(&put) => done(shared.set_route_limit(parse(&body)?)?),

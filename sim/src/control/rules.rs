@@ -4,7 +4,6 @@ use serde::Deserialize;
 
 use super::ControlError;
 use crate::fault::Fault;
-use crate::gateway::GatewayFault;
 use crate::id::Snowflake;
 use crate::limit::{LimitConfig, RouteLimit};
 use crate::rest::ROUTES;
@@ -26,11 +25,6 @@ pub(crate) struct BotStanding {
 impl Shared {
     pub(crate) fn add_fault(&self, fault: Fault) -> Result<u64, ControlError> {
         self.lock().faults.add(fault, ROUTES).map_err(|error| ControlError::Invalid(error.to_string()))
-    }
-
-    pub(crate) fn gateway_fault(&self, fault: GatewayFault) -> u64 {
-        let now = self.now();
-        self.lock().hub.fault(fault, now)
     }
 
     pub(crate) fn set_limits(&self, limits: LimitConfig) -> Result<(), ControlError> {
@@ -87,11 +81,11 @@ impl Shared {
     pub(crate) fn reset(&self) {
         let now = self.now();
         let mut core = self.lock();
-        core.hub.end_all(now);
+        core.hub.start_anew(now);
         let mut fresh = Core::new(&self.config, self.address, now);
+        // The connections stay until their clients have heard that they are closed.
         std::mem::swap(&mut fresh.hub, &mut core.hub);
         *core = fresh;
-        core.hub.reset(now);
     }
 
     /// Puts back a world that `GET /sim/snapshot` gave; sessions end, since what they know is no longer so.
@@ -119,8 +113,5 @@ fn known(limit: &RouteLimit) -> Result<(), ControlError> {
     if ROUTES.iter().any(|route| route.template == limit.path && fits(route.method.as_str())) {
         return Ok(());
     }
-    Err(ControlError::Unknown(format!(
-        "there is no route {} {}; GET /sim/routes lists them",
-        limit.method, limit.path
-    )))
+    Err(ControlError::Unknown(format!("there is no route {} {}; GET /sim/routes lists them", limit.method, limit.path)))
 }

@@ -59,7 +59,8 @@ pub(super) async fn post(
         .map_err(|error| fail(error.to_string()))?;
 
     let exchange = async {
-        let socket = TcpStream::connect((host, uri.port_u16().unwrap_or(80))).await.map_err(|error| error.to_string())?;
+        let socket =
+            TcpStream::connect((host, uri.port_u16().unwrap_or(80))).await.map_err(|error| error.to_string())?;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(socket)).await.map_err(|error| error.to_string())?;
         let connection = tokio::spawn(connection);

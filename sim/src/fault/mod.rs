@@ -250,7 +250,8 @@ mod tests {
     const ROLES: &str = "/guilds/{guild.id}/roles";
 
     fn status(route: &str) -> Fault {
-        serde_json::from_value(serde_json::json!({ "route": route, "do": { "kind": "status", "status": 503 } })).unwrap()
+        serde_json::from_value(serde_json::json!({ "route": route, "do": { "kind": "status", "status": 503 } }))
+            .unwrap()
     }
 
     #[test]

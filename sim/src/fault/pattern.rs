@@ -14,7 +14,8 @@ impl Pattern {
     /// Reads `METHOD /path`, `/path` or `*`. Every text is a pattern; not every pattern fits a route.
     pub(crate) fn parse(text: &str) -> Self {
         let text = text.trim();
-        let (method, path) = text.split_once(' ').unwrap_or(if text.starts_with('/') { ("*", text) } else { (text, "*") });
+        let (method, path) =
+            text.split_once(' ').unwrap_or(if text.starts_with('/') { ("*", text) } else { (text, "*") });
         let open = |part: &str| part == "*";
         Self {
             method: (!open(method)).then(|| method.to_ascii_uppercase()),
@@ -70,7 +71,9 @@ mod tests {
     fn a_pattern_fits_by_template_by_star_and_by_id() {
         let template = "/channels/{channel.id}/messages";
         let fits = |text: &str| Pattern::parse(text).fits("POST", template, "/channels/7/messages");
-        for text in ["*", "POST", "post *", "POST /channels/{channel.id}/messages", "/channels/*/messages", "* /channels/**"] {
+        for text in
+            ["*", "POST", "post *", "POST /channels/{channel.id}/messages", "/channels/*/messages", "* /channels/**"]
+        {
             assert!(fits(text), "{text}");
         }
         assert!(fits("POST /channels/7/messages"));

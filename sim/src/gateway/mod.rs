@@ -8,6 +8,7 @@
 //!
 //! The hub and everything in it is pure and stands behind the simulator's one lock; only `socket` waits for anything.
 
+mod anew;
 mod close;
 mod connection;
 mod faults;

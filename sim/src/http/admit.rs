@@ -47,11 +47,25 @@ pub(super) struct Admitted<'a> {
 /// Why a call is not served.
 #[derive(Debug, PartialEq)]
 pub(super) enum Refusal {
-    Error { error: ApiError, bucket: Option<BucketStanding> },
-    RateLimited { scope: Scope, wait: Duration, bucket: Option<BucketStanding> },
-    Cloudflare { form: CloudflareForm, retry_after: Option<Duration> },
+    Error {
+        error: ApiError,
+        bucket: Option<BucketStanding>,
+    },
+    RateLimited {
+        scope: Scope,
+        wait: Duration,
+        bucket: Option<BucketStanding>,
+    },
+    Cloudflare {
+        form: CloudflareForm,
+        retry_after: Option<Duration>,
+    },
     /// A fault ends the call with a bare status.
-    Status { status: u16, code: u32, bucket: Option<BucketStanding> },
+    Status {
+        status: u16,
+        code: u32,
+        bucket: Option<BucketStanding>,
+    },
     /// The connection ends here.
     Dropped,
 }
@@ -60,7 +74,10 @@ impl Core {
     /// Counts a call that arrived, and says whether it may be served.
     pub(super) fn admit<'a>(&mut self, arrival: Arrival<'a>, now: At) -> Result<Admitted<'a>, Refusal> {
         let bot = arrival.authorization.and_then(|header| header.strip_prefix("Bot ")).map(str::trim);
-        let caller = bot.and_then(|token| self.world.bot_by_token(token)).map(|bot| bot.application_id);
+        let caller = bot
+            .and_then(|token| self.world.bot_by_token(token))
+            .map(|bot| bot.application_id)
+            .filter(|application| !self.hub.is_token_reset(*application));
         let credential = caller.map_or(Credential::Address(arrival.peer), Credential::Application);
         let auth = arrival.route.as_ref().map_or(Auth::Open, |(route, _)| route.auth);
         let exempt = auth == Auth::InteractionToken && self.limits.config().interactions_exempt;

@@ -13,9 +13,9 @@ use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
 use super::admit::{Arrival, Refusal, route_name};
+use super::answer;
 use super::body::{self, BodyError};
 use super::server::{Answer, Dropped};
-use super::answer;
 use crate::fault::{Fate, FaultAction};
 use crate::id::Snowflake;
 use crate::limit::{BucketStanding, Scope};
@@ -160,6 +160,9 @@ impl Work {
             hidden: self.fate.hidden.clone(),
             now,
         };
+        if let (Some(application), "/gateway/bot") = (caller, route.template) {
+            core.world.session_starts = core.hub.session_starts(application, now);
+        }
         (route.handler)(&mut core.world, &call)
     }
 
@@ -242,7 +245,11 @@ fn parse(headers: &HeaderMap, bytes: &Bytes) -> Result<Value, ApiError> {
     }
     let kind = headers.get(CONTENT_TYPE).map_or("", |value| value.to_str().unwrap_or_default());
     if kind.starts_with("multipart/") {
-        return Err(ApiError::form("files", "ATTACHMENTS_UNSUPPORTED", "The simulator takes no attachments; send JSON."));
+        return Err(ApiError::form(
+            "files",
+            "ATTACHMENTS_UNSUPPORTED",
+            "The simulator takes no attachments; send JSON.",
+        ));
     }
     serde_json::from_slice(bytes).map_err(|_| ApiError::INVALID_JSON)
 }

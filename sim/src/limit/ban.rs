@@ -33,7 +33,8 @@ impl BanLedger {
     /// Counts an invalid request; true if it is the one that brings the ban.
     pub(crate) fn record(&mut self, address: IpAddr, limit: &InvalidLimit, now: At) -> bool {
         if self.addresses.len() >= MAX_ADDRESSES && !self.addresses.contains_key(&address) {
-            let stale = self.addresses.iter().min_by_key(|(_, record)| record.invalid.back()).map(|(address, _)| *address);
+            let stale =
+                self.addresses.iter().min_by_key(|(_, record)| record.invalid.back()).map(|(address, _)| *address);
             if let Some(stale) = stale {
                 self.addresses.remove(&stale);
             }

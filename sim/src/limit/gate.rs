@@ -97,9 +97,8 @@ impl Gate {
     pub(crate) fn set_route(&mut self, limit: RouteLimit) {
         let name = bucket_name(&limit);
         self.buckets.retain(|key, _| key.name != name);
-        let same = |other: &RouteLimit| {
-            other.method == limit.method && other.path == limit.path && other.case == limit.case
-        };
+        let same =
+            |other: &RouteLimit| other.method == limit.method && other.path == limit.path && other.case == limit.case;
         self.config.routes.retain(|other| !same(other));
         self.config.routes.push(limit);
     }
@@ -138,10 +137,8 @@ impl Gate {
             }
         }
         // A sub-limit never shows: its refusal comes with the headers of the route's own bucket.
-        let bucket = own.map(|key| BucketStanding {
-            hash: hash(&key.name),
-            standing: self.buckets[&key].standing(now),
-        });
+        let bucket =
+            own.map(|key| BucketStanding { hash: hash(&key.name), standing: self.buckets[&key].standing(now) });
         Ruling { refused: wait.map(|wait| (Scope::User, wait)), bucket }
     }
 

@@ -6,7 +6,7 @@ mod table;
 mod window;
 
 pub(crate) use ban::BanLedger;
-pub(crate) use gate::{Ask, BucketStanding, Credential, Gate, ceil_millis};
 pub use gate::Scope;
+pub(crate) use gate::{Ask, BucketStanding, Credential, Gate, ceil_millis};
 pub use table::{Case, InvalidLimit, LimitConfig, RouteLimit};
 pub use window::{Algorithm, Rate};

@@ -130,15 +130,7 @@ impl RouteLimit {
 
     fn new(route: &str, limit: u32, per_ms: u64, algorithm: Algorithm) -> Self {
         let (method, path) = route.split_once(' ').unwrap_or(("*", route));
-        Self {
-            method: method.into(),
-            path: path.into(),
-            case: Case::Any,
-            bucket: None,
-            limit,
-            per_ms,
-            algorithm,
-        }
+        Self { method: method.into(), path: path.into(), case: Case::Any, bucket: None, limit, per_ms, algorithm }
     }
 
     fn case(mut self, case: Case) -> Self {
@@ -177,7 +169,8 @@ impl Default for LimitConfig {
                 limit("GET /guilds/{guild.id}/members", 10, 10_000, Fixed),
                 limit("GET /guilds/{guild.id}/members/{user.id}", 5, 1_000, Fixed),
                 limit("PATCH /guilds/{guild.id}/members/{user.id}", 10, 10_000, Fixed),
-                limit("PUT /guilds/{guild.id}/members/{user.id}/roles/{role.id}", 10, 10_000, Fixed).bucket("member_role"),
+                limit("PUT /guilds/{guild.id}/members/{user.id}/roles/{role.id}", 10, 10_000, Fixed)
+                    .bucket("member_role"),
                 limit("DELETE /guilds/{guild.id}/members/{user.id}/roles/{role.id}", 10, 10_000, Fixed)
                     .bucket("member_role"),
                 limit("GET /guilds/{guild.id}/audit-logs", 5, 5_000, Leaky),
@@ -186,7 +179,8 @@ impl Default for LimitConfig {
                 limit("PATCH /channels/{channel.id}", 2, 600_000, Fixed).case(Case::NameOrTopic),
                 limit("DELETE /channels/{channel.id}", 5, 15_000, Fixed),
                 limit("PUT /channels/{channel.id}/permissions/{overwrite.id}", 10, 15_000, Leaky).bucket("overwrite"),
-                limit("DELETE /channels/{channel.id}/permissions/{overwrite.id}", 10, 15_000, Leaky).bucket("overwrite"),
+                limit("DELETE /channels/{channel.id}/permissions/{overwrite.id}", 10, 15_000, Leaky)
+                    .bucket("overwrite"),
                 limit("GET /channels/{channel.id}/messages", 5, 5_000, Leaky),
                 limit("POST /channels/{channel.id}/messages", 5, 5_000, Fixed),
                 limit("GET /channels/{channel.id}/messages/{message.id}", 5, 5_000, Leaky),

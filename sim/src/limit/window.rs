@@ -215,7 +215,11 @@ mod tests {
                 Verdict::Refused(wait) => {
                     assert_eq!(window.ask(at(now).after(wait)), Verdict::Allowed, "Retry-After is long enough");
                     let early = wait - Duration::from_micros(1);
-                    assert_ne!(window.ask(at(now).after(early)), Verdict::Allowed, "Retry-After is no longer than need be");
+                    assert_ne!(
+                        window.ask(at(now).after(early)),
+                        Verdict::Allowed,
+                        "Retry-After is no longer than need be"
+                    );
                     false
                 }
             };

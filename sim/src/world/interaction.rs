@@ -81,6 +81,8 @@ impl Interactions {
 /// How first responses went, for the score.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Responses {
+    /// First responses in time.
+    pub(crate) answered: u64,
     /// Microseconds from the firing to the first response, by interaction.
     pub(crate) times: Vec<(Snowflake, u64)>,
     /// First responses that came after the deadline (10062).
@@ -91,15 +93,11 @@ pub(crate) struct Responses {
 
 impl Responses {
     pub(crate) fn note(&mut self, interaction: Snowflake, delay: Duration) {
+        self.answered += 1;
         if self.times.len() == MAX_TIMES {
             self.times.drain(..MAX_TIMES / 2);
         }
         self.times.push((interaction, u64::try_from(delay.as_micros()).unwrap_or(u64::MAX)));
-    }
-
-    /// Hands over the times noted since the last time they were taken.
-    pub(crate) fn take_times(&mut self) -> Vec<(Snowflake, u64)> {
-        std::mem::take(&mut self.times)
     }
 }
 

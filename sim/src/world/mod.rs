@@ -13,6 +13,7 @@ pub(crate) mod fire;
 pub(crate) mod guild;
 pub(crate) mod intents;
 pub(crate) mod interaction;
+pub(crate) mod lookup;
 pub(crate) mod member;
 pub(crate) mod message;
 pub(crate) mod permissions;
@@ -39,6 +40,7 @@ use self::member::Member;
 use self::user::{OwnUser, User};
 use crate::config::SimConfig;
 use crate::dispatch::Dispatch;
+use crate::gateway::SessionStarts;
 use crate::id::{Mint, Snowflake};
 use crate::time::At;
 
@@ -92,16 +94,6 @@ pub(crate) struct Rules {
     pub(crate) interaction_token_life: Duration,
     pub(crate) nonce_window: Duration,
     pub(crate) max_messages: usize,
-}
-
-/// How many sessions may still be started, as `/gateway/bot` tells; the gateway keeps it up to date.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct SessionStarts {
-    pub(crate) total: u32,
-    pub(crate) remaining: u32,
-    /// Milliseconds until `remaining` is `total` again.
-    pub(crate) reset_after: u64,
-    pub(crate) max_concurrency: u32,
 }
 
 /// Ids for guilds: each a millisecond apart, from a month before the start. A guild's shard is told by the time in its

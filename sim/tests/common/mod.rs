@@ -57,7 +57,12 @@ impl Fixture {
         self.try_api(method, path, body).await.unwrap()
     }
 
-    pub(crate) async fn try_api(&self, method: Method, path: &str, body: Option<Value>) -> Result<Answer, hyper::Error> {
+    pub(crate) async fn try_api(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> Result<Answer, hyper::Error> {
         call(self.sim.address(), method, &format!("/api/v10{path}"), body).await
     }
 

@@ -1,0 +1,28 @@
+//! Starting the gateway anew, with whoever is connected told to leave.
+
+use super::close::Close;
+use super::hub::{ConnectionId, Ending, Hub};
+use super::identify::IdentifyBudget;
+use super::members::MemberRequests;
+use crate::time::At;
+
+impl Hub {
+    /// Ends every session and closes every connection with 4009, after which clients identify anew.
+    pub(crate) fn end_all(&mut self, now: At) {
+        let mut sessions: Vec<_> = self.sessions.keys().copied().collect();
+        sessions.sort_unstable();
+        let mut connections: Vec<ConnectionId> = self.connections.keys().copied().collect();
+        connections.sort_unstable();
+        connections.into_iter().for_each(|id| self.end(id, Ending::Close(Close::TIMED_OUT), now));
+        sessions.into_iter().for_each(|key| self.end_session(key));
+    }
+
+    /// As after the start: no session, no fault, no identify counted, no score.
+    pub(crate) fn start_anew(&mut self, now: At) {
+        self.end_all(now);
+        self.clear_faults(now);
+        self.budget = IdentifyBudget::new(&self.config);
+        self.members = MemberRequests::default();
+        self.reset_score();
+    }
+}
