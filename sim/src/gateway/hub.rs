@@ -44,6 +44,7 @@ pub(crate) struct Hub {
     /// Sessions that lost their carrier, in the order of that; some may have one again.
     adrift: VecDeque<(At, SessionKey)>,
     opened: u64,
+    pub(super) identified: u64,
     pub(super) started: u64,
 }
 
@@ -105,6 +106,7 @@ impl Hub {
             scores: Scorekeeper::default(),
             adrift: VecDeque::new(),
             opened: 0,
+            identified: 0,
             started: 0,
         }
     }

@@ -20,6 +20,7 @@ const GUILDS_PER_SHARD: usize = 2_500;
 
 impl Hub {
     pub(super) fn identify(&mut self, world: &World, id: ConnectionId, identify: &Identify, url: &str, now: At) {
+        self.identified += 1;
         self.scores.score.identifies += 1;
         let (bot, shard, intents) = match self.admit(world, identify) {
             Ok(admitted) => admitted,
@@ -91,7 +92,7 @@ impl Hub {
                 user: bot.user_id,
                 shard,
                 intents,
-                identify: self.scores.score.identifies,
+                identify: self.identified,
                 replay: Replay::new(self.config.replay_events),
                 carrier: Carrier::Connection(id),
                 unannounced: Unannounced::new(announced),

@@ -26,6 +26,8 @@ mod score;
 mod session;
 mod socket;
 mod storm;
+#[cfg(test)]
+mod tests;
 mod zlib;
 
 pub use faults::GatewayFault;

@@ -1,0 +1,277 @@
+//! What the gateway says to clients that keep to its rules, and to those that do not, frame by frame.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::time::Duration;
+
+use flate2::{Decompress, FlushDecompress};
+use futures_util::{SinkExt, StreamExt};
+use guildhall_sim::{GatewayConfig, GatewayFault, Sim, SimConfig, SimHandle, StormSpec};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_websockets::{ClientBuilder, CloseCode, MaybeTlsStream, Message, WebSocketStream};
+
+/// A client that hears nothing for so long has failed; no test waits for it when all is well.
+const GIVE_UP: Duration = Duration::from_secs(60);
+
+/// Every intent that is not privileged and matters here.
+const INTENTS: u64 = 1 | 1 << 9;
+
+struct Client {
+    socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
+    zlib: Decompress,
+}
+
+impl Client {
+    async fn connect(sim: &SimHandle, query: &str) -> Self {
+        let url = format!("{}/?{query}", sim.gateway_url());
+        let (socket, _) = ClientBuilder::new().uri(&url).unwrap().connect().await.unwrap();
+        Self { socket, zlib: Decompress::new(true) }
+    }
+
+    /// Connects and reads HELLO.
+    async fn greeted(sim: &SimHandle) -> Self {
+        let mut client = Self::connect(sim, "v=10&encoding=json").await;
+        assert_eq!(client.frame().await["op"], 10);
+        client
+    }
+
+    async fn send(&mut self, frame: &Value) {
+        self.socket.send(Message::text(frame.to_string())).await.unwrap();
+    }
+
+    async fn identify(&mut self, d: Value) {
+        let mut d = d;
+        for (name, value) in [("token", json!("sim-bot-token")), ("intents", json!(INTENTS))] {
+            if d.get(name).is_none() {
+                d[name] = value;
+            }
+        }
+        self.send(&json!({ "op": 2, "d": d })).await;
+    }
+
+    async fn message(&mut self) -> Message {
+        tokio::time::timeout(GIVE_UP, self.socket.next()).await.expect("the gateway went silent").unwrap().unwrap()
+    }
+
+    /// The next frame, which may be compressed.
+    async fn frame(&mut self) -> Value {
+        let message = self.message().await;
+        if message.is_binary() {
+            let mut text = Vec::with_capacity(1 << 20);
+            self.zlib.decompress_vec(message.as_payload(), &mut text, FlushDecompress::Sync).unwrap();
+            return serde_json::from_slice(&text).unwrap();
+        }
+        let text = message.as_text().unwrap_or_else(|| panic!("not a text frame: {message:?}"));
+        serde_json::from_str(text).unwrap()
+    }
+
+    /// Reads on until the gateway closes; says the code and the reason.
+    async fn closed(&mut self) -> (u16, String) {
+        loop {
+            if let Some((code, reason)) = self.message().await.as_close() {
+                return (code.into(), reason.to_owned());
+            }
+        }
+    }
+}
+
+async fn sim(gateway: GatewayConfig) -> SimHandle {
+    Sim::start(SimConfig { gateway, ..SimConfig::default() }).await.unwrap()
+}
+
+async fn default_sim() -> SimHandle {
+    sim(GatewayConfig { identify_window: Duration::ZERO, ..GatewayConfig::default() }).await
+}
+
+#[tokio::test]
+async fn a_client_may_heartbeat_before_it_identifies_and_leave_out_its_shard() {
+    let sim = default_sim().await;
+    let mut client = Client::connect(&sim, "v=10&encoding=json").await;
+    let hello = client.frame().await;
+    assert_eq!(hello["d"]["heartbeat_interval"], 41_250);
+    client.send(&json!({"op": 1, "d": null})).await;
+    assert_eq!(client.frame().await["op"], 11);
+    client.identify(json!({"compress": true})).await;
+    let ready = client.frame().await;
+    assert_eq!((&ready["t"], &ready["s"], &ready["op"]), (&json!("READY"), &json!(1), &json!(0)));
+    assert_eq!(ready["d"]["shard"], json!([0, 1]));
+    assert_eq!(ready["d"]["private_channels"], json!([]));
+    assert_eq!(ready["d"]["guilds"][0]["unavailable"], true);
+    assert_eq!(client.frame().await["t"], "GUILD_CREATE");
+}
+
+#[tokio::test]
+async fn every_wrong_identify_has_its_close_code() {
+    let config = GatewayConfig { privileged_intents: false, ..GatewayConfig::default() };
+    let sim = sim(config).await;
+    let cases = [
+        (json!({"token": "wrong"}), 4004),
+        (json!({"shard": [1, 1]}), 4010),
+        (json!({"shard": [0, 0]}), 4010),
+        (json!({"shard": [0, 1_u64 << 40]}), 4010),
+        (json!({"shard": "0"}), 4002),
+        (json!({"intents": 1 << 30}), 4013),
+        (json!({"intents": "all"}), 4013),
+        (json!({"intents": 1 << 15}), 4014),
+    ];
+    for (d, code) in cases {
+        let mut client = Client::greeted(&sim).await;
+        client.identify(d.clone()).await;
+        assert_eq!(client.closed().await.0, code, "{d}");
+    }
+    let score = sim.gateway_score();
+    assert_eq!(score.sessions_started, 0);
+    assert_eq!(score.closes_sent.values().sum::<u64>(), 8);
+}
+
+#[tokio::test]
+async fn frames_out_of_place_have_their_close_code() {
+    let sim = default_sim().await;
+    let cases = [
+        (json!({"op": 3, "d": {}}), 4003),
+        (json!({"op": 8, "d": {"guild_id": "1"}}), 4003),
+        (json!({"op": 77, "d": {}}), 4001),
+        (json!({"d": {}}), 4002),
+        (json!({"op": 1, "d": null, "padding": "x".repeat(5_000)}), 4002),
+    ];
+    for (frame, code) in cases {
+        let mut client = Client::greeted(&sim).await;
+        client.send(&frame).await;
+        assert_eq!(client.closed().await.0, code);
+    }
+    let mut client = Client::greeted(&sim).await;
+    client.socket.send(Message::binary(vec![131, 116, 0])).await.unwrap();
+    assert_eq!(client.closed().await.0, 4002);
+
+    let mut client = Client::greeted(&sim).await;
+    client.identify(json!({})).await;
+    client.identify(json!({})).await;
+    assert_eq!(client.closed().await.0, 4005);
+}
+
+#[tokio::test]
+async fn a_frame_that_is_never_read_at_all_closes_the_connection() {
+    let sim = default_sim().await;
+    let mut client = Client::greeted(&sim).await;
+    client.socket.send(Message::text("x".repeat(1 << 20))).await.unwrap();
+    // Whatever is left in the socket's buffers may cut the close frame short.
+    while let Some(Ok(message)) = tokio::time::timeout(GIVE_UP, client.socket.next()).await.unwrap() {
+        if let Some((code, _)) = message.as_close() {
+            assert_eq!(code, CloseCode::MESSAGE_TOO_BIG);
+        }
+    }
+    assert_eq!(Client::greeted(&sim).await.socket.close().await.ok(), Some(()));
+}
+
+#[tokio::test]
+async fn a_url_that_asks_for_what_is_not_offered_is_told_so() {
+    let sim = default_sim().await;
+    for (query, code) in [("v=6&encoding=json", 4012), ("v=10&encoding=etf", 4002), ("v=10&compress=zstd-stream", 4002)]
+    {
+        assert_eq!(Client::connect(&sim, query).await.closed().await.0, code, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn a_flood_of_sends_is_closed_and_the_session_can_be_resumed() {
+    let sim = default_sim().await;
+    let mut client = Client::greeted(&sim).await;
+    client.identify(json!({})).await;
+    let ready = client.frame().await;
+    for _ in 0..120 {
+        client.send(&json!({"op": 3, "d": {"status": "online"}})).await;
+    }
+    assert_eq!(client.closed().await.0, 4008);
+
+    let mut client = Client::greeted(&sim).await;
+    let resume = json!({"token": "sim-bot-token", "session_id": ready["d"]["session_id"], "seq": 1});
+    client.send(&json!({"op": 6, "d": resume})).await;
+    assert_eq!(client.frame().await["t"], "GUILD_CREATE");
+    let resumed = client.frame().await;
+    assert_eq!((&resumed["t"], &resumed["s"]), (&json!("RESUMED"), &json!(3)));
+    assert!(resumed["d"].is_object());
+}
+
+#[tokio::test]
+async fn a_resume_of_nothing_is_invalid_and_an_identify_may_follow_at_once() {
+    let sim = default_sim().await;
+    let mut client = Client::greeted(&sim).await;
+    client.send(&json!({"op": 6, "d": {"token": "sim-bot-token", "session_id": "none", "seq": 4}})).await;
+    let invalid = client.frame().await;
+    assert_eq!((&invalid["op"], &invalid["d"], &invalid["s"]), (&json!(9), &json!(false), &Value::Null));
+    client.identify(json!({})).await;
+    assert_eq!(client.frame().await["t"], "READY");
+    assert_eq!(sim.gateway_score().resumes_refused, 1);
+}
+
+#[tokio::test]
+async fn a_silent_client_is_timed_out() {
+    let heartbeat_interval = Duration::from_millis(50);
+    let sim = sim(GatewayConfig { heartbeat_interval, ..GatewayConfig::default() }).await;
+    let mut client = Client::greeted(&sim).await;
+    assert_eq!(client.closed().await.0, 4009);
+    assert_eq!(sim.gateway_score().heartbeat_timeouts, 1);
+}
+
+#[tokio::test]
+async fn a_compressed_connection_is_one_zlib_stream() {
+    let sim = default_sim().await;
+    let mut client = Client::connect(&sim, "v=10&encoding=json&compress=zlib-stream").await;
+    let first = client.message().await;
+    assert!(first.is_binary());
+    assert!(first.as_payload().ends_with(&[0, 0, 0xff, 0xff]));
+    let mut hello = Vec::with_capacity(1_024);
+    client.zlib.decompress_vec(first.as_payload(), &mut hello, FlushDecompress::Sync).unwrap();
+    assert_eq!(serde_json::from_slice::<Value>(&hello).unwrap()["op"], 10);
+    client.identify(json!({"compress": true})).await;
+    assert_eq!(client.frame().await["t"], "READY");
+    assert_eq!(client.frame().await["t"], "GUILD_CREATE");
+}
+
+#[tokio::test]
+async fn a_cut_connection_ends_without_a_close_frame() {
+    let sim = default_sim().await;
+    let mut client = Client::greeted(&sim).await;
+    client.identify(json!({})).await;
+    client.frame().await;
+    client.frame().await;
+    sim.gateway_fault(GatewayFault::Disconnect { shard: Some(0), code: 4000, cut: true, hold_ms: 0 });
+    let end = tokio::time::timeout(GIVE_UP, client.socket.next()).await.unwrap();
+    assert!(!matches!(end, Some(Ok(_))), "no frame, but: {end:?}");
+    assert!(sim.gateway_score().closes_sent.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storm_faster_than_its_reader_waits_for_it_and_loses_nothing() {
+    const EVENTS: u64 = 20_000;
+    let config = GatewayConfig { replay_events: 100, identify_window: Duration::ZERO, ..GatewayConfig::default() };
+    let sim = sim(config).await;
+    let mut client = Client::greeted(&sim).await;
+    client.identify(json!({})).await;
+    let storm = StormSpec { events_per_s: 100_000_000, count: Some(EVENTS), seconds: 600.0, ..StormSpec::default() };
+    let reader = async {
+        for sequence in 1..=EVENTS + 2 {
+            assert_eq!(client.frame().await["s"], sequence);
+        }
+    };
+    let (report, ()) = tokio::join!(sim.storm(storm), reader);
+    assert_eq!((report.sent, report.behind), (EVENTS, 0));
+    let score = sim.gateway_score();
+    assert_eq!((score.slow_readers, score.events_by_type["MESSAGE_CREATE"]), (0, EVENTS));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storm_whose_reader_stands_still_ends_in_time_and_says_how_far_behind_it_is() {
+    let config = GatewayConfig { replay_events: 100, identify_window: Duration::ZERO, ..GatewayConfig::default() };
+    let sim = sim(config).await;
+    let mut client = Client::greeted(&sim).await;
+    client.identify(json!({})).await;
+    client.frame().await;
+    sim.gateway_fault(GatewayFault::Zombie { shard: None });
+    let storm = StormSpec { events_per_s: 100_000, seconds: 0.2, ..StormSpec::default() };
+    let report = sim.storm(storm).await;
+    assert!(report.sent <= 100);
+    assert_eq!(report.sent + report.behind, 20_000);
+    assert_eq!(sim.gateway_score().slow_readers, 0);
+}
