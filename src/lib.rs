@@ -1,1 +1,20 @@
-//! gh
+//! Guildhall: a daemon that stands between a Discord bot's brain and Discord.
+//!
+//! ```text
+//!  Discord gateway ──ws──▶ discord::Shards ──ShardEvent──▶ app::Daemon ──▶ api::Readiness ◀── GET /readyz
+//!                                 │
+//!                                 └──▶ events ──▶ log (stderr), metrics ◀──────────────────── GET /metrics
+//! ```
+//!
+//! Layers, each using only what stands to its left: [`settings`] → [`discord`] → [`api`] → [`app`] → [`cli`] → `main`.
+//! What they all may use: [`events`], [`metrics`], [`process`] and [`logging`].
+
+pub mod api;
+pub mod app;
+pub mod cli;
+pub mod discord;
+pub mod events;
+pub mod logging;
+pub mod metrics;
+pub mod process;
+pub mod settings;

@@ -1,0 +1,164 @@
+//! The answers to probes and to Prometheus.
+
+use std::time::Duration;
+
+use actix_web::{
+    Error, HttpResponse,
+    body::MessageBody,
+    dev::{ServiceRequest, ServiceResponse},
+    http::header::{CONTENT_LENGTH, CONTENT_TYPE},
+    middleware::Next,
+    web,
+};
+use metrics_exporter_prometheus::PrometheusHandle;
+use serde_json::json;
+use tokio::runtime::Handle;
+
+use super::{problem::Problem, readiness::Readiness};
+use crate::process;
+
+/// No request here needs a body; this leaves room for clients that send one anyway.
+const BODY_MAX: u64 = 64 * 1024;
+/// An event loop that takes longer to run nothing at all is not alive.
+const LIVE_WITHIN: Duration = Duration::from_secs(1);
+
+/// What the answers are made of.
+#[derive(Clone)]
+pub(crate) struct Ops {
+    pub(crate) readiness: Readiness,
+    pub(crate) metrics: PrometheusHandle,
+    /// The runtime the rest of the daemon runs on; the listener's threads have their own.
+    pub(crate) runtime: Handle,
+}
+
+pub(crate) fn routes(config: &mut web::ServiceConfig) {
+    config
+        .service(get("/livez", web::get().to(livez), web::head().to(livez)))
+        .service(get("/readyz", web::get().to(readyz), web::head().to(readyz)))
+        .service(get("/startupz", web::get().to(startupz), web::head().to(startupz)))
+        .service(get("/metrics", web::get().to(metrics), web::head().to(metrics)))
+        .default_service(web::to(async || Problem::NotFound.response()));
+}
+
+fn get(path: &str, get: actix_web::Route, head: actix_web::Route) -> actix_web::Resource {
+    web::resource(path).route(get).route(head).default_service(web::to(async || Problem::MethodNotAllowed.response()))
+}
+
+/// Asks the daemon's event loop, not the listener's: that one obviously answers.
+async fn livez(ops: web::Data<Ops>) -> HttpResponse {
+    let pulse = ops.runtime.spawn(async {});
+    match tokio::time::timeout(LIVE_WITHIN, pulse).await {
+        Ok(Ok(())) => HttpResponse::Ok().json(json!({"live": true})),
+        Ok(Err(_)) | Err(_) => HttpResponse::ServiceUnavailable().json(json!({"live": false})),
+    }
+}
+
+async fn readyz(ops: web::Data<Ops>) -> HttpResponse {
+    let report = ops.readiness.report();
+    let mut response = if report.ready { HttpResponse::Ok() } else { HttpResponse::ServiceUnavailable() };
+    response.json(report)
+}
+
+async fn startupz(ops: web::Data<Ops>) -> HttpResponse {
+    if ops.readiness.started() {
+        HttpResponse::Ok().json(json!({"started": true}))
+    } else {
+        HttpResponse::ServiceUnavailable().json(json!({"started": false}))
+    }
+}
+
+async fn metrics(ops: web::Data<Ops>) -> HttpResponse {
+    process::sample();
+    HttpResponse::Ok()
+        .insert_header((CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8"))
+        .body(ops.metrics.render())
+}
+
+/// Refuses a body by its announced size, before a byte of it is read. One that announces no size is never read: the
+/// connection is closed once the answer is out.
+pub(crate) async fn limit_body(
+    request: ServiceRequest,
+    next: Next<impl MessageBody + 'static>,
+) -> Result<ServiceResponse<impl MessageBody>, Error> {
+    let announced = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    if announced.is_some_and(|size| size > BODY_MAX) {
+        let mut response = Problem::BodyTooLarge.response();
+        response.head_mut().set_connection_type(actix_web::http::ConnectionType::Close);
+        return Ok(request.into_response(response).map_into_right_body());
+    }
+    next.call(request).await.map(ServiceResponse::map_into_left_body)
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::{App, http::StatusCode, middleware::from_fn, test};
+    use metrics_exporter_prometheus::PrometheusBuilder;
+
+    use super::*;
+
+    async fn answer(ops: Ops, request: test::TestRequest) -> (StatusCode, String, String) {
+        let app = App::new().app_data(web::Data::new(ops)).wrap(from_fn(limit_body)).configure(routes);
+        let app = test::init_service(app).await;
+        let response = test::call_service(&app, request.to_request()).await;
+        let kind = response.headers().get(CONTENT_TYPE).map(|kind| kind.to_str().unwrap().to_owned());
+        let status = response.status();
+        let body = String::from_utf8(test::read_body(response).await.to_vec()).unwrap();
+        (status, kind.unwrap_or_default(), body)
+    }
+
+    fn ops() -> Ops {
+        Ops {
+            readiness: Readiness::default(),
+            metrics: PrometheusBuilder::new().build_recorder().handle(),
+            runtime: Handle::current(),
+        }
+    }
+
+    #[actix_web::test]
+    async fn the_process_is_live_while_its_event_loop_runs_and_not_after_it_has_ended() {
+        let (status, ..) = answer(ops(), test::TestRequest::get().uri("/livez")).await;
+        assert_eq!(status, StatusCode::OK);
+
+        let ended = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let runtime = ended.handle().clone();
+        ended.shutdown_background();
+        let (status, ..) = answer(Ops { runtime, ..ops() }, test::TestRequest::get().uri("/livez")).await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    }
+
+    #[actix_web::test]
+    async fn readiness_names_each_part_and_says_why_it_is_not_ready() {
+        let ops = ops();
+        let gateway = ops.readiness.register("gateway");
+        gateway.not_ready("0 of 1 shards are connected");
+        let (status, _, body) = answer(ops.clone(), test::TestRequest::get().uri("/readyz")).await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(body["parts"]["gateway"]["reason"], "0 of 1 shards are connected");
+        let (status, ..) = answer(ops.clone(), test::TestRequest::get().uri("/startupz")).await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+
+        gateway.ready();
+        for path in ["/readyz", "/startupz"] {
+            let (status, ..) = answer(ops.clone(), test::TestRequest::get().uri(path)).await;
+            assert_eq!(status, StatusCode::OK, "{path}");
+        }
+    }
+
+    #[actix_web::test]
+    async fn other_paths_and_methods_are_problems() {
+        let (status, kind, body) = answer(ops(), test::TestRequest::get().uri("/nothing/here")).await;
+        assert_eq!((status, kind.as_str()), (StatusCode::NOT_FOUND, "application/problem+json"));
+        assert!(body.contains("urn:guildhall:problem:not-found"), "{body}");
+
+        let (status, kind, _) = answer(ops(), test::TestRequest::post().uri("/livez")).await;
+        assert_eq!((status, kind.as_str()), (StatusCode::METHOD_NOT_ALLOWED, "application/problem+json"));
+    }
+
+    #[actix_web::test]
+    async fn a_body_announced_as_too_large_is_refused() {
+        let request = test::TestRequest::get().uri("/livez").insert_header((CONTENT_LENGTH, BODY_MAX + 1));
+        let (status, kind, _) = answer(ops(), request).await;
+        assert_eq!((status, kind.as_str()), (StatusCode::PAYLOAD_TOO_LARGE, "application/problem+json"));
+    }
+}

@@ -1,0 +1,122 @@
+//! Binding the address, serving it within bounds, and letting go of it.
+
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    time::Duration,
+};
+
+use actix_web::{App, HttpServer, dev::ServerHandle, middleware::from_fn, web::Data};
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::{runtime::Handle, task::JoinHandle};
+
+use super::{
+    health::{self, Ops},
+    readiness::Readiness,
+};
+
+/// Probes and scrapes are few and small; the daemon's cores belong to its shards.
+const WORKERS: usize = 2;
+const CONNECTIONS_PER_WORKER: usize = 256;
+/// How long a client may take to send its request, so that slow ones cannot hold all connections.
+const REQUEST_WITHIN: Duration = Duration::from_secs(5);
+const DISCONNECT_WITHIN: Duration = Duration::from_secs(1);
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// How long a stop waits for requests under way. They take milliseconds; who is still there only keeps a connection.
+const DRAIN_SECONDS: u64 = 1;
+
+/// The address cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}: {}", advice(.source))]
+pub struct BindError {
+    /// The address.
+    pub address: SocketAddr,
+    source: io::Error,
+}
+
+fn advice(error: &io::Error) -> String {
+    let set = "api.bind (GUILDHALL__API__BIND, --api-bind)";
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            format!("another process holds that port; stop it, or set {set} to another port (0 takes a free one)")
+        }
+        io::ErrorKind::PermissionDenied => {
+            format!("this user may not use that port; set {set} to one from 1024 upwards")
+        }
+        io::ErrorKind::AddrNotAvailable => format!("this machine has no such address; set {set} to one it has"),
+        _ => format!("{error}; check {set}"),
+    }
+}
+
+/// Takes the address. Nothing is answered before [`Bound::serve`].
+///
+/// # Errors
+///
+/// When the address cannot be had; the message says what to do.
+pub fn bind(address: SocketAddr) -> Result<Bound, BindError> {
+    let bound = TcpListener::bind(address).and_then(|listener| Ok((listener.local_addr()?, listener)));
+    bound.map(|(address, listener)| Bound { address, listener }).map_err(|source| BindError { address, source })
+}
+
+/// An address that is ours.
+#[derive(Debug)]
+pub struct Bound {
+    address: SocketAddr,
+    listener: TcpListener,
+}
+
+impl Bound {
+    /// The address, with the real port.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Starts answering. Must be called within an actix system, on the runtime whose pulse `/livez` takes.
+    ///
+    /// # Errors
+    ///
+    /// When the operating system refuses the socket.
+    pub fn serve(self, readiness: Readiness, metrics: PrometheusHandle) -> io::Result<Listener> {
+        let ops = Data::new(Ops { readiness, metrics, runtime: Handle::current() });
+        let server = HttpServer::new(move || {
+            App::new().app_data(ops.clone()).wrap(from_fn(health::limit_body)).configure(health::routes)
+        })
+        .workers(WORKERS)
+        .max_connections(CONNECTIONS_PER_WORKER)
+        .client_request_timeout(REQUEST_WITHIN)
+        .client_disconnect_timeout(DISCONNECT_WITHIN)
+        .keep_alive(KEEP_ALIVE)
+        .shutdown_timeout(DRAIN_SECONDS)
+        // Signals end the whole daemon in order, not this listener first.
+        .disable_signals()
+        .listen(self.listener)?
+        .run();
+        let handle = server.handle();
+        Ok(Listener { address: self.address, handle, task: actix_rt::spawn(server) })
+    }
+}
+
+/// A listener that answers.
+#[derive(Debug)]
+pub struct Listener {
+    address: SocketAddr,
+    handle: ServerHandle,
+    task: JoinHandle<io::Result<()>>,
+}
+
+impl Listener {
+    /// Where it listens, with the real port.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Waits until it has ended by itself, which it never should.
+    pub async fn ended(&mut self) -> io::Result<()> {
+        (&mut self.task).await.unwrap_or_else(|panic| Err(io::Error::other(panic)))
+    }
+
+    /// Accepts nothing new, and ends once the requests under way are answered.
+    pub async fn stop(self) {
+        self.handle.stop(true).await;
+    }
+}

@@ -1,0 +1,142 @@
+//! Which parts of the daemon are ready, and why the others are not.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use serde::Serialize;
+
+use crate::events::{PartNotReady, PartReady, emit};
+
+/// The register of parts. Cloning it gives another view of the same register.
+#[derive(Clone, Debug, Default)]
+pub struct Readiness(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    parts: BTreeMap<&'static str, PartState>,
+    /// Every part has been ready at the same time at least once.
+    started: bool,
+    stopping: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+enum PartState {
+    Ready,
+    NotReady { reason: String },
+}
+
+/// What `/readyz` answers with.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) ready: bool,
+    /// Whether the process is on its way out; then nothing is ready, whatever the parts say.
+    stopping: bool,
+    parts: BTreeMap<&'static str, PartState>,
+}
+
+impl Readiness {
+    /// Adds a part, which is not ready until it says so. A name must be used once.
+    pub fn register(&self, part: &'static str) -> PartHandle {
+        let handle = PartHandle { part, readiness: self.clone() };
+        handle.not_ready("starting");
+        handle
+    }
+
+    /// From now on nothing is ready: the process is about to end.
+    pub fn stopping(&self) {
+        self.state().stopping = true;
+    }
+
+    pub(crate) fn report(&self) -> Report {
+        let state = self.state();
+        Report { ready: state.all_ready() && !state.stopping, stopping: state.stopping, parts: state.parts.clone() }
+    }
+
+    pub(crate) fn started(&self) -> bool {
+        self.state().started
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No code panics while it holds the lock, and a health check should not be what fails if one did.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// No part at all is not ready: whoever asks came before the parts did.
+    fn all_ready(&self) -> bool {
+        !self.parts.is_empty() && self.parts.values().all(|part| *part == PartState::Ready)
+    }
+}
+
+/// A part's own line in the register.
+#[derive(Debug)]
+pub struct PartHandle {
+    part: &'static str,
+    readiness: Readiness,
+}
+
+impl PartHandle {
+    /// The part does its work.
+    pub fn ready(&self) {
+        if self.set(PartState::Ready) {
+            emit(PartReady { part: self.part });
+        }
+    }
+
+    /// The part does not do its work, and this is why.
+    pub fn not_ready(&self, reason: &str) {
+        if self.set(PartState::NotReady { reason: reason.to_owned() }) {
+            emit(PartNotReady { part: self.part, reason });
+        }
+    }
+
+    /// Whether that changed anything: saying the same twice is no news.
+    fn set(&self, new: PartState) -> bool {
+        let mut state = self.readiness.state();
+        let changed = state.parts.get(self.part) != Some(&new);
+        state.parts.insert(self.part, new);
+        state.started |= state.all_ready();
+        changed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_any_part_nothing_is_ready() {
+        let readiness = Readiness::default();
+        assert!(!readiness.report().ready);
+        assert!(!readiness.started());
+    }
+
+    #[test]
+    fn all_parts_must_be_ready_and_the_start_is_remembered() {
+        let readiness = Readiness::default();
+        let (gateway, store) = (readiness.register("gateway"), readiness.register("store"));
+        gateway.ready();
+        assert!(!readiness.report().ready && !readiness.started());
+        store.ready();
+        assert!(readiness.report().ready && readiness.started());
+        gateway.not_ready("lost");
+        assert!(!readiness.report().ready);
+        assert!(readiness.started(), "a start happens once");
+    }
+
+    #[test]
+    fn while_stopping_nothing_is_ready_but_the_parts_keep_their_word() {
+        let readiness = Readiness::default();
+        readiness.register("gateway").ready();
+        readiness.stopping();
+        let report = serde_json::to_value(readiness.report()).unwrap();
+        assert_eq!(
+            report,
+            serde_json::json!({"ready": false, "stopping": true, "parts": {"gateway": {"state": "ready"}}})
+        );
+    }
+}

@@ -1,0 +1,81 @@
+//! The daemon put together: what starts in which order, what ends it, and how it ends.
+
+mod daemon;
+mod gateway_part;
+mod signals;
+
+use std::{future::Future, io};
+
+pub use self::{
+    daemon::{Daemon, Ended, StartError, Unfinished},
+    signals::{Signal, Signals},
+};
+use crate::{
+    events::{ShutdownFinished, ShutdownStarted, emit},
+    settings::Settings,
+};
+
+/// Why `serve` failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// It could not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// It had to end by itself.
+    #[error(transparent)]
+    Ended(#[from] Ended),
+    /// It was asked to end, and could not in time.
+    #[error(transparent)]
+    Unfinished(#[from] Unfinished),
+    /// The operating system does not let it listen for signals.
+    #[error("cannot listen for signals: {0}")]
+    Signals(#[source] io::Error),
+}
+
+/// Runs the daemon until a signal or a fatal error ends it.
+///
+/// # Errors
+///
+/// When it cannot start, has to end by itself, or cannot end in time.
+pub async fn serve(settings: &Settings) -> Result<(), ServeError> {
+    // First of all, so that a signal during the start is not lost.
+    let mut signals = Signals::listen().map_err(ServeError::Signals)?;
+    let mut daemon = Daemon::start(settings, |_| {})?;
+    let ended = tokio::select! {
+        ended = daemon.ended() => Some(ended),
+        signal = signals.first() => {
+            emit(ShutdownStarted { reason: signal.name() });
+            None
+        }
+    };
+    if let Some(ended) = &ended {
+        emit(ShutdownStarted { reason: &ended.to_string() });
+    }
+    let finished = daemon.shutdown(settings.shutdown.timeout).await;
+    if let Some(ended) = ended {
+        return Err(ended.into());
+    }
+    finished?;
+    emit(ShutdownFinished);
+    Ok(())
+}
+
+/// Runs a future where both worlds work: actix-web needs a `System` with a local task set for its server, and shards
+/// want `tokio::spawn` onto all cores. A `System` over a multi-threaded runtime gives both; `actix_web::main` would
+/// give a single thread, on which a busy shard delays the heartbeats of all others.
+///
+/// # Errors
+///
+/// When the operating system gives no threads.
+pub fn block_on<F: Future>(future: F) -> io::Result<F::Output> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("guildhall").build()?;
+    Ok(actix_rt::System::with_tokio_rt(move || runtime).block_on(future))
+}
+
+/// Allows as many open sockets as the system lets this process have. A failure only means fewer shards.
+pub fn raise_open_files() {
+    match rlimit::increase_nofile_limit(u64::MAX) {
+        Ok(limit) => tracing::debug!(limit, "open files"),
+        Err(error) => tracing::warn!(%error, "cannot raise the limit of open files"),
+    }
+}

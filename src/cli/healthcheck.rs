@@ -1,0 +1,120 @@
+//! `guildhall healthcheck`: what a container's health check runs, so the image needs no other program for it.
+
+use std::{
+    io::{self, Read as _, Write as _},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs as _},
+    path::PathBuf,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail};
+use url::Url;
+
+use super::setting_flags::{self, SettingFlags};
+
+/// Health answers are small; more than this is not one.
+const ANSWER_MAX: u64 = 64 * 1024;
+
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    /// Ask only whether the process is alive, not whether it is ready
+    #[arg(long)]
+    live: bool,
+    /// Where the daemon listens, such as http://127.0.0.1:8080; without this, api.bind of the settings
+    #[arg(long)]
+    url: Option<Url>,
+    /// How long the whole exchange may take
+    #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    timeout_ms: u64,
+}
+
+pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode> {
+    let address = match &args.url {
+        Some(url) => of_url(url)?,
+        None => reachable(setting_flags::load(file, SettingFlags::default())?.settings.api.bind)?,
+    };
+    let path = if args.live { "/livez" } else { "/readyz" };
+    let deadline = Instant::now() + Duration::from_millis(args.timeout_ms);
+    let answer = ask(address, path, deadline).map_err(|error| {
+        let why = match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => format!("no answer in {} ms", args.timeout_ms),
+            _ => error.to_string(),
+        };
+        anyhow::anyhow!("{address}{path}: {why}")
+    })?;
+    let (status, body) = parse(&answer).with_context(|| format!("{address}{path} does not speak HTTP"))?;
+    if status == 200 {
+        println!("{}", if args.live { "alive" } else { "ready" });
+        return Ok(ExitCode::SUCCESS);
+    }
+    bail!("{address}{path} answered {status}{}", reasons(body));
+}
+
+fn of_url(url: &Url) -> anyhow::Result<SocketAddr> {
+    let plain = url.scheme() == "http" && matches!(url.path(), "/" | "");
+    let (true, Some(host), Some(port)) = (plain, url.host_str(), url.port_or_known_default()) else {
+        bail!("--url must be http://HOST:PORT, not {url}");
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let mut found = (host, port).to_socket_addrs().with_context(|| format!("{host} has no address"))?;
+    found.next().with_context(|| format!("{host} has no address"))
+}
+
+/// A daemon that listens on every address is asked over the loopback one.
+fn reachable(bind: SocketAddr) -> anyhow::Result<SocketAddr> {
+    if bind.port() == 0 {
+        bail!("api.bind has port 0, so only the daemon's log knows the real one; give it with --url");
+    }
+    let ip = match bind.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    Ok(SocketAddr::new(ip, bind.port()))
+}
+
+fn ask(address: SocketAddr, path: &str, deadline: Instant) -> io::Result<Vec<u8>> {
+    let left = || {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::Error::from(io::ErrorKind::TimedOut)) } else { Ok(left) }
+    };
+    let mut stream = TcpStream::connect_timeout(&address, left()?)?;
+    stream.set_write_timeout(Some(left()?))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut answer = Vec::new();
+    let mut piece = [0; 4096];
+    loop {
+        // Set anew before each read: a peer that sends a byte now and then must not stretch the deadline.
+        stream.set_read_timeout(Some(left()?))?;
+        match stream.read(&mut piece)? {
+            0 => return Ok(answer),
+            read if answer.len() as u64 + read as u64 > ANSWER_MAX => {
+                return Err(io::Error::other("the answer is too long"));
+            }
+            read => answer.extend_from_slice(&piece[..read]),
+        }
+    }
+}
+
+fn parse(answer: &[u8]) -> anyhow::Result<(u16, &str)> {
+    let text = std::str::from_utf8(answer)?;
+    let (head, body) = text.split_once("\r\n\r\n").context("no end of headers")?;
+    let status = head.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)).context("no status line")?;
+    Ok((status.parse()?, body))
+}
+
+/// What `/readyz` says about the parts that are not ready, on one line.
+fn reasons(body: &str) -> String {
+    let Ok(report) = serde_json::from_str::<serde_json::Value>(body) else { return String::new() };
+    let mut reasons = Vec::new();
+    if report["stopping"] == true {
+        reasons.push("it is shutting down".to_owned());
+    }
+    for (part, state) in report["parts"].as_object().into_iter().flatten() {
+        if let Some(reason) = state["reason"].as_str() {
+            reasons.push(format!("{part}: {reason}"));
+        }
+    }
+    if reasons.is_empty() { String::new() } else { format!("; {}", reasons.join("; ")) }
+}

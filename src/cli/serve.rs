@@ -1,0 +1,27 @@
+//! `guildhall serve`
+
+use std::{path::PathBuf, process::ExitCode};
+
+use super::setting_flags::{self, SettingFlags};
+use crate::{
+    app::{self, StartError},
+    logging,
+};
+
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    #[command(flatten)]
+    settings: SettingFlags,
+}
+
+pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
+    let settings = setting_flags::load(file, args.settings)?.settings;
+    // Before the log starts: the answer is for the person who typed the command.
+    let Some(token) = settings.discord.token.clone() else {
+        return Err(StartError::NoToken.into());
+    };
+    logging::init(&settings.log, vec![token])?;
+    app::raise_open_files();
+    app::block_on(app::serve(&settings))??;
+    Ok(ExitCode::SUCCESS)
+}

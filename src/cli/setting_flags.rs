@@ -1,0 +1,65 @@
+//! Flags for the settings that are changed most. The schema checks their values, so that all mistakes show together.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::settings::{self, Flag, Loaded, SettingsError, Sources};
+
+/// Settings on the command line; they win over the file and the environment.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Settings")]
+pub(super) struct SettingFlags {
+    /// A file that holds the bot's token
+    #[arg(long, value_name = "PATH")]
+    token_file: Option<String>,
+    /// Where the gateway is, when it is not Discord's own
+    #[arg(long, value_name = "URL")]
+    gateway_url: Option<String>,
+    /// How many shards to split the guilds over
+    #[arg(long, value_name = "COUNT")]
+    shards: Option<String>,
+    /// Which events Discord sends, with commas between them
+    #[arg(long, value_name = "INTENTS")]
+    intents: Option<String>,
+    /// Where health and metrics are served
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    api_bind: Option<String>,
+    /// Allow an address that other machines can reach
+    #[arg(long)]
+    api_allow_public: bool,
+    /// How log lines look: auto, pretty or json
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<String>,
+    /// Which log lines are written, such as info or info,twilight_gateway=debug
+    #[arg(long, value_name = "DIRECTIVES")]
+    log_filter: Option<String>,
+    /// How long a shutdown may take
+    #[arg(long, value_name = "MS")]
+    shutdown_timeout_ms: Option<String>,
+}
+
+impl SettingFlags {
+    fn given(self) -> Vec<Flag> {
+        let allow_public = self.api_allow_public.then(|| "true".to_owned());
+        [
+            ("--token-file", "discord.token_file", self.token_file),
+            ("--gateway-url", "discord.gateway_url", self.gateway_url),
+            ("--shards", "gateway.shards", self.shards),
+            ("--intents", "gateway.intents", self.intents),
+            ("--api-bind", "api.bind", self.api_bind),
+            ("--api-allow-public", "api.allow_public", allow_public),
+            ("--log-format", "log.format", self.log_format),
+            ("--log-filter", "log.filter", self.log_filter),
+            ("--shutdown-timeout-ms", "shutdown.timeout_ms", self.shutdown_timeout_ms),
+        ]
+        .into_iter()
+        .filter_map(|(name, path, value)| Some(Flag { name, path, value: value? }))
+        .collect()
+    }
+}
+
+/// Loads the settings of this process.
+pub(super) fn load(file: Option<PathBuf>, flags: SettingFlags) -> Result<Loaded, SettingsError> {
+    settings::load(Sources { file, environment: std::env::vars_os().collect(), flags: flags.given() })
+}

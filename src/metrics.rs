@@ -1,0 +1,50 @@
+//! Every metric's name and meaning, in one place. No guild, user or free text is ever a label.
+
+use metrics::{Unit, describe_counter, describe_gauge, gauge};
+use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle};
+
+/// Always 1; its label says which version runs.
+pub const BUILD_INFO: &str = "guildhall_build_info";
+/// 1 when a part is ready, else 0.
+pub const READY: &str = "guildhall_ready";
+/// Dispatches received, by type.
+pub const GATEWAY_EVENTS: &str = "guildhall_gateway_events_total";
+/// 1 while a shard has a session that receives events, else 0.
+pub const GATEWAY_SHARD_CONNECTED: &str = "guildhall_gateway_shard_connected";
+/// Sessions that began or went on, by how.
+pub const GATEWAY_SESSIONS: &str = "guildhall_gateway_sessions_total";
+/// Connections that ended or could not be made, by why.
+pub const GATEWAY_DISCONNECTS: &str = "guildhall_gateway_disconnects_total";
+/// When the process started, in seconds since 1970.
+pub const PROCESS_START_TIME: &str = "process_start_time_seconds";
+/// Memory the process holds in RAM.
+pub const PROCESS_RESIDENT_MEMORY: &str = "process_resident_memory_bytes";
+/// Files and sockets the process has open.
+pub const PROCESS_OPEN_FDS: &str = "process_open_fds";
+/// How many of them it may have open.
+pub const PROCESS_MAX_FDS: &str = "process_max_fds";
+
+/// Installs the recorder for this process, and describes every metric to it.
+///
+/// # Errors
+///
+/// When the process already has a recorder.
+pub fn install() -> Result<PrometheusHandle, BuildError> {
+    let handle = PrometheusBuilder::new().install_recorder()?;
+    describe();
+    gauge!(BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1);
+    Ok(handle)
+}
+
+fn describe() {
+    describe_gauge!(BUILD_INFO, "Always 1; the label says which version runs.");
+    describe_gauge!(READY, "1 when a part is ready, else 0.");
+    describe_counter!(GATEWAY_EVENTS, "Gateway dispatches received, by type.");
+    describe_gauge!(GATEWAY_SHARD_CONNECTED, "1 while a shard has a session that receives events, else 0.");
+    describe_counter!(GATEWAY_SESSIONS, "Gateway sessions that began (ready) or went on (resumed).");
+    describe_counter!(GATEWAY_DISCONNECTS, "Gateway connections that ended or could not be made, by why.");
+    describe_gauge!(PROCESS_START_TIME, Unit::Seconds, "When the process started, in seconds since 1970.");
+    describe_gauge!(PROCESS_RESIDENT_MEMORY, Unit::Bytes, "Memory the process holds in RAM.");
+    describe_gauge!(PROCESS_OPEN_FDS, "Files and sockets the process has open.");
+    describe_gauge!(PROCESS_MAX_FDS, "How many files and sockets the process may have open.");
+}

@@ -1,0 +1,260 @@
+//! Settings: read once, checked together, passed down as small typed structs.
+//!
+//! ```text
+//! defaults  <  config/guildhall.toml  <  GUILDHALL__SECTION__NAME  <  flags
+//!     └──────────────┴───── one schema table ─────┴──────────────────────┘
+//!                              │ every error at once, each with its origin
+//!                              ▼
+//!                          Settings
+//! ```
+
+mod error;
+mod resolve;
+mod schema;
+mod secret;
+mod source;
+mod template;
+#[cfg(test)]
+mod tests;
+mod value;
+
+use std::{
+    ffi::OsString,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use twilight_model::gateway::Intents;
+use url::Url;
+
+pub use self::{
+    error::{Problem, SettingsError},
+    secret::Token,
+    source::{Flag, Origin},
+    template::template,
+};
+use self::{resolve::Effective, source::Layer, value::Value};
+
+/// Where the settings file is looked for when nobody names one. It may be missing.
+pub const DEFAULT_FILE: &str = "config/guildhall.toml";
+
+/// All settings, checked.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How to reach Discord, and as whom.
+    pub discord: Discord,
+    /// What the gateway connection asks for.
+    pub gateway: Gateway,
+    /// The listener for health, metrics and the API.
+    pub api: Api,
+    /// What is logged, and how.
+    pub log: Log,
+    /// How the process ends.
+    pub shutdown: Shutdown,
+}
+
+/// How to reach Discord, and as whom.
+#[derive(Clone, Debug)]
+pub struct Discord {
+    /// The bot's token; only what talks to Discord needs one.
+    pub token: Option<Token>,
+    /// The REST API, without a slash at its end.
+    pub api_url: String,
+    /// The gateway, without a slash at its end; `None` means Discord's own.
+    pub gateway_url: Option<String>,
+}
+
+/// What the gateway connection asks for.
+#[derive(Clone, Debug)]
+pub struct Gateway {
+    /// How many shards there are; at least 1.
+    pub shards: u32,
+    /// How many of them may identify within 5 seconds; at least 1.
+    pub max_concurrency: u16,
+    /// Which events Discord sends.
+    pub intents: Intents,
+}
+
+/// The listener for health, metrics and the API.
+#[derive(Clone, Debug)]
+pub struct Api {
+    /// Where it listens; port 0 takes a free one.
+    pub bind: SocketAddr,
+}
+
+/// What is logged, and how.
+#[derive(Clone, Debug)]
+pub struct Log {
+    /// How lines look.
+    pub format: LogFormat,
+    /// Which lines are written: `tracing` directives, known to parse.
+    pub filter: String,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Pretty on a terminal, JSON anywhere else.
+    Auto,
+    /// For people.
+    Pretty,
+    /// One JSON object a line.
+    Json,
+}
+
+/// How the process ends.
+#[derive(Clone, Debug)]
+pub struct Shutdown {
+    /// How long everything together may take to end.
+    pub timeout: Duration,
+}
+
+/// Where values may come from.
+#[derive(Debug, Default)]
+pub struct Sources {
+    /// The file somebody named. It must exist.
+    pub file: Option<PathBuf>,
+    /// The environment, as `std::env::vars_os` gives it.
+    pub environment: Vec<(OsString, OsString)>,
+    /// What stood on the command line.
+    pub flags: Vec<Flag>,
+}
+
+/// The settings together with where each came from.
+pub struct Loaded {
+    /// What the parts of the daemon take.
+    pub settings: Settings,
+    effective: Vec<Effective>,
+}
+
+/// One line of what `config check` shows.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    /// The setting, as a dotted path.
+    pub key: &'static str,
+    /// Its value; `null` when it has none, a placeholder when it is a secret.
+    pub value: serde_json::Value,
+    /// Where the value came from.
+    pub origin: String,
+}
+
+impl Loaded {
+    /// Every setting in force, secrets redacted.
+    pub fn shown(&self) -> Vec<Shown> {
+        self.effective
+            .iter()
+            .map(|setting| Shown {
+                key: setting.key.path,
+                value: setting.value.as_ref().map_or(serde_json::Value::Null, Value::shown),
+                origin: match &setting.secret_file {
+                    Some(path) => format!("{}, read from {path}", setting.origin),
+                    None => setting.origin.to_string(),
+                },
+            })
+            .collect()
+    }
+}
+
+/// Reads, layers and checks all settings.
+///
+/// # Errors
+///
+/// Everything that is wrong, at once. No message holds a secret.
+pub fn load(sources: Sources) -> Result<Loaded, SettingsError> {
+    let layers = vec![
+        file_layer(sources.file.as_deref()),
+        source::from_environment(sources.environment),
+        source::from_flags(sources.flags),
+    ];
+    let (effective, mut problems) = resolve::resolve(layers);
+    problems.extend(refuse_public_bind(&effective));
+    if problems.is_empty() {
+        Ok(Loaded { settings: typed(&effective), effective })
+    } else {
+        Err(SettingsError { problems })
+    }
+}
+
+fn file_layer(named: Option<&Path>) -> Layer {
+    let path = named.unwrap_or(Path::new(DEFAULT_FILE));
+    match std::fs::read_to_string(path) {
+        Ok(text) => source::from_file(path, &text),
+        Err(error) if named.is_none() && error.kind() == std::io::ErrorKind::NotFound => Layer::default(),
+        Err(error) => Layer {
+            problems: vec![Problem {
+                key: path.display().to_string(),
+                origin: None,
+                says: format!("cannot be read: {error}"),
+            }],
+            ..Layer::default()
+        },
+    }
+}
+
+fn of<'a>(effective: &'a [Effective], path: &str) -> &'a Effective {
+    effective
+        .iter()
+        .find(|setting| setting.key.path == path)
+        .expect("invariant: resolving gives every setting of the schema")
+}
+
+/// Takes each value out of the table as the type its kind gives.
+macro_rules! take {
+    ($effective:expr, $path:literal, $variant:ident) => {
+        match &of($effective, $path).value {
+            Some(Value::$variant(value)) => value.clone(),
+            other => unreachable!("invariant: {} is of the kind the schema says, not {other:?}", $path),
+        }
+    };
+}
+
+fn typed(effective: &[Effective]) -> Settings {
+    let url = |url: Option<Url>| url.map(|url| value::url_text(&url).to_owned());
+    let narrow = "invariant: the schema's bounds fit the type";
+    Settings {
+        discord: Discord {
+            token: match &of(effective, "discord.token").value {
+                Some(Value::Secret(token)) => Some(token.clone()),
+                _ => None,
+            },
+            api_url: url(take!(effective, "discord.api_url", Url)).expect("invariant: this URL is not optional"),
+            gateway_url: url(take!(effective, "discord.gateway_url", Url)),
+        },
+        gateway: Gateway {
+            shards: take!(effective, "gateway.shards", Integer).try_into().expect(narrow),
+            max_concurrency: take!(effective, "gateway.max_concurrency", Integer).try_into().expect(narrow),
+            intents: take!(effective, "gateway.intents", Intents),
+        },
+        api: Api { bind: take!(effective, "api.bind", Address) },
+        log: Log {
+            format: match take!(effective, "log.format", Text).as_str() {
+                "pretty" => LogFormat::Pretty,
+                "json" => LogFormat::Json,
+                _ => LogFormat::Auto,
+            },
+            filter: take!(effective, "log.filter", Text),
+        },
+        shutdown: Shutdown { timeout: Duration::from_millis(take!(effective, "shutdown.timeout_ms", Integer)) },
+    }
+}
+
+/// Without keys, whoever reaches the listener may use it; so by default only this machine can.
+fn refuse_public_bind(effective: &[Effective]) -> Option<Problem> {
+    let find = |path| effective.iter().find(|setting| setting.key.path == path);
+    // Where either of the two is wrong itself, that is already said.
+    let bind = find("api.bind")?;
+    let (Some(Value::Address(address)), Some(Value::Bool(allowed))) = (&bind.value, &find("api.allow_public")?.value)
+    else {
+        return None;
+    };
+    let public = !address.ip().to_canonical().is_loopback();
+    (public && !allowed).then(|| Problem {
+        key: "api.bind".to_owned(),
+        origin: Some(bind.origin.clone()),
+        says: format!(
+            "is {address}, which other machines can reach, and there are no API keys yet to keep them out; bind a \
+             loopback address such as 127.0.0.1, or set api.allow_public = true where the network around it is trusted"
+        ),
+    })
+}

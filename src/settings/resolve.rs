@@ -1,0 +1,123 @@
+//! Laying the layers over each other: one value a setting, and where it came from.
+
+use std::{fs::File, io::Read, path::Path};
+
+use super::{
+    error::Problem,
+    schema::{Key, Named, SCHEMA},
+    source::{Entry, Layer, Origin, Raw, from_file},
+    value::{self, Value},
+};
+
+/// A secret is never this long; a path to something else is.
+const SECRET_FILE_MAX: u64 = 64 * 1024;
+
+/// The value a setting has in the end.
+pub(crate) struct Effective {
+    pub(crate) key: &'static Key,
+    /// `None` when nobody gave one and there is no default.
+    pub(crate) value: Option<Value>,
+    pub(crate) origin: Origin,
+    /// Where a secret was read from, when it came from a file of its own.
+    pub(crate) secret_file: Option<String>,
+}
+
+/// Lays the layers over the defaults, lowest first, and gives all that is wrong in any of them. Without a problem,
+/// every setting of the schema is there.
+pub(crate) fn resolve(mut layers: Vec<Layer>) -> (Vec<Effective>, Vec<Problem>) {
+    let mut problems = Vec::new();
+    for layer in &mut layers {
+        problems.append(&mut layer.problems);
+        problems.extend(both_forms(layer));
+    }
+    let mut settings = Vec::with_capacity(SCHEMA.len());
+    for key in SCHEMA {
+        // A wrong value is an error even where a higher layer hides it: it would surface on the worst day.
+        let mut winner = None;
+        for entry in layers.iter().flat_map(|layer| &layer.entries) {
+            match entry.named {
+                Named::Value(named) if named.path == key.path => match value::check(key, &entry.raw) {
+                    Ok(value) => winner = Some(Winner::Value(value, entry.origin.clone())),
+                    Err(says) => problems.push(problem(key, entry, says)),
+                },
+                Named::SecretFile(named) if named.path == key.path => winner = Some(Winner::File(entry)),
+                Named::Value(_) | Named::SecretFile(_) => {}
+            }
+        }
+        match winner {
+            None => settings.push(default_of(key)),
+            Some(Winner::Value(value, origin)) => {
+                settings.push(Effective { key, value: Some(value), origin, secret_file: None });
+            }
+            Some(Winner::File(entry)) => match read_secret(key, &entry.raw) {
+                Ok((value, path)) => settings.push(Effective {
+                    key,
+                    value: Some(value),
+                    origin: entry.origin.clone(),
+                    secret_file: Some(path),
+                }),
+                Err(says) => problems.push(Problem {
+                    key: key.file_form().unwrap_or_default(),
+                    origin: Some(entry.origin.clone()),
+                    says,
+                }),
+            },
+        }
+    }
+    (settings, problems)
+}
+
+enum Winner<'a> {
+    Value(Value, Origin),
+    File(&'a Entry),
+}
+
+fn problem(key: &Key, entry: &Entry, says: String) -> Problem {
+    Problem { key: key.path.to_owned(), origin: Some(entry.origin.clone()), says }
+}
+
+/// A secret given twice in one layer: which one was meant cannot be told.
+fn both_forms(layer: &Layer) -> Vec<Problem> {
+    let file_forms = layer.entries.iter().filter_map(|entry| match entry.named {
+        Named::SecretFile(key) => Some((key, entry)),
+        Named::Value(_) => None,
+    });
+    file_forms
+        .filter(|(key, _)| layer.entries.iter().any(|e| matches!(e.named, Named::Value(k) if k.path == key.path)))
+        .map(|(key, entry)| {
+            problem(key, entry, format!("is given twice, as itself and as {}_file; keep one", key.path))
+        })
+        .collect()
+}
+
+/// Reads the defaults through the same path as the file, so that a default cannot be what a user may not write.
+fn default_of(key: &'static Key) -> Effective {
+    let value = key.default.map(|text| {
+        let (section, name) = key.section_and_name();
+        let layer = from_file(Path::new("default"), &format!("[{section}]\n{name} = {text}\n"));
+        let entry = layer.entries.first().expect("invariant: a default is TOML");
+        value::check(key, &entry.raw).expect("invariant: a default is allowed")
+    });
+    Effective { key, value, origin: Origin::Default, secret_file: None }
+}
+
+fn read_secret(key: &Key, raw: &Raw) -> Result<(Value, String), String> {
+    let (Raw::Text(path) | Raw::String(path)) = raw else {
+        return Err("must be the path of a file, as a string".to_owned());
+    };
+    if path.is_empty() {
+        return Err("is empty; allowed: the path of a file that holds the secret alone".to_owned());
+    }
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(SECRET_FILE_MAX).read_to_string(&mut text));
+    if let Err(error) = read {
+        return Err(format!("names {path:?}, which cannot be read: {error}"));
+    }
+    let secret = text.trim_end_matches(['\n', '\r']);
+    if secret.is_empty() {
+        return Err(format!("names {path:?}, which is empty"));
+    }
+    value::check(key, &Raw::Text(secret.to_owned()))
+        .map(|value| (value, path.clone()))
+        .map_err(|says| format!("names {path:?}, whose content {says}"))
+}

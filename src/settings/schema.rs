@@ -1,0 +1,205 @@
+//! The one table every setting is declared in.
+//!
+//! Reading, checking, `config check`, `config template` and the tests of the documentation all walk this table, so a
+//! setting cannot exist in one of them and not in another.
+
+/// What a setting may hold, and how text is turned into it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A value that is never printed. It also has a `*_file` form that names a file to read it from.
+    Secret,
+    /// An absolute URL with one of these schemes. `optional` also takes the empty text, for "none".
+    Url { schemes: &'static [&'static str], optional: bool },
+    /// A whole number between two others, both included.
+    Integer { min: u64, max: u64 },
+    /// `true` or `false`.
+    Bool,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// A list of names of gateway intents.
+    Intents,
+    /// An address and a port, as numbers.
+    Address,
+    /// Directives for the log, as `tracing` understands them.
+    Filter,
+}
+
+/// One setting.
+#[derive(Debug)]
+pub(crate) struct Key {
+    /// `section.name`: in the file `name` under `[section]`, in the environment `GUILDHALL__SECTION__NAME`.
+    pub(crate) path: &'static str,
+    pub(crate) kind: Kind,
+    /// The default, written as in the file. `None` means that there is no value unless somebody gives one.
+    pub(crate) default: Option<&'static str>,
+    /// What the setting is for.
+    pub(crate) help: &'static str,
+    /// What may be written, in words.
+    pub(crate) allowed: &'static str,
+}
+
+/// Every setting there is, in the order they are shown.
+pub(crate) const SCHEMA: &[Key] = &[
+    Key {
+        path: "discord.token",
+        kind: Kind::Secret,
+        default: None,
+        help: "The bot's token, without a leading `Bot `. Better kept out of this file: use the environment or \
+               `token_file`.",
+        allowed: "letters, digits, `.`, `_` and `-`",
+    },
+    Key {
+        path: "discord.api_url",
+        kind: Kind::Url { schemes: &["https", "http"], optional: false },
+        default: Some("\"https://discord.com/api/v10\""),
+        help: "Where Discord's REST API is.",
+        allowed: "an http or https URL without user name, password, query or fragment",
+    },
+    Key {
+        path: "discord.gateway_url",
+        kind: Kind::Url { schemes: &["wss", "ws"], optional: true },
+        default: Some("\"\""),
+        help: "Where the gateway is. Empty: Discord's own, wss://gateway.discord.gg.",
+        allowed: "a ws or wss URL without user name, password, query or fragment, or nothing",
+    },
+    Key {
+        path: "gateway.shards",
+        kind: Kind::Integer { min: 1, max: 16_000 },
+        default: Some("1"),
+        help: "How many shards to split the guilds over. Discord requires one for every 2,500 guilds.",
+        allowed: "a whole number from 1 to 16000",
+    },
+    Key {
+        path: "gateway.max_concurrency",
+        kind: Kind::Integer { min: 1, max: 256 },
+        default: Some("1"),
+        help: "How many shards may identify within 5 seconds. Only what Discord granted the bot \
+               (`session_start_limit.max_concurrency`) is safe.",
+        allowed: "a whole number from 1 to 256",
+    },
+    Key {
+        path: "gateway.intents",
+        kind: Kind::Intents,
+        default: Some("[\"guilds\", \"guild_moderation\", \"guild_messages\", \"direct_messages\"]"),
+        help: "Which events Discord sends. `guild_members`, `guild_presences` and `message_content` are privileged: \
+               switch them on in Discord's developer portal before naming them here.",
+        allowed: "names of gateway intents (a comma between them in the environment), such as guilds, guild_members",
+    },
+    Key {
+        path: "api.bind",
+        kind: Kind::Address,
+        default: Some("\"127.0.0.1:8080\""),
+        help: "Where health, metrics and the API are served. Port 0 takes a free one.",
+        allowed: "an IP address and a port, such as 127.0.0.1:8080 or [::1]:8080",
+    },
+    Key {
+        path: "api.allow_public",
+        kind: Kind::Bool,
+        default: Some("false"),
+        help: "Allow `api.bind` to be an address other machines can reach. There are no keys yet: whoever reaches it \
+               may read it. Meant for containers, where the network around them decides who can.",
+        allowed: "true or false",
+    },
+    Key {
+        path: "log.format",
+        kind: Kind::Choice(&["auto", "pretty", "json"]),
+        default: Some("\"auto\""),
+        help: "How log lines look. `auto`: pretty on a terminal, JSON anywhere else. They go to standard error.",
+        allowed: "auto, pretty or json",
+    },
+    Key {
+        path: "log.filter",
+        kind: Kind::Filter,
+        default: Some("\"info\""),
+        help: "Which log lines are written: a level, or directives such as `info,twilight_gateway=debug`.",
+        allowed: "a level (error, warn, info, debug, trace) or `target=level` directives with commas between them",
+    },
+    Key {
+        path: "shutdown.timeout_ms",
+        kind: Kind::Integer { min: 1, max: 600_000 },
+        default: Some("10000"),
+        help: "How long a shutdown may take, in milliseconds, before the process gives up and exits with 1.",
+        allowed: "a whole number from 1 to 600000",
+    },
+];
+
+/// What a secret's second form, the file that holds it, is called.
+pub(crate) const FILE_SUFFIX: &str = "_file";
+
+/// A name somebody wrote, found in the schema.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Named {
+    /// The setting itself.
+    Value(&'static Key),
+    /// The path of a file that holds the secret.
+    SecretFile(&'static Key),
+}
+
+impl Key {
+    /// The name of the secret's file form, when the setting is a secret.
+    pub(crate) fn file_form(&self) -> Option<String> {
+        (self.kind == Kind::Secret).then(|| format!("{}{FILE_SUFFIX}", self.path))
+    }
+
+    /// The section and the name in it.
+    pub(crate) fn section_and_name(&self) -> (&'static str, &'static str) {
+        self.path.split_once('.').expect("invariant: every path in the schema is section.name")
+    }
+}
+
+/// What a dotted path is called in the environment.
+pub(crate) fn env_name(path: &str) -> String {
+    format!("GUILDHALL__{}", path.to_uppercase().replace('.', "__"))
+}
+
+/// Finds a dotted path in the schema.
+pub(crate) fn find(path: &str) -> Option<Named> {
+    SCHEMA.iter().find_map(|key| {
+        if key.path == path {
+            Some(Named::Value(key))
+        } else if key.file_form().is_some_and(|form| form == path) {
+            Some(Named::SecretFile(key))
+        } else {
+            None
+        }
+    })
+}
+
+/// Whether settings stand under this name.
+pub(crate) fn is_section(name: &str) -> bool {
+    SCHEMA.iter().any(|key| key.section_and_name().0 == name)
+}
+
+/// The known path most like a wrong one, if any is like it at all.
+pub(crate) fn nearest(path: &str) -> Option<String> {
+    let known = SCHEMA.iter().flat_map(|key| [Some(key.path.to_owned()), key.file_form()]).flatten();
+    nearest_of(path, known)
+}
+
+/// The candidate most like `wrong`, if any is like it at all.
+pub(crate) fn nearest_of(wrong: &str, candidates: impl Iterator<Item = String>) -> Option<String> {
+    // Jaro-Winkler favours a common prefix, which is how people mistype; below 0.8 a guess misleads more than it helps.
+    candidates
+        .map(|candidate| (strsim::jaro_winkler(wrong, &candidate), candidate))
+        .filter(|(likeness, _)| *likeness >= 0.8)
+        .max_by(|(a, _), (b, _)| a.total_cmp(b))
+        .map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistyped_path_finds_its_neighbour_and_a_strange_one_finds_none() {
+        assert_eq!(nearest("discord.tokn").as_deref(), Some("discord.token"));
+        assert_eq!(nearest("gatway.shards").as_deref(), Some("gateway.shards"));
+        assert_eq!(nearest("zzz.qqq"), None);
+    }
+
+    #[test]
+    fn a_secret_has_a_file_form_and_nothing_else_has() {
+        assert!(matches!(find("discord.token_file"), Some(Named::SecretFile(key)) if key.path == "discord.token"));
+        assert!(find("api.bind_file").is_none());
+    }
+}

@@ -1,0 +1,192 @@
+//! Where values come from: the file, the environment and the command line, each with the place it stood in.
+
+use std::{ffi::OsString, fmt, path::PathBuf};
+
+use toml::de::{DeTable, DeValue};
+
+use super::{
+    error::Problem,
+    schema::{self, Named},
+};
+
+/// Where a value came from, as a person would look it up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Built in.
+    Default,
+    /// A line of the settings file.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Its line, counted from 1.
+        line: usize,
+    },
+    /// A variable of the environment.
+    Environment(String),
+    /// A flag of the command line.
+    Flag(&'static str),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Self::Environment(name) => write!(f, "environment {name}"),
+            Self::Flag(name) => write!(f, "flag {name}"),
+        }
+    }
+}
+
+/// A value as it was written, before the schema has had its say.
+///
+/// It may be a secret, so it has no `Debug`.
+pub(crate) enum Raw {
+    /// Text that stands for any kind: from the environment or a flag.
+    Text(String),
+    /// A string of the file.
+    String(String),
+    Integer(i64),
+    Bool(bool),
+    List(Vec<String>),
+    /// Something of the file that no setting takes; says what it is.
+    Other(&'static str),
+}
+
+/// One value that somebody gave.
+pub(crate) struct Entry {
+    pub(crate) named: Named,
+    pub(crate) raw: Raw,
+    pub(crate) origin: Origin,
+}
+
+/// All values of one place; a later layer wins over an earlier one.
+#[derive(Default)]
+pub(crate) struct Layer {
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) problems: Vec<Problem>,
+}
+
+impl Layer {
+    fn push(&mut self, path: &str, raw: Raw, origin: Origin) {
+        match schema::find(path) {
+            Some(named) => self.entries.push(Entry { named, raw, origin }),
+            None => self.problems.push(unknown(path, origin)),
+        }
+    }
+}
+
+fn unknown(path: &str, origin: Origin) -> Problem {
+    let in_environment = matches!(origin, Origin::Environment(_));
+    let says = if schema::is_section(path) {
+        "is a section, not a setting".to_owned()
+    } else {
+        let guess = schema::nearest(path)
+            .map(|near| if in_environment { schema::env_name(&near) } else { near })
+            .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        format!("is not a setting{guess}")
+    };
+    Problem { key: path.to_owned(), origin: Some(origin), says }
+}
+
+/// Reads the text of a settings file. Every mistake in it is found, not only the first.
+pub(crate) fn from_file(path: &std::path::Path, text: &str) -> Layer {
+    let mut layer = Layer::default();
+    let place = |at: usize| Origin::File { path: path.to_owned(), line: line_of(text, at) };
+    let (table, errors) = DeTable::parse_recoverable(text);
+    if !errors.is_empty() {
+        // The error's own `Display` quotes the line, which may hold a secret; its message does not.
+        layer.problems.extend(errors.iter().map(|error| Problem {
+            key: "(the file)".to_owned(),
+            origin: Some(place(error.span().map_or(0, |span| span.start))),
+            says: format!("is not TOML: {}", error.message()),
+        }));
+        return layer;
+    }
+    for (section, value) in table.get_ref().iter() {
+        let name = section.get_ref().as_ref();
+        match value.get_ref() {
+            DeValue::Table(settings) if schema::is_section(name) => {
+                for (key, value) in settings.iter() {
+                    let path = format!("{name}.{}", key.get_ref());
+                    layer.push(&path, raw_of(value.get_ref()), place(key.span().start));
+                }
+            }
+            // A section nobody knows: name the settings in it, so that each gets its own "did you mean".
+            DeValue::Table(settings) if !settings.is_empty() => {
+                for (key, _) in settings.iter() {
+                    let path = format!("{name}.{}", key.get_ref());
+                    layer.problems.push(unknown(&path, place(key.span().start)));
+                }
+            }
+            _ => layer.problems.push(unknown(name, place(section.span().start))),
+        }
+    }
+    layer
+}
+
+fn raw_of(value: &DeValue<'_>) -> Raw {
+    match value {
+        DeValue::String(text) => Raw::String(text.clone().into_owned()),
+        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
+            .map_or(Raw::Other("a number out of range"), Raw::Integer),
+        DeValue::Boolean(truth) => Raw::Bool(*truth),
+        DeValue::Array(items) => items
+            .iter()
+            .map(|item| item.get_ref().as_str().map(str::to_owned))
+            .collect::<Option<Vec<_>>>()
+            .map_or(Raw::Other("a list that holds more than strings"), Raw::List),
+        DeValue::Float(_) => Raw::Other("a fraction"),
+        DeValue::Datetime(_) => Raw::Other("a date"),
+        DeValue::Table(_) => Raw::Other("a table"),
+    }
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    1 + text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count()
+}
+
+/// Picks the settings out of the environment. Variables of other programs are none of our business.
+pub(crate) fn from_environment(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Layer {
+    let mut layer = Layer::default();
+    let mut ours: Vec<_> = variables
+        .into_iter()
+        .filter_map(|(name, value)| {
+            let name = name.into_string().ok()?;
+            name.starts_with("GUILDHALL__").then_some((name, value))
+        })
+        .collect();
+    // The environment has no order; errors should have one.
+    ours.sort();
+    for (name, value) in ours {
+        let path = name["GUILDHALL__".len()..].replace("__", ".").to_lowercase();
+        let origin = Origin::Environment(name);
+        match value.into_string() {
+            Ok(text) => layer.push(&path, Raw::Text(text), origin),
+            Err(_) => {
+                layer.problems.push(Problem { key: path, origin: Some(origin), says: "is not UTF-8 text".to_owned() });
+            }
+        }
+    }
+    layer
+}
+
+/// A setting given on the command line.
+#[derive(Clone, Debug)]
+pub struct Flag {
+    /// The flag, such as `--api-bind`.
+    pub name: &'static str,
+    /// The setting it sets, such as `api.bind`.
+    pub path: &'static str,
+    /// What was written behind it.
+    pub value: String,
+}
+
+/// Takes the settings given on the command line.
+pub(crate) fn from_flags(flags: impl IntoIterator<Item = Flag>) -> Layer {
+    let mut layer = Layer::default();
+    for flag in flags {
+        layer.push(flag.path, Raw::Text(flag.value), Origin::Flag(flag.name));
+    }
+    layer
+}

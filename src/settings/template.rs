@@ -1,0 +1,49 @@
+//! The settings file with every setting in it, each commented out at its default.
+
+use std::fmt::Write as _;
+
+use super::schema::SCHEMA;
+
+/// Writes the file that `guildhall config template` prints and `config/guildhall.toml` ships.
+pub fn template() -> String {
+    let mut text = String::from(
+        "# Guildhall's settings. Every setting is here, commented out at its default.\n\
+         # The environment (GUILDHALL__SECTION__NAME) wins over this file, and flags win over both.\n\
+         # `guildhall config check` shows what is in force and where it came from.\n",
+    );
+    let mut section = "";
+    for key in SCHEMA {
+        let (its_section, name) = key.section_and_name();
+        if its_section != section {
+            section = its_section;
+            push(&mut text, format_args!("\n[{section}]\n"));
+        }
+        push(&mut text, format_args!("\n"));
+        for line in wrapped(&format!("{} Allowed: {}.", key.help, key.allowed), 100) {
+            push(&mut text, format_args!("# {line}\n"));
+        }
+        match key.default {
+            Some(default) => push(&mut text, format_args!("#{name} = {default}\n")),
+            None => push(&mut text, format_args!("#{name} = \"\"\n#{name}_file = \"\"\n")),
+        }
+    }
+    text
+}
+
+fn push(text: &mut String, line: std::fmt::Arguments<'_>) {
+    text.write_fmt(line).expect("invariant: writing to a String cannot fail");
+}
+
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.len() + 1 + word.len() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}

@@ -1,0 +1,224 @@
+use std::{fs, path::Path};
+
+use super::{schema::SCHEMA, *};
+
+const CANARY: &str = "MTk4NjIyNDgzNDcx.canary-Token_0123456789";
+
+fn sources(file: &Path, environment: &[(&str, &str)], flags: &[Flag]) -> Sources {
+    Sources {
+        file: Some(file.to_owned()),
+        environment: environment.iter().map(|(name, value)| (name.into(), value.into())).collect(),
+        flags: flags.to_vec(),
+    }
+}
+
+/// Loads a file with this text, this environment and these flags.
+fn load_with(text: &str, environment: &[(&str, &str)], flags: &[Flag]) -> Result<Loaded, SettingsError> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("guildhall.toml");
+    fs::write(&file, text).unwrap();
+    load(sources(&file, environment, flags))
+}
+
+fn errors_of(text: &str, environment: &[(&str, &str)]) -> Vec<String> {
+    let error = load_with(text, environment, &[]).err().expect("these settings are wrong");
+    assert!(!format!("{error:?}{error}").contains(CANARY), "the token is in {error}");
+    error.problems.iter().map(ToString::to_string).collect()
+}
+
+fn origin_of(loaded: &Loaded, key: &str) -> String {
+    loaded.shown().into_iter().find(|shown| shown.key == key).unwrap().origin
+}
+
+#[test]
+fn with_nothing_given_every_setting_has_its_default() {
+    let loaded = load_with("", &[], &[]).unwrap();
+    assert_eq!(loaded.settings.discord.api_url, "https://discord.com/api/v10");
+    assert_eq!(loaded.settings.discord.gateway_url, None);
+    assert!(loaded.settings.discord.token.is_none());
+    assert_eq!(loaded.settings.gateway.shards, 1);
+    assert_eq!(loaded.settings.api.bind.to_string(), "127.0.0.1:8080");
+    assert_eq!(loaded.settings.shutdown.timeout, Duration::from_secs(10));
+    assert_eq!(loaded.shown().len(), SCHEMA.len());
+}
+
+#[test]
+fn the_default_intents_need_no_permission_from_discord() {
+    let intents = load_with("", &[], &[]).unwrap().settings.gateway.intents;
+    let privileged = Intents::GUILD_MEMBERS | Intents::GUILD_PRESENCES | Intents::MESSAGE_CONTENT;
+    assert!(!intents.intersects(privileged));
+}
+
+#[test]
+fn each_layer_wins_over_the_one_before_it_and_says_where_it_stood() {
+    let text = "[gateway]\n\nshards = 2\n[api]\nbind = \"127.0.0.1:1\"\n[log]\nfilter = \"warn\"\n";
+    let environment = [("GUILDHALL__GATEWAY__SHARDS", "3"), ("GUILDHALL__API__BIND", "127.0.0.1:2"), ("PATH", "/bin")];
+    let flag = Flag { name: "--shards", path: "gateway.shards", value: "4".to_owned() };
+    let loaded = load_with(text, &environment, &[flag]).unwrap();
+    assert_eq!(loaded.settings.gateway.shards, 4);
+    assert_eq!(loaded.settings.api.bind.port(), 2);
+    assert_eq!(origin_of(&loaded, "gateway.shards"), "flag --shards");
+    assert_eq!(origin_of(&loaded, "api.bind"), "environment GUILDHALL__API__BIND");
+    assert!(origin_of(&loaded, "log.filter").ends_with("guildhall.toml:7"), "{}", origin_of(&loaded, "log.filter"));
+    assert_eq!(origin_of(&loaded, "log.format"), "default");
+}
+
+#[test]
+fn all_errors_come_at_once_each_with_key_origin_and_what_is_allowed() {
+    let text = "[gateway]\nshards = 0\nintents = [\"guild_member\"]\n[api]\nbind = \"localhost\"\nbnid = 1\n[log]\nformat = true\n";
+    let errors = errors_of(text, &[("GUILDHALL__SHUTDOWN__TIMEOUT_MS", "soon"), ("GUILDHALL__LOG__FILTER", "info,=,")]);
+    let expected = [
+        ("api.bnid is not a setting; did you mean `api.bind`?", "guildhall.toml:6"),
+        ("gateway.shards cannot be 0; allowed: a whole number from 1 to 16000", "guildhall.toml:2"),
+        ("did you mean `guild_members`?", "guildhall.toml:3"),
+        ("api.bind cannot be \"localhost\"; allowed: an IP address and a port", "guildhall.toml:5"),
+        ("log.format cannot be true; allowed: auto, pretty or json", "guildhall.toml:8"),
+        ("log.filter cannot be \"info,=,\"", "environment GUILDHALL__LOG__FILTER"),
+        ("shutdown.timeout_ms cannot be \"soon\"", "environment GUILDHALL__SHUTDOWN__TIMEOUT_MS"),
+    ];
+    assert_eq!(errors.len(), expected.len(), "{errors:#?}");
+    for (says, origin) in expected {
+        assert!(errors.iter().any(|error| error.contains(says) && error.contains(origin)), "{says}: {errors:#?}");
+    }
+}
+
+#[test]
+fn an_unknown_variable_of_ours_is_an_error_that_guesses_in_the_words_of_the_environment() {
+    let errors = errors_of("", &[("GUILDHALL__DISCORD__TOKN", CANARY), ("GUILDHALL_PORT", "tcp://10.0.0.1")]);
+    assert_eq!(errors.len(), 1, "{errors:#?}");
+    assert!(errors[0].contains("did you mean `GUILDHALL__DISCORD__TOKEN`?"), "{errors:#?}");
+}
+
+#[test]
+fn unknown_sections_and_settings_outside_a_section_are_errors() {
+    let errors = errors_of("discord = 1\nshards = 2\n[discrod]\ntoken = \"x\"\n[nothing]\n", &[]);
+    assert!(errors.iter().any(|error| error.contains("discord is a section")), "{errors:#?}");
+    assert!(errors.iter().any(|error| error.starts_with("shards is not a setting")), "{errors:#?}");
+    assert!(errors.iter().any(|error| error.contains("did you mean `discord.token`?")), "{errors:#?}");
+    assert!(errors.iter().any(|error| error.starts_with("nothing is not a setting")), "{errors:#?}");
+}
+
+#[test]
+fn a_wrong_secret_is_never_shown() {
+    let token_with_space = format!("{CANARY} ");
+    let with_prefix = format!("Bot {CANARY}");
+    for wrong in [token_with_space.as_str(), with_prefix.as_str()] {
+        assert_eq!(errors_of("", &[("GUILDHALL__DISCORD__TOKEN", wrong)]).len(), 1);
+        assert_eq!(errors_of(&format!("[discord]\ntoken = \"{wrong}\"\n"), &[]).len(), 1);
+    }
+    // Mistakes in the syntax of the very line that holds it.
+    for line in [
+        format!("token = {CANARY}"),
+        format!("token = \"{CANARY}"),
+        format!("token = '{CANARY}\""),
+        format!("token = \"{CANARY}\" x"),
+        format!("token = [\"{CANARY}\"]"),
+        format!("token = \"{CANARY}\"\ntoken = \"{CANARY}\""),
+        format!("token_file = [\"{CANARY}\"]"),
+        format!("token = \"\\q{CANARY}\""),
+    ] {
+        assert!(!errors_of(&format!("[discord]\n{line}\n"), &[]).is_empty());
+    }
+}
+
+#[test]
+fn a_password_in_a_url_is_refused_and_not_shown() {
+    for url in ["https://me:hunter2@127.0.0.1/", "me:hunter2@127.0.0.1"] {
+        let errors = errors_of("", &[("GUILDHALL__DISCORD__API_URL", url)]);
+        assert!(errors.len() == 1 && !errors[0].contains("hunter2"), "{errors:#?}");
+    }
+}
+
+#[test]
+fn a_url_loses_the_slash_at_its_end_because_paths_are_appended() {
+    let loaded = load_with("[discord]\ngateway_url = \"ws://127.0.0.1:9/\"\n", &[], &[]).unwrap();
+    assert_eq!(loaded.settings.discord.gateway_url.as_deref(), Some("ws://127.0.0.1:9"));
+}
+
+#[test]
+fn a_secret_is_read_from_its_file_without_the_newline_at_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("token");
+    fs::write(&secret, format!("{CANARY}\r\n")).unwrap();
+    let path = secret.to_str().unwrap();
+    let loaded = load_with("", &[("GUILDHALL__DISCORD__TOKEN_FILE", path)], &[]).unwrap();
+    assert_eq!(loaded.settings.discord.token.as_ref().unwrap().expose(), CANARY);
+    assert!(origin_of(&loaded, "discord.token").contains(path));
+    let shown = format!("{:?} {:?}", loaded.settings, loaded.shown());
+    assert!(!shown.contains(CANARY), "{shown}");
+}
+
+#[test]
+fn a_secret_file_that_is_missing_or_empty_or_odd_is_an_error_that_names_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    fs::write(path("empty"), "\n").unwrap();
+    fs::write(path("odd"), format!("{CANARY}\n{CANARY}\n")).unwrap();
+    for (name, says) in [("missing", "cannot be read"), ("empty", "is empty"), ("odd", "whose content")] {
+        let errors = errors_of("", &[("GUILDHALL__DISCORD__TOKEN_FILE", &path(name))]);
+        assert!(errors[0].contains(says) && errors[0].contains(name), "{errors:#?}");
+    }
+}
+
+#[test]
+fn both_forms_of_a_secret_in_one_layer_are_an_error_and_in_two_the_higher_wins() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("token");
+    fs::write(&secret, "from-the-file").unwrap();
+    let path = secret.to_str().unwrap();
+
+    let both = [("GUILDHALL__DISCORD__TOKEN", CANARY), ("GUILDHALL__DISCORD__TOKEN_FILE", path)];
+    assert!(errors_of("", &both)[0].contains("is given twice"));
+
+    let in_file = format!("[discord]\ntoken_file = \"{path}\"\n");
+    let higher = load_with(&in_file, &[("GUILDHALL__DISCORD__TOKEN", CANARY)], &[]).unwrap();
+    assert_eq!(higher.settings.discord.token.unwrap().expose(), CANARY);
+
+    let in_file = format!("[discord]\ntoken = \"{CANARY}\"\n");
+    let higher = load_with(&in_file, &[("GUILDHALL__DISCORD__TOKEN_FILE", path)], &[]).unwrap();
+    assert_eq!(higher.settings.discord.token.unwrap().expose(), "from-the-file");
+}
+
+#[test]
+fn an_address_others_can_reach_is_refused_unless_allowed() {
+    for address in ["0.0.0.0:80", "[::]:80", "192.0.2.1:80", "[::ffff:192.0.2.1]:80"] {
+        let errors = errors_of("", &[("GUILDHALL__API__BIND", address)]);
+        assert!(errors[0].contains("other machines can reach"), "{errors:#?}");
+        let allowed = [("GUILDHALL__API__BIND", address), ("GUILDHALL__API__ALLOW_PUBLIC", "true")];
+        assert!(load_with("", &allowed, &[]).is_ok());
+    }
+    assert!(load_with("", &[("GUILDHALL__API__BIND", "[::1]:0")], &[]).is_ok());
+}
+
+#[test]
+fn a_file_that_was_named_must_exist() {
+    let error = load(sources(Path::new("no/such/file.toml"), &[], &[])).err().unwrap();
+    assert!(error.to_string().contains("no/such/file.toml cannot be read"), "{error}");
+}
+
+#[test]
+fn the_shipped_file_is_the_template_and_every_line_of_it_can_be_switched_on() {
+    let shipped = include_str!("../../config/guildhall.toml");
+    assert_eq!(shipped, template(), "write it anew: guildhall config template > config/guildhall.toml");
+    let switched_on: String = shipped
+        .lines()
+        .filter(|line| !line.starts_with("# ") && !line.contains("token"))
+        .map(|line| format!("{}\n", line.trim_start_matches('#')))
+        .collect();
+    let loaded = load_with(&switched_on, &[], &[]).unwrap();
+    let from_file = loaded.shown().iter().filter(|shown| shown.origin.contains("guildhall.toml:")).count();
+    assert_eq!(from_file, SCHEMA.len() - 1, "all but the token");
+}
+
+#[test]
+fn the_documentation_has_a_row_for_every_setting_with_its_variable_and_default() {
+    let page = include_str!("../../docs/configuration.md");
+    for key in SCHEMA {
+        let default = key.default.map_or_else(String::new, |default| format!("`{default}`"));
+        let row = format!("| `{}` | `{}` | {default} |", key.path, schema::env_name(key.path));
+        assert!(page.contains(&row), "docs/configuration.md lacks the row {row}");
+    }
+    let rows = page.lines().filter(|line| line.contains("| `GUILDHALL__")).count();
+    let secrets = SCHEMA.iter().filter(|key| key.file_form().is_some()).count();
+    assert_eq!(rows, SCHEMA.len() + secrets, "a row for something that is not a setting");
+}

@@ -1,0 +1,172 @@
+//! Turning what was written into what a setting holds.
+
+use std::net::SocketAddr;
+
+use tracing_subscriber::EnvFilter;
+use twilight_model::gateway::Intents;
+use url::Url;
+
+use super::{
+    schema::{Key, Kind, nearest_of},
+    secret::Token,
+    source::Raw,
+};
+
+/// A checked value.
+#[derive(Clone, Debug)]
+pub(crate) enum Value {
+    Secret(Token),
+    Text(String),
+    Url(Option<Url>),
+    Integer(u64),
+    Bool(bool),
+    Intents(Intents),
+    Address(SocketAddr),
+}
+
+impl Value {
+    /// The value as `config check` shows it: a secret stays one.
+    pub(crate) fn shown(&self) -> serde_json::Value {
+        match self {
+            Self::Secret(_) => "(redacted)".into(),
+            Self::Text(text) => text.as_str().into(),
+            Self::Url(url) => url.as_ref().map_or("", |url| url_text(url)).into(),
+            Self::Integer(number) => (*number).into(),
+            Self::Bool(truth) => (*truth).into(),
+            Self::Intents(intents) => intent_names(*intents).into(),
+            Self::Address(address) => address.to_string().into(),
+        }
+    }
+}
+
+/// A URL without the slash that an empty path is normalised to, since paths are appended to it.
+pub(crate) fn url_text(url: &Url) -> &str {
+    url.as_str().trim_end_matches('/')
+}
+
+/// The names of some intents, as the settings write them.
+pub(crate) fn intent_names(intents: Intents) -> Vec<String> {
+    intents.iter_names().map(|(name, _)| name.to_lowercase()).collect()
+}
+
+/// Checks a value against its setting. The error says what is wrong and what is allowed, and never holds a secret.
+pub(crate) fn check(key: &Key, raw: &Raw) -> Result<Value, String> {
+    parse(key.kind, raw).map_err(|wrong| {
+        let wrong = match wrong {
+            Wrong::Value(says) => says,
+            Wrong::Unfit => match (key.kind, shown(raw)) {
+                (Kind::Secret, _) | (_, None) => "has a wrong value".to_owned(),
+                (_, Some(text)) => format!("cannot be {text}"),
+            },
+        };
+        format!("{wrong}; allowed: {}", key.allowed)
+    })
+}
+
+enum Wrong {
+    /// The value is wrong in a way worth its own words.
+    Value(String),
+    /// The value does not fit; it is shown unless it must not be.
+    Unfit,
+}
+
+/// What was written, for an error message; `None` when it might hold a password.
+fn shown(raw: &Raw) -> Option<String> {
+    let text = match raw {
+        Raw::Text(text) | Raw::String(text) if text.contains('@') => return None,
+        Raw::Text(text) | Raw::String(text) => format!("{text:?}"),
+        Raw::Integer(number) => number.to_string(),
+        Raw::Bool(truth) => truth.to_string(),
+        Raw::List(items) => format!("{items:?}"),
+        Raw::Other(what) => (*what).to_owned(),
+    };
+    Some(text)
+}
+
+fn parse(kind: Kind, raw: &Raw) -> Result<Value, Wrong> {
+    match (kind, raw) {
+        (Kind::Secret, Raw::Text(text) | Raw::String(text)) => secret(text).map(Value::Secret),
+        (Kind::Url { schemes, optional }, Raw::Text(text) | Raw::String(text)) => {
+            if text.is_empty() && optional {
+                Ok(Value::Url(None))
+            } else {
+                url(text, schemes).map(Value::Url)
+            }
+        }
+        (Kind::Integer { min, max }, Raw::Text(_) | Raw::Integer(_)) => {
+            let number = match raw {
+                Raw::Text(text) => text.trim().parse().ok(),
+                Raw::Integer(number) => u64::try_from(*number).ok(),
+                _ => None,
+            };
+            number.filter(|number| (min..=max).contains(number)).map(Value::Integer).ok_or(Wrong::Unfit)
+        }
+        (Kind::Bool, Raw::Bool(truth)) => Ok(Value::Bool(*truth)),
+        (Kind::Bool, Raw::Text(text)) => text.parse().map(Value::Bool).map_err(|_| Wrong::Unfit),
+        (Kind::Choice(words), Raw::Text(text) | Raw::String(text)) => {
+            if words.contains(&text.as_str()) {
+                Ok(Value::Text(text.clone()))
+            } else {
+                Err(Wrong::Unfit)
+            }
+        }
+        (Kind::Intents, Raw::List(names)) => intents(names.iter().map(String::as_str)),
+        (Kind::Intents, Raw::Text(text)) => intents(text.split(',').map(str::trim).filter(|name| !name.is_empty())),
+        (Kind::Address, Raw::Text(text) | Raw::String(text)) => {
+            text.parse().map(Value::Address).map_err(|_| Wrong::Unfit)
+        }
+        (Kind::Filter, Raw::Text(text) | Raw::String(text)) => filter(text),
+        (
+            Kind::Secret
+            | Kind::Url { .. }
+            | Kind::Integer { .. }
+            | Kind::Bool
+            | Kind::Choice(_)
+            | Kind::Intents
+            | Kind::Address
+            | Kind::Filter,
+            _,
+        ) => Err(Wrong::Unfit),
+    }
+}
+
+fn secret(text: &str) -> Result<Token, Wrong> {
+    if text.is_empty() {
+        return Err(Wrong::Value("is empty".to_owned()));
+    }
+    if text.starts_with("Bot ") {
+        return Err(Wrong::Value("starts with `Bot `, which is added where it is needed".to_owned()));
+    }
+    // Plain characters only, so that a token reads the same in JSON, in `Debug` output and on the wire: the redaction
+    // of logs depends on it.
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if text.chars().all(plain) { Ok(Token::new(text)) } else { Err(Wrong::Unfit) }
+}
+
+fn url(text: &str, schemes: &[&str]) -> Result<Option<Url>, Wrong> {
+    let url = Url::parse(text).map_err(|_| Wrong::Unfit)?;
+    let plain = url.username().is_empty() && url.password().is_none();
+    if !plain {
+        return Err(Wrong::Value("holds a user name or password".to_owned()));
+    }
+    let fits = schemes.contains(&url.scheme()) && url.has_host() && url.query().is_none() && url.fragment().is_none();
+    if fits { Ok(Some(url)) } else { Err(Wrong::Unfit) }
+}
+
+fn intents<'a>(names: impl Iterator<Item = &'a str>) -> Result<Value, Wrong> {
+    let mut all = Intents::empty();
+    for name in names {
+        let Some(intent) = Intents::from_name(&name.to_uppercase()) else {
+            let guess = nearest_of(name, intent_names(Intents::all()).into_iter())
+                .map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
+            return Err(Wrong::Value(format!("names no intent with {name:?}{guess}")));
+        };
+        all |= intent;
+    }
+    Ok(Value::Intents(all))
+}
+
+fn filter(text: &str) -> Result<Value, Wrong> {
+    let fits = !text.trim().is_empty() && EnvFilter::builder().with_regex(false).parse(text).is_ok();
+    if fits { Ok(Value::Text(text.to_owned())) } else { Err(Wrong::Unfit) }
+}
