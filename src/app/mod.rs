@@ -1,6 +1,7 @@
 //! The daemon put together: what starts in which order, what ends it, and how it ends.
 
 mod daemon;
+mod demo;
 mod gateway_part;
 mod signals;
 
@@ -8,6 +9,7 @@ use std::{future::Future, io};
 
 pub use self::{
     daemon::{Daemon, Ended, StartError, Unfinished},
+    demo::{Demo, DemoError},
     signals::{Signal, Signals},
 };
 use crate::{

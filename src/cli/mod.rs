@@ -4,9 +4,11 @@
 
 mod completions;
 mod config;
+mod demo;
 mod healthcheck;
 mod serve;
 mod setting_flags;
+mod sim;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -27,6 +29,10 @@ pub struct Cli {
 enum Command {
     /// Run the daemon
     Serve(serve::Args),
+    /// Show the daemon at work against the built-in simulator; no token needed
+    Demo(demo::Args),
+    /// Run the built-in simulator of Discord alone
+    Sim(sim::Args),
     /// Look at the settings
     Config(config::Args),
     /// Ask a running daemon whether it is ready
@@ -40,6 +46,8 @@ pub fn run(cli: Cli) -> ExitCode {
     let file = cli.config;
     let outcome = match cli.command {
         Command::Serve(args) => serve::run(file, args),
+        Command::Demo(args) => demo::run(file, args),
+        Command::Sim(args) => sim::run(args),
         Command::Config(args) => config::run(file, args),
         Command::Healthcheck(args) => healthcheck::run(file, &args),
         Command::Completions(args) => completions::run(&args),

@@ -140,6 +140,11 @@ pub struct Shown {
 }
 
 impl Loaded {
+    /// Whether a setting has its default because nobody set it. `key` is a dotted path.
+    pub fn is_default(&self, key: &str) -> bool {
+        self.effective.iter().any(|setting| setting.key.path == key && setting.origin == Origin::Default)
+    }
+
     /// Every setting in force, secrets redacted.
     pub fn shown(&self) -> Vec<Shown> {
         self.effective

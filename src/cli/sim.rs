@@ -1,0 +1,100 @@
+//! `guildhall sim`
+
+use std::{net::SocketAddr, process::ExitCode};
+
+use anyhow::Context as _;
+use guildhall_sim::{BotConfig, LimitConfig, Sim, SimConfig};
+
+use crate::{
+    app::{self, Signals},
+    logging,
+    settings::{Log, LogFormat},
+};
+
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    /// Where to listen; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+    bind: SocketAddr,
+    /// Allow an address that other machines can reach: whoever reaches it moves the simulator
+    #[arg(long)]
+    allow_public: bool,
+    /// A bot's token; give it again for more bots
+    #[arg(long, value_name = "TOKEN", default_value = "sim-bot-token")]
+    token: Vec<String>,
+    /// Guilds to begin with
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    guilds: u32,
+    /// Members of each guild, beside its owner and the bots
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    members: u32,
+    /// Text channels of each guild
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=500))]
+    channels: u32,
+    /// Shards that /gateway/bot recommends
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16_000))]
+    shards: u32,
+    /// Shards that may identify within five seconds
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16_000))]
+    max_concurrency: u32,
+    /// What HELLO tells clients to heartbeat at
+    #[arg(long, value_name = "MS", default_value_t = 41_250, value_parser = clap::value_parser!(u64).range(10..=600_000))]
+    heartbeat_interval_ms: u64,
+    /// Seed of everything that is left to chance
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Without rate limits
+    #[arg(long)]
+    no_limits: bool,
+    /// Send text even to those who ask for zlib-stream
+    #[arg(long)]
+    no_compression: bool,
+    /// Which log lines are written, such as info or guildhall_sim=debug
+    #[arg(long, value_name = "DIRECTIVES", default_value = "info")]
+    log_filter: String,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    logging::init(&Log { format: LogFormat::Auto, filter: args.log_filter.clone() }, Vec::new())?;
+    if !args.bind.ip().to_canonical().is_loopback() && !args.allow_public {
+        anyhow::bail!(
+            "{} can be reached from other machines, and whoever reaches a simulator moves it; bind a loopback address \
+             such as 127.0.0.1:0, or add --allow-public",
+            args.bind
+        );
+    }
+    app::raise_open_files();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("sim").build()?;
+    runtime.block_on(async {
+        let mut signals = Signals::listen()?;
+        let bind = args.bind;
+        let sim = Sim::start(args.into()).await.with_context(|| format!("cannot listen on {bind}"))?;
+        // On standard output, for whoever started it on port 0 and wants to know the port.
+        println!("listening on http://{}", sim.address());
+        signals.first().await;
+        sim.stop().await;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+impl From<Args> for SimConfig {
+    fn from(args: Args) -> Self {
+        let mut config = Self {
+            bind: args.bind,
+            seed: args.seed,
+            guilds: args.guilds,
+            members: args.members,
+            channels: args.channels,
+            bots: args.token.into_iter().map(|token| BotConfig { token, ..BotConfig::default() }).collect(),
+            ..Self::default()
+        };
+        config.gateway.shards = args.shards;
+        config.gateway.max_concurrency = args.max_concurrency;
+        config.gateway.heartbeat_interval = std::time::Duration::from_millis(args.heartbeat_interval_ms);
+        config.gateway.compression = !args.no_compression;
+        if args.no_limits {
+            config.limits = LimitConfig::off();
+        }
+        config
+    }
+}
