@@ -1,13 +1,16 @@
 //! The REST API: its routes, and what each does to the world.
 
 mod access;
+mod applications;
 mod audit_logs;
 pub(crate) mod call;
 mod channels;
+mod commands;
 pub(crate) mod error;
 mod form;
 mod gateway;
 mod guilds;
+mod interactions;
 mod members;
 mod message_form;
 mod messages;
@@ -18,6 +21,7 @@ pub(crate) mod route;
 #[cfg(test)]
 mod testing;
 mod users;
+mod webhooks;
 
 use http::Method;
 use route::{Auth, Handler, Route};
@@ -42,6 +46,11 @@ const fn delete(template: &'static str, handler: Handler) -> Route {
     Route { method: Method::DELETE, template, auth: Auth::Bot, handler }
 }
 
+const fn by_token(mut route: Route) -> Route {
+    route.auth = Auth::InteractionToken;
+    route
+}
+
 /// Every route there is. Where a literal part and a parameter could both fit, the literal stands first.
 pub(crate) static ROUTES: &[Route] = &[
     Route { method: Method::GET, template: "/gateway", auth: Auth::Open, handler: gateway::url },
@@ -50,6 +59,18 @@ pub(crate) static ROUTES: &[Route] = &[
     get("/users/@me/guilds", users::guilds),
     post("/users/@me/channels", users::open_direct),
     get("/users/{user.id}", users::get),
+    get("/applications/@me", applications::own),
+    get("/oauth2/applications/@me", applications::own),
+    get("/applications/{application.id}/commands", commands::list),
+    post("/applications/{application.id}/commands", commands::create),
+    put("/applications/{application.id}/commands", commands::overwrite),
+    get("/applications/{application.id}/commands/{command.id}", commands::get),
+    delete("/applications/{application.id}/commands/{command.id}", commands::delete),
+    get("/applications/{application.id}/guilds/{guild.id}/commands", commands::list),
+    post("/applications/{application.id}/guilds/{guild.id}/commands", commands::create),
+    put("/applications/{application.id}/guilds/{guild.id}/commands", commands::overwrite),
+    get("/applications/{application.id}/guilds/{guild.id}/commands/{command.id}", commands::get),
+    delete("/applications/{application.id}/guilds/{guild.id}/commands/{command.id}", commands::delete),
     get("/guilds/{guild.id}", guilds::get),
     get("/guilds/{guild.id}/roles", roles::list),
     post("/guilds/{guild.id}/roles", roles::create),
@@ -86,4 +107,12 @@ pub(crate) static ROUTES: &[Route] = &[
     get("/channels/{channel.id}/messages/{message.id}", messages::get),
     patch("/channels/{channel.id}/messages/{message.id}", messages::edit),
     delete("/channels/{channel.id}/messages/{message.id}", messages::delete),
+    by_token(post("/interactions/{interaction.id}/{interaction.token}/callback", interactions::callback)),
+    by_token(post("/webhooks/{application.id}/{interaction.token}", webhooks::follow_up)),
+    by_token(get("/webhooks/{application.id}/{interaction.token}/messages/@original", webhooks::get_message)),
+    by_token(patch("/webhooks/{application.id}/{interaction.token}/messages/@original", webhooks::edit_message)),
+    by_token(delete("/webhooks/{application.id}/{interaction.token}/messages/@original", webhooks::delete_message)),
+    by_token(get("/webhooks/{application.id}/{interaction.token}/messages/{message.id}", webhooks::get_message)),
+    by_token(patch("/webhooks/{application.id}/{interaction.token}/messages/{message.id}", webhooks::edit_message)),
+    by_token(delete("/webhooks/{application.id}/{interaction.token}/messages/{message.id}", webhooks::delete_message)),
 ];

@@ -208,7 +208,6 @@ fn moves(body: &Value) -> Result<Vec<(Snowflake, u32)>, ApiError> {
 
 #[cfg(test)]
 mod tests {
-    use http::Method;
     use serde_json::json;
 
     use crate::rest::testing::Stage;
@@ -255,9 +254,9 @@ mod tests {
         let path = stage.guild_path("/roles");
         let role = stage.post(&path, json!({ "name": "gone" })).id();
         let member = stage.guild_path(&format!("/members/{}", stage.member));
-        stage.call(Method::PUT, &format!("{member}/roles/{role}"), json!(null));
+        stage.put(&format!("{member}/roles/{role}"), json!(null));
         let overwrite = format!("/channels/{}/permissions/{role}", stage.channel);
-        stage.call(Method::PUT, &overwrite, json!({ "type": 0, "deny": "1024" }));
+        stage.put(&overwrite, json!({ "type": 0, "deny": "1024" }));
         let deleted = stage.delete(&format!("{path}/{role}"));
         assert_eq!((deleted.status, deleted.effect.unwrap().name.as_str()), (204, "gone"));
         assert_eq!(deleted.events, ["GUILD_ROLE_DELETE", "GUILD_AUDIT_LOG_ENTRY_CREATE"]);

@@ -97,13 +97,12 @@ pub(crate) fn find<'a>(
 ) -> Result<(&'static Route, Params<'a>), ApiError> {
     let mut known_path = false;
     for route in table {
-        if route.method == *method || !known_path {
+        if route.method == *method {
             if let Some(params) = match_template(route.template, path) {
-                if route.method == *method {
-                    return Ok((route, params));
-                }
-                known_path = true;
+                return Ok((route, params));
             }
+        } else if !known_path {
+            known_path = match_template(route.template, path).is_some();
         }
     }
     Err(if known_path { ApiError::METHOD_NOT_ALLOWED } else { ApiError::NO_SUCH_ROUTE })

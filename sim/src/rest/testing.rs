@@ -98,30 +98,30 @@ impl Stage {
     }
 
     pub(crate) fn get(&mut self, path: &str) -> Answer {
-        self.call(Method::GET, path, Value::Null)
+        self.call(&Method::GET, path, Value::Null)
     }
 
     pub(crate) fn post(&mut self, path: &str, body: Value) -> Answer {
-        self.call(Method::POST, path, body)
+        self.call(&Method::POST, path, body)
     }
 
     pub(crate) fn patch(&mut self, path: &str, body: Value) -> Answer {
-        self.call(Method::PATCH, path, body)
+        self.call(&Method::PATCH, path, body)
     }
 
     pub(crate) fn put(&mut self, path: &str, body: Value) -> Answer {
-        self.call(Method::PUT, path, body)
+        self.call(&Method::PUT, path, body)
     }
 
     pub(crate) fn delete(&mut self, path: &str) -> Answer {
-        self.call(Method::DELETE, path, Value::Null)
+        self.call(&Method::DELETE, path, Value::Null)
     }
 
-    pub(crate) fn call(&mut self, method: Method, target: &str, body: Value) -> Answer {
+    fn call(&mut self, method: &Method, target: &str, body: Value) -> Answer {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let query = query.split('&').filter_map(|pair| pair.split_once('='));
         self.world.outbox.clear();
-        let result = route::find(ROUTES, &method, path).and_then(|(route, params)| {
+        let result = route::find(ROUTES, method, path).and_then(|(route, params)| {
             let caller = (route.auth == route::Auth::Bot).then_some(self.application);
             let call = Call {
                 route,

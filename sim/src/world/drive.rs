@@ -141,7 +141,6 @@ impl World {
             self.homes.remove(channel);
             self.feeds.remove(channel);
         }
-        self.departed.insert(id);
         // `unavailable` is left out: that tells a removal from an outage.
         self.outbox.push(Dispatch::guild("GUILD_DELETE", id, intents::GUILDS, &json!({ "id": id })));
         Ok(())
@@ -225,8 +224,7 @@ impl World {
         self.outbox.push(Dispatch::guild("GUILD_MEMBER_REMOVE", id, intents::GUILD_MEMBERS, &event));
     }
 
-    /// Somebody says something: `author`, or else the guild's owner, or the other side of a direct channel. Sessions
-    /// without the MESSAGE_CONTENT intent get the content too, since one encoded event serves all of them.
+    /// Somebody says something: `author`, or else the guild's owner, or the other side of a direct channel.
     pub(crate) fn user_message(
         &mut self,
         channel: Snowflake,
@@ -299,13 +297,13 @@ mod tests {
     }
 
     #[test]
-    fn a_guild_that_was_removed_can_still_be_announced_to_its_bots() {
+    fn a_removed_guild_is_gone_with_its_channels_and_told_of() {
         let mut world = world();
         let (guild, application) = (*world.guilds.keys().next().unwrap(), world.bots[0].application_id);
         let channel = *world.guilds[&guild].channels.keys().next().unwrap();
         world.remove_guild(guild).unwrap();
         assert_eq!(names(&mut world), ["GUILD_DELETE"]);
-        assert!(world.has_bot(guild, application));
+        assert!(!world.has_bot(guild, application));
         assert_eq!(world.guilds_of(application).count(), 0);
         assert_eq!(world.guild_create(guild), None);
         assert!(!world.homes.contains_key(&channel));

@@ -29,6 +29,8 @@ pub(crate) struct Interaction {
     pub(crate) user: Snowflake,
     /// The message whose component was used.
     pub(crate) source: Option<Snowflake>,
+    /// The command that showed the modal.
+    pub(crate) trigger: Option<Snowflake>,
     pub(crate) state: Answered,
 }
 
@@ -123,6 +125,7 @@ mod tests {
             channel: id,
             user: id,
             source: None,
+            trigger: None,
             state: Answered::NotYet,
         }
     }

@@ -22,7 +22,7 @@ pub(crate) mod summary;
 pub(crate) mod user;
 pub(crate) mod wire;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,8 +58,6 @@ pub(crate) struct World {
     pub(crate) users: BTreeMap<Snowflake, Arc<User>>,
     pub(crate) guilds: BTreeMap<Snowflake, Guild>,
     guild_ids: GuildIds,
-    /// Guilds that are no more: their GUILD_DELETE still has to find the sessions of the bots that were in them.
-    departed: BTreeSet<Snowflake>,
     /// Where each channel belongs, so that nothing has to be searched.
     pub(crate) homes: HashMap<Snowflake, Home>,
     pub(crate) directs: BTreeMap<Snowflake, Direct>,
@@ -165,7 +163,6 @@ impl World {
             users,
             guilds: BTreeMap::new(),
             guild_ids: GuildIds::starting(now),
-            departed: BTreeSet::new(),
             homes: HashMap::new(),
             directs: BTreeMap::new(),
             directs_of: BTreeMap::new(),
@@ -214,13 +211,10 @@ impl World {
             .map(|guild| guild.id)
     }
 
-    /// Whether the bot with this application id is a member of the guild, or was when the guild was removed.
+    /// Whether the bot with this application id is a member of the guild.
     pub(crate) fn has_bot(&self, guild: Snowflake, application: Snowflake) -> bool {
-        let Some(bot) = self.bot(application) else { return false };
-        match self.guilds.get(&guild) {
-            Some(guild) => guild.members.contains_key(&bot.user_id),
-            None => self.departed.contains(&guild),
-        }
+        let guild = self.guilds.get(&guild);
+        guild.zip(self.bot(application)).is_some_and(|(guild, bot)| guild.members.contains_key(&bot.user_id))
     }
 
     /// The `d` of a GUILD_CREATE.

@@ -1,0 +1,191 @@
+//! `/applications/{application.id}/commands` and the same for one guild: the commands that users see.
+
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+
+use super::access;
+use super::call::{Call, Effect, Reply, Verb};
+use super::error::ApiError;
+use super::form::{Field, Form};
+use crate::id::Snowflake;
+use crate::time::At;
+use crate::world::World;
+use crate::world::command::Command;
+
+/// Commands of one kind that an application may have in one place.
+const MAX_COMMANDS: usize = 100;
+const CHAT_INPUT: u8 = 1;
+/// What is kept as it was given.
+const KEPT: &[&str] = &[
+    "options",
+    "default_member_permissions",
+    "dm_permission",
+    "contexts",
+    "integration_types",
+    "nsfw",
+    "name_localizations",
+    "description_localizations",
+];
+
+/// Whose commands a call is about, and where they hold.
+#[derive(Clone, Copy)]
+struct Scope {
+    application: Snowflake,
+    guild: Option<Snowflake>,
+}
+
+fn scope(world: &World, call: &Call<'_>) -> Result<Scope, ApiError> {
+    let application = call.params.id("application.id")?;
+    if call.caller != Some(application) {
+        let known = world.bot(application).is_some();
+        return Err(if known { ApiError::NOT_YOUR_APPLICATION } else { ApiError::UNKNOWN_APPLICATION });
+    }
+    let guild = match call.params.text("guild.id") {
+        "" => None,
+        _ => Some(access::in_guild(world, call)?.guild),
+    };
+    Ok(Scope { application, guild })
+}
+
+fn shelf(world: &mut World, scope: Scope) -> Result<&mut Vec<Command>, ApiError> {
+    match scope.guild {
+        Some(guild) => Ok(&mut access::guild_mut(world, guild)?.commands),
+        None => Ok(&mut world.commands),
+    }
+}
+
+/// A command as a form describes it.
+struct CommandForm {
+    kind: u8,
+    name: String,
+    description: String,
+    rest: Map<String, Value>,
+}
+
+impl CommandForm {
+    fn read(form: &mut Form<'_>) -> Self {
+        let kind = form.choice("type", &[CHAT_INPUT, 2, 3]).value().unwrap_or(CHAT_INPUT);
+        let name = form.string("name", 1..=32);
+        if let Field::Given(name) = name
+            && kind == CHAT_INPUT
+            && (name.contains(char::is_whitespace) || name.chars().any(char::is_uppercase))
+        {
+            form.fault("name", "APPLICATION_COMMAND_INVALID_NAME", "Command name is invalid");
+        }
+        let name = form.required("name", name).unwrap_or_default().to_owned();
+        let longest = if kind == CHAT_INPUT { 100 } else { 0 };
+        let description = form.string("description", usize::from(kind == CHAT_INPUT)..=longest);
+        let description = match kind {
+            CHAT_INPUT => form.required("description", description).unwrap_or_default(),
+            _ => description.value().unwrap_or_default(),
+        };
+        form.list("options", 25);
+        let mut rest = Map::new();
+        for key in KEPT {
+            if let Field::Given(value) = form.raw(key) {
+                rest.insert((*key).to_owned(), value.clone());
+            }
+        }
+        // Always there, null or not.
+        rest.entry("default_member_permissions").or_insert(Value::Null);
+        Self { kind, name, description: description.to_owned(), rest }
+    }
+
+    fn build(self, world: &mut World, scope: Scope, id: Option<Snowflake>, now: At) -> Command {
+        let version = world.mint.mint(now);
+        Command {
+            id: id.unwrap_or(version),
+            application_id: scope.application,
+            version,
+            kind: self.kind,
+            name: self.name,
+            description: self.description,
+            guild_id: scope.guild,
+            rest: self.rest,
+        }
+    }
+}
+
+pub(crate) fn list(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
+    let scope = scope(world, call)?;
+    let all = shelf(world, scope)?;
+    let own: Vec<&Command> = all.iter().filter(|command| command.application_id == scope.application).collect();
+    Ok(Reply::ok(&own))
+}
+
+pub(crate) fn get(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
+    let scope = scope(world, call)?;
+    let id = call.params.id("command.id")?;
+    let mut all = shelf(world, scope)?.iter();
+    let found = all.find(|command| command.id == id && command.application_id == scope.application);
+    Ok(Reply::ok(found.ok_or(ApiError::UNKNOWN_COMMAND)?))
+}
+
+/// Makes a command, or replaces the one of its name and kind.
+pub(crate) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
+    let scope = scope(world, call)?;
+    let mut form = Form::of(call)?;
+    let read = CommandForm::read(&mut form);
+    form.finish()?;
+    let all = shelf(world, scope)?;
+    let same = all.iter().position(|command| command.is_same(scope.application, read.kind, &read.name));
+    let alike = all.iter().filter(|command| command.application_id == scope.application && command.kind == read.kind);
+    if same.is_none() && alike.count() >= MAX_COMMANDS {
+        return Err(ApiError::MAX_COMMANDS);
+    }
+    let id = same.map(|index| all[index].id);
+    let command = read.build(world, scope, id, call.now);
+    let all = shelf(world, scope)?;
+    let (status, verb) = match same {
+        Some(index) => {
+            all[index] = command.clone();
+            (StatusCode::OK, Verb::Update)
+        }
+        None => {
+            all.push(command.clone());
+            (StatusCode::CREATED, Verb::Create)
+        }
+    };
+    let effect = Effect::new(verb, "command", scope.guild, command.id, &command.name);
+    Ok(Reply::json(status, &command).with_effect(effect))
+}
+
+pub(crate) fn delete(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
+    let scope = scope(world, call)?;
+    let id = call.params.id("command.id")?;
+    let all = shelf(world, scope)?;
+    let found = all.iter().position(|command| command.id == id && command.application_id == scope.application);
+    let gone = all.remove(found.ok_or(ApiError::UNKNOWN_COMMAND)?);
+    Ok(Reply::no_content().with_effect(Effect::new(Verb::Delete, "command", scope.guild, id, &gone.name)))
+}
+
+/// Replaces all commands at once; those whose name and kind stay keep their ids.
+pub(crate) fn overwrite(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
+    let scope = scope(world, call)?;
+    let wrap = json!({ "list": &call.body });
+    let mut form = Form::new(wrap.as_object().expect("invariant: made as an object"));
+    let mut read: Vec<CommandForm> = Vec::new();
+    for (index, item) in form.list("list", 3 * MAX_COMMANDS).value().unwrap_or_default().iter().enumerate() {
+        let Some(command) = form.within(&index.to_string(), item, CommandForm::read) else { continue };
+        if read.iter().any(|other| other.kind == command.kind && other.name == command.name) {
+            let message = "Application command names must be unique";
+            form.fault(&format!("{index}.name"), "APPLICATION_COMMANDS_DUPLICATE_NAME", message);
+        }
+        read.push(command);
+    }
+    form.finish()?;
+    if [1, 2, 3].iter().any(|kind| read.iter().filter(|command| command.kind == *kind).count() > MAX_COMMANDS) {
+        return Err(ApiError::MAX_COMMANDS);
+    }
+    let old: Vec<Command> =
+        shelf(world, scope)?.extract_if(.., |command| command.application_id == scope.application).collect();
+    let mut new = Vec::with_capacity(read.len());
+    for command in read {
+        let same = old.iter().find(|old| old.is_same(scope.application, command.kind, &command.name));
+        new.push(command.build(world, scope, same.map(|old| old.id), call.now));
+    }
+    shelf(world, scope)?.extend(new.iter().cloned());
+    let names = new.iter().map(|command| command.name.as_str()).collect::<Vec<_>>().join(" ");
+    let effect = Effect::new(Verb::Update, "commands", scope.guild, scope.application, &names);
+    Ok(Reply::ok(&new).with_effect(effect))
+}
