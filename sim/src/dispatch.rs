@@ -22,6 +22,12 @@ pub(crate) struct Dispatch {
 pub(crate) enum Audience {
     /// The shard, of each bot that is a member, that carries this guild.
     Guild(Snowflake),
+    /// The shard, of this one bot, that carries the guild: interactions.
+    Member {
+        /// The bot's application.
+        application: Snowflake,
+        guild: Snowflake,
+    },
     /// Shard 0 of the bot with this application id: direct messages and the like.
     Application(Snowflake),
 }

@@ -14,7 +14,10 @@ use tokio::{
 };
 
 use super::{Daemon, StartError, Unfinished};
-use crate::{discord::ShardEvent, settings::{Settings, Token}};
+use crate::{
+    discord::ShardEvent,
+    settings::{Settings, Token},
+};
 
 /// Shards of the demo.
 const SHARDS: u32 = 2;
@@ -129,7 +132,10 @@ impl Demo {
     /// When the simulator refuses its part.
     pub async fn play(&mut self) -> Result<bool, DemoError> {
         let seen = self.wait("shards connected", u64::from(SHARDS), |seen| seen.connected.len() as u64).await;
-        println!("{} shards are connected: each said IDENTIFY over a real WebSocket and was answered READY.", seen.connected.len());
+        println!(
+            "{} shards are connected: each said IDENTIFY over a real WebSocket and was answered READY.",
+            seen.connected.len()
+        );
 
         let seen = self.wait("guilds arrived", u64::from(GUILDS), |seen| u64::from(seen.guilds())).await;
         let mut spread = String::new();
@@ -151,7 +157,11 @@ impl Demo {
 
         // The judge is the simulator's own count of what it sent.
         let score = self.sim.score().gateway;
-        self.steps.push(Step { what: "identifies, by the simulator", expected: u64::from(SHARDS), seen: score.identifies });
+        self.steps.push(Step {
+            what: "identifies, by the simulator",
+            expected: u64::from(SHARDS),
+            seen: score.identifies,
+        });
         self.wait("events, of those it sent", score.events_total, |seen| seen.dispatches).await;
         Ok(self.steps.iter().all(|step| step.seen == step.expected))
     }

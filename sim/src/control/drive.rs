@@ -15,7 +15,7 @@ use crate::rest::call::Call;
 use crate::rest::route;
 use crate::state::Shared;
 use crate::world::drive::{GuildSpec, MemberSpec};
-use crate::world::fire::{Fired, InteractionSpec};
+use crate::world::fire::{Deed, Fired, InteractionSpec};
 
 /// Things that one request may make happen.
 const MAX_COUNT: u64 = 1_000_000;
@@ -34,7 +34,7 @@ const AT_ONCE: u64 = 64;
 
 /// Something that happens, once or more often.
 #[derive(Clone, Debug)]
-pub enum Drive {
+pub(crate) enum Drive {
     /// Members join a guild.
     Join {
         /// The guild.
@@ -161,6 +161,34 @@ pub struct Posted {
 }
 
 impl FireSpec {
+    /// A command that the guild's owner uses, sent over the gateway.
+    #[must_use]
+    pub fn command(guild: Snowflake, name: &str) -> Self {
+        let name = Some(name.to_owned());
+        Self::over_gateway(InteractionSpec { guild_id: Some(guild), name, ..InteractionSpec::default() })
+    }
+
+    /// A button of the bot's newest message, pressed by the guild's owner.
+    #[must_use]
+    pub fn button(guild: Snowflake, custom_id: &str) -> Self {
+        Self::by_custom_id(Deed::Button, guild, custom_id)
+    }
+
+    /// A modal, sent by the guild's owner.
+    #[must_use]
+    pub fn modal(guild: Snowflake, custom_id: &str) -> Self {
+        Self::by_custom_id(Deed::Modal, guild, custom_id)
+    }
+
+    fn by_custom_id(deed: Deed, guild: Snowflake, custom_id: &str) -> Self {
+        let custom_id = Some(custom_id.to_owned());
+        Self::over_gateway(InteractionSpec { deed, guild_id: Some(guild), custom_id, ..InteractionSpec::default() })
+    }
+
+    fn over_gateway(interaction: InteractionSpec) -> Self {
+        Self { interaction, url: None, forged: false, pace: Pace::default() }
+    }
+
     /// Reads the body of `/sim/commands`, `/sim/buttons` or `/sim/modals`.
     pub(super) fn of(kind: &str, mut body: Value) -> Result<Self, ControlError> {
         let misfit = |error: serde_json::Error| ControlError::BadBody(error.to_string());
@@ -175,7 +203,7 @@ impl FireSpec {
             "modals" => "modal",
             _ => "command",
         };
-        object.entry("kind").or_insert_with(|| kind.into());
+        object.entry("type").or_insert_with(|| kind.into());
         Ok(Self {
             interaction: serde_json::from_value(body).map_err(misfit)?,
             url,

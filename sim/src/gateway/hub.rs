@@ -130,7 +130,7 @@ impl Hub {
             };
             let data = readable(session, dispatch);
             // Nobody hears of a guild before its GUILD_CREATE.
-            if let Audience::Guild(guild) = dispatch.audience
+            if let Audience::Guild(guild) | Audience::Member { guild, .. } = dispatch.audience
                 && session.unannounced.remove(guild)
                 && !matches!(dispatch.name, "GUILD_CREATE" | "GUILD_DELETE")
             {
@@ -146,6 +146,9 @@ impl Hub {
                 // A bot that leaves is no member any more when it is told so.
                 let leaves = dispatch.name == "GUILD_DELETE";
                 self.roster.of_guild(guild, |bot| leaves || world.has_bot(guild, bot)).collect()
+            }
+            Audience::Member { application, guild } => {
+                self.roster.of_guild(guild, |bot| bot == application && world.has_bot(guild, bot)).collect()
             }
             Audience::Application(bot) => self.roster.of_first_shards(bot).collect(),
         }

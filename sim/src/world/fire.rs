@@ -142,12 +142,11 @@ impl World {
         Ok(Fired { id, token, application_id: scene.application, data, guild: scene.home.guild() })
     }
 
-    /// Sends an interaction over the gateway. With several bots it goes to shard 0 of its own, since an event for the
-    /// guild would reach them all.
+    /// Sends an interaction over the gateway, to its bot's shard for the guild.
     pub(crate) fn dispatch_interaction(&mut self, fired: &Fired) {
         let audience = match fired.guild {
-            Some(guild) if self.bots.len() == 1 => Audience::Guild(guild),
-            Some(_) | None => Audience::Application(fired.application_id),
+            Some(guild) => Audience::Member { application: fired.application_id, guild },
+            None => Audience::Application(fired.application_id),
         };
         self.outbox.push(Dispatch { name: "INTERACTION_CREATE", audience, intents: 0, data: fired.data.clone() });
     }
