@@ -10,6 +10,7 @@
 
 mod close;
 mod connection;
+mod delivery;
 mod faults;
 mod frame;
 mod handle;
