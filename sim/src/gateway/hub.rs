@@ -279,7 +279,7 @@ impl Hub {
 
     /// How many more events every session has room for; `None` without any session.
     pub(crate) fn room(&self) -> Option<usize> {
-        self.sessions.values().map(|session| session.replay.room()).min()
+        self.sessions.values().map(Session::room).min()
     }
 
     /// What `/gateway/bot` tells a bot of its session starts.

@@ -293,6 +293,21 @@ fn guilds_are_encoded_only_as_they_are_read_and_before_any_news_of_them() {
 }
 
 #[test]
+fn there_is_room_for_as_many_events_as_the_hub_says_though_they_bring_their_guilds_along() {
+    let mut stage = Stage::new(&GatewayConfig { replay_events: 10, ..quick() }, 6);
+    let id = stage.open();
+    stage.identify(id, GUILDS | GUILD_MESSAGES);
+    for guild in stage.world.guilds_of(stage.bot()).collect::<Vec<_>>() {
+        if stage.hub.room() > Some(0) {
+            let news = Dispatch::guild("MESSAGE_CREATE", guild, GUILD_MESSAGES, &json!({}));
+            stage.hub.dispatch_verbatim(&stage.world, &news, stage.now);
+        }
+    }
+    assert_eq!(stage.hub.score().slow_readers, 0);
+    assert!(stage.hub.score().events_by_type["MESSAGE_CREATE"] >= 3);
+}
+
+#[test]
 fn a_connection_held_by_a_fault_is_greeted_when_the_hold_ends() {
     let mut stage = Stage::new(&quick(), 1);
     stage.hub.fault(GatewayFault::Disconnect { shard: None, code: 4000, cut: false, hold_ms: 1_000 }, stage.now);
