@@ -43,6 +43,7 @@ impl Connection {
         if !body.is_empty() {
             request = request.header(http::header::CONTENT_TYPE, "application/json");
         }
+        self.sender.ready().await?;
         let answer: Response<Incoming> = self.sender.send_request(request.body(Full::new(body))?).await?;
         let status = answer.status().as_u16();
         Ok((status, answer.into_body().collect().await?.to_bytes()))

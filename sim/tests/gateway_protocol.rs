@@ -249,9 +249,11 @@ async fn a_storm_faster_than_its_reader_waits_for_it_and_loses_nothing() {
     let sim = sim(config).await;
     let mut client = Client::greeted(&sim).await;
     client.identify(json!({})).await;
+    // A storm that nobody has logged in for goes by unheard.
+    assert_eq!(client.frame().await["t"], "READY");
     let storm = StormSpec { events_per_s: 100_000_000, count: Some(EVENTS), seconds: 600.0, ..StormSpec::default() };
     let reader = async {
-        for sequence in 1..=EVENTS + 2 {
+        for sequence in 2..=EVENTS + 2 {
             assert_eq!(client.frame().await["s"], sequence);
         }
     };

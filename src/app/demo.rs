@@ -106,7 +106,6 @@ impl Demo {
     pub async fn start(settings: &Settings) -> Result<Self, DemoError> {
         let mut config = SimConfig { guilds: GUILDS, ..SimConfig::default() };
         config.gateway.shards = SHARDS;
-        // Both shards may identify at once, so that nobody has to watch them take turns.
         config.gateway.max_concurrency = SHARDS;
         let token = config.bots[0].token.clone();
         let sim = Sim::start(config).await.map_err(DemoError::Sim)?;
@@ -117,7 +116,9 @@ impl Demo {
         settings.discord.api_url = sim.api_url();
         settings.discord.gateway_url = Some(sim.gateway_url());
         settings.gateway.shards = SHARDS;
-        settings.gateway.max_concurrency = 2;
+        // No queue of our own: each shard has its identify bucket to itself in the simulator, which refuses what comes
+        // too soon, while twilight's queue lets even those wait for a common round of five seconds.
+        settings.gateway.max_concurrency = 0;
         settings.gateway.intents |= twilight_model::gateway::Intents::GUILD_MEMBERS;
         let (news, seen) = watch::channel(Seen::default());
         let daemon = Daemon::start(&settings, move |event| news.send_modify(|seen| seen.note(&event)))?;

@@ -10,7 +10,7 @@ pub(crate) struct Close {
 impl Close {
     pub(crate) const SLOW_READER: Self =
         Self::new(4000, "More events are waiting than the session may keep; identify anew.");
-    pub(crate) const TAKEN_OVER: Self = Self::new(4000, "Another connection resumed this session.");
+    pub(crate) const TAKEN_OVER: Self = Self::new(4000, "Another connection asked to resume this session.");
     pub(crate) const UNKNOWN_OPCODE: Self = Self::new(4001, "Unknown opcode.");
     pub(crate) const DECODE: Self = Self::new(4002, "Error while decoding payload.");
     pub(crate) const BINARY: Self = Self::new(4002, "Payloads must be text, in JSON.");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::faults::GatewayFault;
 use super::score::GatewayScore;
-use super::storm::{self, StormReport, StormSpec};
+use super::storm::{StormReport, StormSpec};
 use crate::sim::SimHandle;
 
 impl SimHandle {
@@ -35,6 +35,6 @@ impl SimHandle {
 
     /// Sends a storm of events, and tells how it went.
     pub async fn storm(&self, spec: StormSpec) -> StormReport {
-        storm::storm(Arc::clone(&self.shared), spec).await
+        super::storm(Arc::clone(&self.shared), spec).await
     }
 }

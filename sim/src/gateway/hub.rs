@@ -3,7 +3,6 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use tokio::sync::Notify;
 
 use super::close::Close;
@@ -11,19 +10,14 @@ use super::connection::{Action, Connection, Incoming};
 use super::faults::StandingFaults;
 use super::frame::{Control, Event};
 use super::identify::{IdentifyBudget, SessionStarts};
-use super::intents;
 use super::members::MemberRequests;
 use super::roster::Roster;
 use super::score::{GatewayScore, Scorekeeper};
 use super::session::{Carrier, Session, SessionKey};
 use crate::config::GatewayConfig;
-use crate::dispatch::{Audience, Dispatch};
 use crate::id::Snowflake;
 use crate::time::At;
 use crate::world::World;
-
-/// GUILD_CREATEs that are encoded ahead of what the client reads.
-const GUILDS_AHEAD: usize = 32;
 
 /// The hub's own name for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -111,89 +105,6 @@ impl Hub {
         }
     }
 
-    /// Queues an event for the sessions that should see it.
-    pub(crate) fn dispatch(&mut self, world: &World, dispatch: &Dispatch, now: At) {
-        self.forget_expired(now);
-        self.route(world, dispatch, Self::readable, now);
-    }
-
-    /// Queues an event as [`dispatch`](Self::dispatch) does, but as it stands: for events made in bulk, which hold
-    /// nothing to hide.
-    pub(crate) fn dispatch_verbatim(&mut self, world: &World, dispatch: &Dispatch, now: At) {
-        self.route(world, dispatch, |_, dispatch| dispatch.data.clone(), now);
-    }
-
-    fn route(&mut self, world: &World, dispatch: &Dispatch, readable: fn(&Session, &Dispatch) -> Bytes, now: At) {
-        for key in self.readers(world, dispatch) {
-            let Some(session) = self.sessions.get_mut(&key).filter(|session| session.wants(dispatch.intents)) else {
-                continue;
-            };
-            let data = readable(session, dispatch);
-            // Nobody hears of a guild before its GUILD_CREATE.
-            if let Audience::Guild(guild) | Audience::Member { guild, .. } = dispatch.audience
-                && session.unannounced.remove(guild)
-                && !matches!(dispatch.name, "GUILD_CREATE" | "GUILD_DELETE")
-            {
-                self.announce(world, key, guild, now);
-            }
-            self.give(key, Event { name: dispatch.name, data }, now);
-        }
-    }
-
-    fn readers(&self, world: &World, dispatch: &Dispatch) -> Vec<SessionKey> {
-        match dispatch.audience {
-            Audience::Guild(guild) => {
-                // A bot that leaves is no member any more when it is told so.
-                let leaves = dispatch.name == "GUILD_DELETE";
-                self.roster.of_guild(guild, |bot| leaves || world.has_bot(guild, bot)).collect()
-            }
-            Audience::Member { application, guild } => {
-                self.roster.of_guild(guild, |bot| bot == application && world.has_bot(guild, bot)).collect()
-            }
-            Audience::Application(bot) => self.roster.of_first_shards(bot).collect(),
-        }
-    }
-
-    /// The event's data as this session may read it.
-    fn readable(session: &Session, dispatch: &Dispatch) -> Bytes {
-        let is_hidden = session.intents & intents::MESSAGE_CONTENT == 0 && intents::holds_message(dispatch.name);
-        is_hidden
-            .then(|| intents::without_content(&dispatch.data, session.user))
-            .flatten()
-            .unwrap_or_else(|| dispatch.data.clone())
-    }
-
-    /// Queues an event for one session, unless a fault swallows it.
-    pub(super) fn give(&mut self, key: SessionKey, event: Event, now: At) {
-        if self.faults.mutes(event.name) {
-            self.scores.score.events_muted += 1;
-            return;
-        }
-        let Some(session) = self.sessions.get_mut(&key) else { return };
-        let name = event.name;
-        match session.replay.push(event) {
-            Ok(is_first) => {
-                self.scores.event(name);
-                if is_first && let Carrier::Connection(id) = session.carrier {
-                    self.ring(id);
-                }
-            }
-            Err(super::replay::Overrun) => {
-                if let Carrier::Connection(id) = session.carrier {
-                    self.scores.score.slow_readers += 1;
-                    self.end(id, Ending::Close(Close::SLOW_READER), now);
-                }
-                self.end_session(key);
-            }
-        }
-    }
-
-    fn announce(&mut self, world: &World, key: SessionKey, guild: Snowflake, now: At) {
-        if let Some(data) = world.guild_create(guild) {
-            self.give(key, Event { name: "GUILD_CREATE", data }, now);
-        }
-    }
-
     /// A connection was opened: its id, and the bell that wakes its task.
     pub(crate) fn open(&mut self, now: At) -> (ConnectionId, Arc<Notify>) {
         self.forget_expired(now);
@@ -250,10 +161,11 @@ impl Hub {
         let is_late = !link.zombie && link.hello_at.is_none() && link.machine.on_time(now).is_some();
         if is_late {
             self.scores.score.heartbeat_timeouts += 1;
-            // Discord's word for this code: the session timed out, start a new one.
-            let session = link.machine.session();
-            self.end(id, Ending::Close(Close::TIMED_OUT), now);
-            session.into_iter().for_each(|key| self.end_session(key));
+            match link.machine.session() {
+                // Discord's word for this code: the session timed out, start a new one.
+                Some(key) => self.dismiss(key, Close::TIMED_OUT, now),
+                None => self.end(id, Ending::Close(Close::TIMED_OUT), now),
+            }
         }
         let Some(link) = self.connections.get_mut(&id) else { return };
         out.ending = link.ending;
@@ -269,17 +181,6 @@ impl Hub {
             if let Some(session) = self.sessions.get_mut(&key) {
                 session.replay.take(room, &mut out.events);
             }
-        }
-    }
-
-    /// Encodes some of the guilds that are still to be announced, if the client has read what came before.
-    fn announce_waiting(&mut self, world: &World, key: SessionKey, now: At) {
-        while let Some(session) = self.sessions.get_mut(&key) {
-            if session.replay.waiting() >= GUILDS_AHEAD || session.replay.room() <= 1 {
-                return;
-            }
-            let Some(guild) = session.unannounced.next() else { return };
-            self.announce(world, key, guild, now);
         }
     }
 
@@ -327,6 +228,14 @@ impl Hub {
         }
     }
 
+    /// Ends a session, and closes the connection that carries it.
+    pub(super) fn dismiss(&mut self, key: SessionKey, close: Close, now: At) {
+        if let Some(Carrier::Connection(id)) = self.sessions.get(&key).map(|session| session.carrier) {
+            self.end(id, Ending::Close(close), now);
+        }
+        self.end_session(key);
+    }
+
     /// Ends a session: a RESUME of it will be told to identify anew.
     pub(super) fn end_session(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.remove(&key) else { return };
@@ -340,7 +249,8 @@ impl Hub {
         }
     }
 
-    fn forget_expired(&mut self, now: At) {
+    /// Ends the sessions whose connections have been gone for too long.
+    pub(super) fn forget_expired(&mut self, now: At) {
         while let Some((since, key)) = self.adrift.front().copied() {
             if now.since(since) < self.config.session_life {
                 return;
@@ -369,7 +279,7 @@ impl Hub {
 
     /// How many more events every session has room for; `None` without any session.
     pub(crate) fn room(&self) -> Option<usize> {
-        self.sessions.values().map(|session| session.replay.room()).min()
+        self.sessions.values().map(Session::room).min()
     }
 
     /// What `/gateway/bot` tells a bot of its session starts.

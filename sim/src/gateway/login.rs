@@ -115,18 +115,18 @@ impl Hub {
             return self.refuse_resume(id);
         };
         if self.faults.spoil_resume() {
-            self.end_session(key);
+            self.dismiss(key, Close::TAKEN_OVER, now);
             return self.refuse_resume(id);
         }
         match session.replay.resume(resume.seq) {
             Ok(()) => {}
             Err(CannotResume::Forgotten) => {
-                self.end_session(key);
+                self.dismiss(key, Close::TAKEN_OVER, now);
                 return self.refuse_resume(id);
             }
             Err(CannotResume::Ahead) => {
                 self.scores.score.resumes_refused += 1;
-                self.end_session(key);
+                self.dismiss(key, Close::TAKEN_OVER, now);
                 return self.end(id, Ending::Close(Close::INVALID_SEQUENCE), now);
             }
         }
@@ -154,12 +154,8 @@ impl Hub {
 
     /// Ends everything that was opened with a bot's token.
     fn end_bot(&mut self, application: Snowflake, now: At) {
-        let keys: Vec<_> = self.roster.of_bot(application).collect();
-        for key in keys {
-            if let Some(Carrier::Connection(id)) = self.sessions.get(&key).map(|session| session.carrier) {
-                self.end(id, Ending::Close(Close::TOKEN_RESET), now);
-            }
-            self.end_session(key);
+        for key in self.roster.of_bot(application).collect::<Vec<_>>() {
+            self.dismiss(key, Close::TOKEN_RESET, now);
         }
     }
 }

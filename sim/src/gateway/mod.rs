@@ -11,6 +11,7 @@
 mod anew;
 mod close;
 mod connection;
+mod delivery;
 mod faults;
 mod frame;
 mod handle;

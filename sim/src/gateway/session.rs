@@ -50,6 +50,11 @@ impl Session {
         intents::wanted(self.intents, intents)
     }
 
+    /// How many more events it can be given for certain: news of a guild bring its GUILD_CREATE along.
+    pub(crate) fn room(&self) -> usize {
+        self.replay.room().saturating_sub(self.unannounced.len())
+    }
+
     pub(crate) fn score(&self, live: bool) -> SessionScore {
         SessionScore {
             application: self.application,
@@ -76,6 +81,10 @@ pub(crate) struct Unannounced {
 impl Unannounced {
     pub(crate) fn new(guilds: Vec<Snowflake>) -> Self {
         Self { left: guilds.iter().copied().collect(), order: guilds.into() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.left.len()
     }
 
     /// The next guild whose turn it is.
@@ -107,5 +116,6 @@ mod tests {
         assert_eq!(unannounced.next(), Some(guilds[0]));
         assert_eq!(unannounced.next(), Some(guilds[2]));
         assert_eq!(unannounced.next(), None);
+        assert_eq!(unannounced.len(), 0);
     }
 }

@@ -1,9 +1,9 @@
 //! The hub as a whole: connections, sessions and events together, with time as an argument.
 
-use std::collections::VecDeque;
+mod property;
+
 use std::time::Duration;
 
-use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::Hub;
@@ -30,11 +30,11 @@ struct Stage {
 }
 
 impl Stage {
-    fn new(gateway: GatewayConfig, guilds: u32) -> Self {
+    fn new(gateway: &GatewayConfig, guilds: u32) -> Self {
         let config = SimConfig { guilds, ..SimConfig::default() };
         let mut world = World::new(&config, START);
         world.outbox.clear();
-        Self { world, hub: Hub::new(&gateway), now: START }
+        Self { world, hub: Hub::new(gateway), now: START }
     }
 
     fn bot(&self) -> Snowflake {
@@ -117,7 +117,7 @@ fn closed(close: Close) -> Option<Ending> {
 
 #[test]
 fn a_reader_too_far_behind_loses_its_session() {
-    let mut stage = Stage::new(GatewayConfig { replay_events: 4, ..quick() }, 1);
+    let mut stage = Stage::new(&GatewayConfig { replay_events: 4, ..quick() }, 1);
     let (id, session) = stage.log_in(GUILD_MESSAGES);
     for _ in 0..5 {
         stage.say("hi");
@@ -132,7 +132,7 @@ fn a_reader_too_far_behind_loses_its_session() {
 
 #[test]
 fn a_session_outlives_its_connection_for_its_life_and_no_longer() {
-    let mut stage = Stage::new(quick(), 1);
+    let mut stage = Stage::new(&quick(), 1);
     let life = quick().session_life;
     let (id, session) = stage.log_in(GUILD_MESSAGES);
     stage.hub.leave(id, Departure::Lost, stage.now);
@@ -153,7 +153,7 @@ fn a_session_outlives_its_connection_for_its_life_and_no_longer() {
 
 #[test]
 fn a_client_that_closes_with_1000_or_1001_ends_its_session() {
-    let mut stage = Stage::new(quick(), 1);
+    let mut stage = Stage::new(&quick(), 1);
     for (code, ended) in [(4000, 0), (1000, 1), (1001, 2), (4200, 2)] {
         let (id, _) = stage.log_in(GUILD_MESSAGES);
         stage.hub.leave(id, Departure::ClosedByClient(code), stage.now);
@@ -163,7 +163,7 @@ fn a_client_that_closes_with_1000_or_1001_ends_its_session() {
 
 #[test]
 fn a_client_that_closes_after_the_gateway_did_keeps_its_session() {
-    let mut stage = Stage::new(quick(), 1);
+    let mut stage = Stage::new(&quick(), 1);
     let (id, _) = stage.log_in(GUILD_MESSAGES);
     stage.hub.fault(GatewayFault::Disconnect { shard: None, code: 4000, cut: false, hold_ms: 0 }, stage.now);
     stage.hub.leave(id, Departure::ClosedByClient(1000), stage.now);
@@ -172,7 +172,7 @@ fn a_client_that_closes_after_the_gateway_did_keeps_its_session() {
 
 #[test]
 fn intents_decide_what_a_session_is_sent() {
-    let mut stage = Stage::new(quick(), 2);
+    let mut stage = Stage::new(&quick(), 2);
     let (guilds, _) = stage.log_in(GUILDS);
     let (messages, _) = stage.log_in(GUILD_MESSAGES);
     let (content, _) = stage.log_in(GUILD_MESSAGES | MESSAGE_CONTENT);
@@ -186,7 +186,7 @@ fn intents_decide_what_a_session_is_sent() {
 
 #[test]
 fn direct_events_reach_the_first_shard_only() {
-    let mut stage = Stage::new(quick(), 1);
+    let mut stage = Stage::new(&quick(), 1);
     let token = stage.world.bots[0].token.clone();
     let shards = [0, 1].map(|shard| {
         let id = stage.open();
@@ -203,22 +203,23 @@ fn direct_events_reach_the_first_shard_only() {
 #[test]
 fn an_event_reaches_the_bots_it_is_for_and_no_others() {
     let bots = ["one", "two"].map(|token| BotConfig { token: token.into(), name: token.into() }).to_vec();
-    let mut stage = Stage::new(quick(), 1);
+    let mut stage = Stage::new(&quick(), 1);
     stage.world = World::new(&SimConfig { bots, ..SimConfig::default() }, START);
     let (first, _) = stage.log_in(GUILD_MESSAGES);
     let second = stage.open();
     stage.send(second, &json!({"op": 2, "d": {"token": "Bot two", "intents": GUILD_MESSAGES}}));
     stage.take_all(second);
     stage.say("to both");
-    let other = Dispatch::application("INTERACTION_CREATE", stage.world.bots[1].application_id, 0, &json!({}));
-    stage.hub.dispatch(&stage.world, &other, stage.now);
+    let command = json!({"application_id": stage.world.bots[1].application_id});
+    let command = Dispatch::guild("INTERACTION_CREATE", stage.guild(), 0, &command);
+    stage.hub.dispatch(&stage.world, &command, stage.now);
     assert_eq!(stage.take_all(first).len(), 1);
     assert_eq!(stage.take_all(second).len(), 2);
 }
 
 #[test]
 fn a_start_past_the_days_allowance_ends_every_session_of_the_bot() {
-    let mut stage = Stage::new(GatewayConfig { session_starts: 2, ..quick() }, 1);
+    let mut stage = Stage::new(&GatewayConfig { session_starts: 2, ..quick() }, 1);
     let (first, session) = stage.log_in(GUILDS);
     let (second, _) = stage.log_in(GUILDS);
     assert_eq!(stage.hub.session_starts(stage.bot(), stage.now).remaining, 0);
@@ -240,7 +241,7 @@ fn a_start_past_the_days_allowance_ends_every_session_of_the_bot() {
 
 #[test]
 fn a_resume_takes_the_session_from_the_connection_that_has_it() {
-    let mut stage = Stage::new(quick(), 1);
+    let mut stage = Stage::new(&quick(), 1);
     let (first, session) = stage.log_in(GUILD_MESSAGES);
     stage.say("one");
     stage.take_all(first);
@@ -254,8 +255,20 @@ fn a_resume_takes_the_session_from_the_connection_that_has_it() {
 }
 
 #[test]
+fn a_resume_that_spoils_a_session_closes_the_connection_that_had_it() {
+    let mut stage = Stage::new(&quick(), 1);
+    let (first, session) = stage.log_in(GUILD_MESSAGES);
+    stage.hub.fault(GatewayFault::DeadResume { count: 1 }, stage.now);
+    let second = stage.open();
+    stage.resume(second, &session, 1);
+    assert_eq!(stage.ending(first), closed(Close::TAKEN_OVER));
+    assert!(stage.take(second, 10).controls.contains(&Control::InvalidSession { resumable: false }));
+    assert_eq!(stage.hub.faults(stage.now), []);
+}
+
+#[test]
 fn a_resume_from_what_was_never_sent_is_an_invalid_sequence() {
-    let mut stage = Stage::new(quick(), 1);
+    let mut stage = Stage::new(&quick(), 1);
     let (_, session) = stage.log_in(GUILD_MESSAGES);
     let id = stage.open();
     stage.resume(id, &session, 2);
@@ -264,7 +277,7 @@ fn a_resume_from_what_was_never_sent_is_an_invalid_sequence() {
 
 #[test]
 fn guilds_are_encoded_only_as_they_are_read_and_before_any_news_of_them() {
-    let mut stage = Stage::new(quick(), 500);
+    let mut stage = Stage::new(&quick(), 500);
     let id = stage.open();
     stage.identify(id, GUILDS | GUILD_MESSAGES);
     stage.take(id, 1);
@@ -280,8 +293,23 @@ fn guilds_are_encoded_only_as_they_are_read_and_before_any_news_of_them() {
 }
 
 #[test]
+fn there_is_room_for_as_many_events_as_the_hub_says_though_they_bring_their_guilds_along() {
+    let mut stage = Stage::new(&GatewayConfig { replay_events: 10, ..quick() }, 6);
+    let id = stage.open();
+    stage.identify(id, GUILDS | GUILD_MESSAGES);
+    for guild in stage.world.guilds_of(stage.bot()).collect::<Vec<_>>() {
+        if stage.hub.room() > Some(0) {
+            let news = Dispatch::guild("MESSAGE_CREATE", guild, GUILD_MESSAGES, &json!({}));
+            stage.hub.dispatch_verbatim(&stage.world, &news, stage.now);
+        }
+    }
+    assert_eq!(stage.hub.score().slow_readers, 0);
+    assert!(stage.hub.score().events_by_type["MESSAGE_CREATE"] >= 3);
+}
+
+#[test]
 fn a_connection_held_by_a_fault_is_greeted_when_the_hold_ends() {
-    let mut stage = Stage::new(quick(), 1);
+    let mut stage = Stage::new(&quick(), 1);
     stage.hub.fault(GatewayFault::Disconnect { shard: None, code: 4000, cut: false, hold_ms: 1_000 }, stage.now);
     let id = stage.open();
     let out = stage.take(id, 10);
@@ -293,7 +321,7 @@ fn a_connection_held_by_a_fault_is_greeted_when_the_hold_ends() {
 
 #[test]
 fn a_connection_without_heartbeats_is_closed_and_its_session_is_over() {
-    let mut stage = Stage::new(quick(), 1);
+    let mut stage = Stage::new(&quick(), 1);
     let (id, _) = stage.log_in(GUILD_MESSAGES);
     let due = stage.take(id, 10).due;
     stage.now = due;
@@ -304,7 +332,7 @@ fn a_connection_without_heartbeats_is_closed_and_its_session_is_over() {
 
 #[test]
 fn a_zombie_neither_hears_nor_speaks() {
-    let mut stage = Stage::new(quick(), 1);
+    let mut stage = Stage::new(&quick(), 1);
     let (id, session) = stage.log_in(GUILD_MESSAGES);
     stage.hub.fault(GatewayFault::Zombie { shard: None }, stage.now);
     assert_eq!(stage.hub.faults(stage.now), [GatewayFault::Zombie { shard: Some(0) }]);
@@ -322,7 +350,7 @@ fn a_zombie_neither_hears_nor_speaks() {
 
 #[test]
 fn a_shard_of_more_than_2500_guilds_is_told_to_shard() {
-    let mut stage = Stage::new(quick(), 2_501);
+    let mut stage = Stage::new(&quick(), 2_501);
     let id = stage.open();
     stage.identify(id, GUILDS);
     assert_eq!(stage.ending(id), closed(Close::SHARDING_REQUIRED));
@@ -330,7 +358,7 @@ fn a_shard_of_more_than_2500_guilds_is_told_to_shard() {
 
 #[test]
 fn all_members_are_listed_once_in_a_while_and_only_with_the_intent() {
-    let mut stage = Stage::new(quick(), 1);
+    let mut stage = Stage::new(&quick(), 1);
     let (id, _) = stage.log_in(GUILD_MEMBERS);
     let request = json!({"op": 8, "d": {"guild_id": stage.guild(), "query": "", "limit": 0, "nonce": "n"}});
     stage.send(id, &request);
@@ -350,137 +378,10 @@ fn all_members_are_listed_once_in_a_while_and_only_with_the_intent() {
 
 #[test]
 fn a_score_reset_counts_from_zero_and_keeps_what_is_open() {
-    let mut stage = Stage::new(quick(), 1);
+    let mut stage = Stage::new(&quick(), 1);
     stage.log_in(GUILD_MESSAGES);
     stage.hub.reset_score();
     let score = stage.hub.score();
     assert_eq!((score.identifies, score.connections, score.connections_most), (0, 1, 1));
     assert_eq!(score.sessions.len(), 1);
-}
-
-/// What can happen between a client and the gateway.
-#[derive(Clone, Copy, Debug)]
-enum Step {
-    Dispatch,
-    /// The socket takes so many events; with `lost`, the connection breaks before they arrive.
-    Read {
-        room: usize,
-        lost: bool,
-    },
-    /// The client comes back and goes on from so many events before the last one it read.
-    Return {
-        back: u64,
-    },
-    Pass {
-        seconds: u64,
-    },
-    Fault(usize),
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        6 => Just(Step::Dispatch),
-        4 => (0..6_usize, prop::bool::weighted(0.2)).prop_map(|(room, lost)| Step::Read { room, lost }),
-        3 => (0..4_u64).prop_map(|back| Step::Return { back }),
-        1 => (0..100_u64).prop_map(|seconds| Step::Pass { seconds }),
-        1 => (0..4_usize).prop_map(Step::Fault),
-    ]
-}
-
-/// A client that keeps what it read of its present session.
-#[derive(Default)]
-struct Reader {
-    connection: Option<ConnectionId>,
-    session: Option<String>,
-    read: Vec<(u64, &'static str, Value)>,
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
-
-    #[test]
-    fn a_client_reads_every_event_of_its_session_once_and_in_order_or_is_told_to_begin_anew(
-        bound in 4..20_usize,
-        steps in prop::collection::vec(step(), 1..120),
-    ) {
-        let patience = Duration::from_secs(1_000_000);
-        let gateway = GatewayConfig { replay_events: bound, heartbeat_interval: patience, ..quick() };
-        let gateway = GatewayConfig { session_starts: 10_000, ..gateway };
-        let mut stage = Stage::new(gateway, 2);
-        let mut reader = Reader::default();
-        // What was dispatched since the reader's session began.
-        let mut dispatched = VecDeque::new();
-        let mut number = 0_u64;
-        for step in steps.into_iter().chain([Step::Return { back: 0 }, Step::Read { room: usize::MAX, lost: false }]) {
-            match step {
-                Step::Dispatch => {
-                    number += 1;
-                    stage.say(&number.to_string());
-                    dispatched.push_back(number.to_string());
-                }
-                Step::Pass { seconds } => stage.pass(Duration::from_secs(seconds)),
-                Step::Fault(which) => {
-                    let fault = [
-                        GatewayFault::Disconnect { shard: None, code: 4000, cut: true, hold_ms: 0 },
-                        GatewayFault::InvalidSession { shard: None, resumable: true },
-                        GatewayFault::InvalidSession { shard: None, resumable: false },
-                        GatewayFault::DeadResume { count: 1 },
-                    ][which].clone();
-                    stage.hub.fault(fault, stage.now);
-                }
-                Step::Read { room, lost } => {
-                    let Some(id) = reader.connection else { continue };
-                    let out = stage.take(id, room);
-                    let invalid = out.controls.iter().find_map(|control| match control {
-                        Control::InvalidSession { resumable } => Some(*resumable),
-                        _ => None,
-                    });
-                    if lost || out.ending.is_some() || invalid.is_some() {
-                        stage.hub.leave(id, Departure::Lost, stage.now);
-                        reader.connection = None;
-                    } else {
-                        for (sequence, event) in &out.events {
-                            prop_assert_eq!(*sequence, reader.read.last().map_or(0, |(last, ..)| *last) + 1);
-                            let data: Value = serde_json::from_slice(&event.data).unwrap();
-                            if event.name == "READY" {
-                                reader.session = Some(data["session_id"].as_str().unwrap().to_owned());
-                            }
-                            reader.read.push((*sequence, event.name, data));
-                        }
-                    }
-                    // Told to begin anew: what happened up to now is lost to it, and it knows.
-                    if invalid == Some(false) && !lost {
-                        reader = Reader::default();
-                    }
-                }
-                Step::Return { back } => {
-                    if reader.connection.is_some() {
-                        continue;
-                    }
-                    let id = stage.open();
-                    reader.connection = Some(id);
-                    // One that lost its connection before it read READY knows no session.
-                    if let Some(session) = reader.session.clone() {
-                        let kept = reader.read.len().saturating_sub(usize::try_from(back).unwrap()).max(1);
-                        reader.read.truncate(kept);
-                        stage.resume(id, &session, reader.read.last().map_or(0, |(last, ..)| *last));
-                    } else {
-                        reader.read.clear();
-                        dispatched.clear();
-                        stage.identify(id, GUILDS | GUILD_MESSAGES | MESSAGE_CONTENT);
-                    }
-                }
-            }
-        }
-        // Whoever has a session at the end has read all of it.
-        let Some(id) = reader.connection.filter(|_| reader.session.is_some()) else { return Ok(()) };
-        for (sequence, name, data) in stage.take_all(id) {
-            prop_assert_eq!(sequence, reader.read.last().map_or(0, |(last, ..)| *last) + 1);
-            reader.read.push((sequence, name, data));
-        }
-        let messages: Vec<_> = reader.read.iter().filter(|(_, name, _)| *name == "MESSAGE_CREATE").collect();
-        let contents: Vec<_> = messages.iter().map(|(.., data)| data["content"].as_str().unwrap().to_owned()).collect();
-        prop_assert_eq!(contents, Vec::from(dispatched));
-        prop_assert_eq!(reader.read.iter().filter(|(_, name, _)| *name == "GUILD_CREATE").count(), 2);
-    }
 }

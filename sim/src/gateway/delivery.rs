@@ -1,0 +1,110 @@
+//! How events find their way to the sessions that should see them.
+
+use bytes::Bytes;
+
+use super::close::Close;
+use super::frame::Event;
+use super::hub::Hub;
+use super::intents;
+use super::replay::Overrun;
+use super::session::{Carrier, Session, SessionKey};
+use crate::dispatch::{Audience, Dispatch};
+use crate::id::Snowflake;
+use crate::time::At;
+use crate::world::World;
+
+/// GUILD_CREATEs that are encoded ahead of what the client reads.
+const GUILDS_AHEAD: usize = 32;
+
+impl Hub {
+    /// Queues an event for the sessions that should see it.
+    pub(crate) fn dispatch(&mut self, world: &World, dispatch: &Dispatch, now: At) {
+        self.forget_expired(now);
+        self.route(world, dispatch, Self::readable, now);
+    }
+
+    /// Queues an event as [`dispatch`](Self::dispatch) does, but as it stands: for events made in bulk, which hold
+    /// nothing to hide.
+    pub(crate) fn dispatch_verbatim(&mut self, world: &World, dispatch: &Dispatch, now: At) {
+        self.route(world, dispatch, |_, dispatch| dispatch.data.clone(), now);
+    }
+
+    fn route(&mut self, world: &World, dispatch: &Dispatch, readable: fn(&Session, &Dispatch) -> Bytes, now: At) {
+        for key in self.readers(world, dispatch) {
+            let Some(session) = self.sessions.get_mut(&key).filter(|session| session.wants(dispatch.intents)) else {
+                continue;
+            };
+            let data = readable(session, dispatch);
+            // Nobody hears of a guild before its GUILD_CREATE.
+            if let Audience::Guild(guild) | Audience::Member { guild, .. } = dispatch.audience
+                && session.unannounced.remove(guild)
+                && !matches!(dispatch.name, "GUILD_CREATE" | "GUILD_DELETE")
+            {
+                self.announce(world, key, guild, now);
+            }
+            self.give(key, Event { name: dispatch.name, data }, now);
+        }
+    }
+
+    fn readers(&self, world: &World, dispatch: &Dispatch) -> Vec<SessionKey> {
+        match dispatch.audience {
+            Audience::Guild(guild) => {
+                // A bot that leaves is no member any more when it is told so.
+                let leaves = dispatch.name == "GUILD_DELETE";
+                self.roster.of_guild(guild, |bot| leaves || world.has_bot(guild, bot)).collect()
+            }
+            Audience::Member { application, guild } => {
+                self.roster.of_guild(guild, |bot| bot == application && world.has_bot(guild, bot)).collect()
+            }
+            Audience::Application(bot) => self.roster.of_first_shards(bot).collect(),
+        }
+    }
+
+    /// The event's data as this session may read it.
+    fn readable(session: &Session, dispatch: &Dispatch) -> Bytes {
+        let is_hidden = session.intents & intents::MESSAGE_CONTENT == 0 && intents::holds_message(dispatch.name);
+        is_hidden
+            .then(|| intents::without_content(&dispatch.data, session.user))
+            .flatten()
+            .unwrap_or_else(|| dispatch.data.clone())
+    }
+
+    /// Queues an event for one session, unless a fault swallows it.
+    pub(super) fn give(&mut self, key: SessionKey, event: Event, now: At) {
+        if self.faults.mutes(event.name) {
+            self.scores.score.events_muted += 1;
+            return;
+        }
+        let Some(session) = self.sessions.get_mut(&key) else { return };
+        let name = event.name;
+        match session.replay.push(event) {
+            Ok(is_first) => {
+                self.scores.event(name);
+                if is_first && let Carrier::Connection(id) = session.carrier {
+                    self.ring(id);
+                }
+            }
+            Err(Overrun) => {
+                self.scores.score.slow_readers += u64::from(matches!(session.carrier, Carrier::Connection(_)));
+                self.dismiss(key, Close::SLOW_READER, now);
+            }
+        }
+    }
+
+    fn announce(&mut self, world: &World, key: SessionKey, guild: Snowflake, now: At) {
+        if let Some(data) = world.guild_create(guild) {
+            self.give(key, Event { name: "GUILD_CREATE", data }, now);
+        }
+    }
+
+    /// Encodes some of the guilds that are still to be announced, if the client has read what came before.
+    pub(super) fn announce_waiting(&mut self, world: &World, key: SessionKey, now: At) {
+        while let Some(session) = self.sessions.get_mut(&key) {
+            if session.replay.waiting() >= GUILDS_AHEAD || session.replay.room() <= 1 {
+                return;
+            }
+            let Some(guild) = session.unannounced.next() else { return };
+            self.announce(world, key, guild, now);
+        }
+    }
+}

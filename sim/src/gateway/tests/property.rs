@@ -1,0 +1,141 @@
+//! Whatever happens between a client and the gateway, no event is missed in silence.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::super::faults::GatewayFault;
+use super::super::frame::Control;
+use super::super::hub::{ConnectionId, Departure};
+use super::super::intents::{GUILD_MESSAGES, GUILDS, MESSAGE_CONTENT};
+use super::{Stage, quick};
+use crate::config::GatewayConfig;
+
+/// What can happen between a client and the gateway.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Dispatch,
+    /// The socket takes so many events; with `lost`, the connection breaks before they arrive.
+    Read {
+        room: usize,
+        lost: bool,
+    },
+    /// The client comes back and goes on from so many events before the last one it read.
+    Return {
+        back: u64,
+    },
+    Pass {
+        seconds: u64,
+    },
+    Fault(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => Just(Step::Dispatch),
+        4 => (0..6_usize, prop::bool::weighted(0.2)).prop_map(|(room, lost)| Step::Read { room, lost }),
+        3 => (0..4_u64).prop_map(|back| Step::Return { back }),
+        1 => (0..100_u64).prop_map(|seconds| Step::Pass { seconds }),
+        1 => (0..4_usize).prop_map(Step::Fault),
+    ]
+}
+
+/// A client that keeps what it read of its present session.
+#[derive(Default)]
+struct Reader {
+    connection: Option<ConnectionId>,
+    session: Option<String>,
+    read: Vec<(u64, &'static str, Value)>,
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_client_reads_every_event_of_its_session_once_and_in_order_or_is_told_to_begin_anew(
+        bound in 4..20_usize,
+        steps in prop::collection::vec(step(), 1..120),
+    ) {
+        let patience = Duration::from_secs(1_000_000);
+        let gateway = GatewayConfig { replay_events: bound, heartbeat_interval: patience, ..quick() };
+        let gateway = GatewayConfig { session_starts: 10_000, ..gateway };
+        let mut stage = Stage::new(&gateway, 2);
+        let mut reader = Reader::default();
+        // What was dispatched since the reader's session began.
+        let mut dispatched = VecDeque::new();
+        let mut number = 0_u64;
+        for step in steps.into_iter().chain([Step::Return { back: 0 }, Step::Read { room: usize::MAX, lost: false }]) {
+            match step {
+                Step::Dispatch => {
+                    number += 1;
+                    stage.say(&number.to_string());
+                    dispatched.push_back(number.to_string());
+                }
+                Step::Pass { seconds } => stage.pass(Duration::from_secs(seconds)),
+                Step::Fault(which) => {
+                    let fault = [
+                        GatewayFault::Disconnect { shard: None, code: 4000, cut: true, hold_ms: 0 },
+                        GatewayFault::InvalidSession { shard: None, resumable: true },
+                        GatewayFault::InvalidSession { shard: None, resumable: false },
+                        GatewayFault::DeadResume { count: 1 },
+                    ][which].clone();
+                    stage.hub.fault(fault, stage.now);
+                }
+                Step::Read { room, lost } => {
+                    let Some(id) = reader.connection else { continue };
+                    let out = stage.take(id, room);
+                    let invalid = out.controls.iter().find_map(|control| match control {
+                        Control::InvalidSession { resumable } => Some(*resumable),
+                        _ => None,
+                    });
+                    if lost || out.ending.is_some() || invalid.is_some() {
+                        stage.hub.leave(id, Departure::Lost, stage.now);
+                        reader.connection = None;
+                    } else {
+                        for (sequence, event) in &out.events {
+                            prop_assert_eq!(*sequence, reader.read.last().map_or(0, |(last, ..)| *last) + 1);
+                            let data: Value = serde_json::from_slice(&event.data).unwrap();
+                            if event.name == "READY" {
+                                reader.session = Some(data["session_id"].as_str().unwrap().to_owned());
+                            }
+                            reader.read.push((*sequence, event.name, data));
+                        }
+                    }
+                    // Told to begin anew: what happened up to now is lost to it, and it knows.
+                    if invalid == Some(false) && !lost {
+                        reader = Reader::default();
+                    }
+                }
+                Step::Return { back } => {
+                    if reader.connection.is_some() {
+                        continue;
+                    }
+                    let id = stage.open();
+                    reader.connection = Some(id);
+                    // One that lost its connection before it read READY knows no session.
+                    if let Some(session) = reader.session.clone() {
+                        let kept = reader.read.len().saturating_sub(usize::try_from(back).unwrap()).max(1);
+                        reader.read.truncate(kept);
+                        stage.resume(id, &session, reader.read.last().map_or(0, |(last, ..)| *last));
+                    } else {
+                        reader.read.clear();
+                        dispatched.clear();
+                        stage.identify(id, GUILDS | GUILD_MESSAGES | MESSAGE_CONTENT);
+                    }
+                }
+            }
+        }
+        // Whoever has a session at the end has read all of it.
+        let Some(id) = reader.connection.filter(|_| reader.session.is_some()) else { return Ok(()) };
+        for (sequence, name, data) in stage.take_all(id) {
+            prop_assert_eq!(sequence, reader.read.last().map_or(0, |(last, ..)| *last) + 1);
+            reader.read.push((sequence, name, data));
+        }
+        let messages: Vec<_> = reader.read.iter().filter(|(_, name, _)| *name == "MESSAGE_CREATE").collect();
+        let contents: Vec<_> = messages.iter().map(|(.., data)| data["content"].as_str().unwrap().to_owned()).collect();
+        prop_assert_eq!(contents, Vec::from(dispatched));
+        prop_assert_eq!(reader.read.iter().filter(|(_, name, _)| *name == "GUILD_CREATE").count(), 2);
+    }
+}
