@@ -112,7 +112,9 @@ async fn a_signal_closes_every_shard_so_that_it_can_resume_and_nothing_is_ready_
 
         let ended = daemon.end();
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-        assert!(ended.stderr.contains("\"shut down\""), "{}", ended.stderr);
+        for line in ["\"resumable\":true", "\"shut down\""] {
+            assert!(ended.stderr.contains(line), "no {line} in {}", ended.stderr);
+        }
     }
 }
 
