@@ -142,11 +142,13 @@ impl InternalEvent for ShardRefused<'_> {
 pub struct ShardClosed {
     /// Its number.
     pub shard: u32,
+    /// Whether it had a session, which then lives on for a while.
+    pub resumable: bool,
 }
 
 impl InternalEvent for ShardClosed {
     fn emit(self) {
-        info!(shard = self.shard, "shard closed; its session can be resumed");
+        info!(shard = self.shard, resumable = self.resumable, "shard closed");
         gauge!(GATEWAY_SHARD_CONNECTED, "shard" => self.shard.to_string()).set(0);
     }
 }

@@ -102,13 +102,14 @@ impl Daemon {
         observer: impl Fn(ShardEvent<'_>) + Send + Sync + 'static,
     ) -> Result<Self, StartError> {
         let token = settings.discord.token.clone().ok_or(StartError::NoToken)?;
+        // Before anything has something to say: a taken port should be the only line.
+        let bound = api::bind(settings.api.bind)?;
         let recorder = metrics::install()?;
         process::record_start();
 
         let readiness = Readiness::default();
         let gateway = GatewayPart::new(readiness.register("gateway"), settings.gateway.shards);
-        let listener =
-            api::bind(settings.api.bind)?.serve(readiness.clone(), recorder.clone()).map_err(StartError::Serve)?;
+        let listener = bound.serve(readiness.clone(), recorder.clone()).map_err(StartError::Serve)?;
         emit(ListenerStarted { address: listener.address() });
 
         let config = ShardsConfig {

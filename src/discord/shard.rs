@@ -195,7 +195,7 @@ impl Runner {
         if self.connected {
             (self.observer)(ShardEvent::Disconnected { shard });
         }
-        emit(ShardClosed { shard });
+        emit(ShardClosed { shard, resumable: self.shard.session().is_some() });
         ShardEnd::Closed
     }
 }

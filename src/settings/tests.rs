@@ -211,6 +211,15 @@ fn the_shipped_file_is_the_template_and_every_line_of_it_can_be_switched_on() {
 }
 
 #[test]
+fn the_container_example_lacks_nothing_but_the_secret_it_mounts() {
+    let example = include_str!("../../config/examples/container.toml");
+    let errors = errors_of(example, &[]);
+    assert!(errors.len() == 1 && errors[0].contains("/run/secrets/discord_token"), "{errors:#?}");
+    let loaded = load_with(example, &[("GUILDHALL__DISCORD__TOKEN", CANARY)], &[]).unwrap();
+    assert_eq!(loaded.settings.gateway.shards, 2);
+}
+
+#[test]
 fn the_documentation_has_a_row_for_every_setting_with_its_variable_and_default() {
     let page = include_str!("../../docs/configuration.md");
     for key in SCHEMA {

@@ -1,0 +1,214 @@
+//! The daemon as a process: how it starts, what it answers, and each way it ends.
+
+mod support;
+
+use std::{net::TcpListener, sync::Arc};
+
+use support::{
+    CANARY, Guildhall, Running,
+    gateway::{Gateway, Manner, Seen},
+    get, request, text,
+};
+use tokio::sync::Notify;
+
+fn ready(daemon: &Running) {
+    daemon.line_with("\"part is ready\"");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_becomes_ready_when_all_shards_are_connected_and_counts_what_they_receive() {
+    let gateway = Gateway::start(Manner::Kind).await;
+    let daemon = Guildhall::serve(&gateway.url)
+        .env("GUILDHALL__GATEWAY__SHARDS", "2")
+        .env("GUILDHALL__GATEWAY__MAX_CONCURRENCY", "2")
+        .env("GUILDHALL__LOG__FILTER", "trace")
+        .spawn();
+    let address = daemon.address();
+    let mut shards: Vec<_> = (0..2)
+        .map(|_| match gateway.seen() {
+            Seen::Identify(identify) => {
+                assert_eq!(identify["token"], format!("Bot {CANARY}"));
+                identify["shard"].to_string()
+            }
+            other => panic!("{other:?} before both have identified"),
+        })
+        .collect();
+    shards.sort();
+    assert_eq!(shards, ["[0,2]", "[1,2]"]);
+    ready(&daemon);
+
+    for path in ["/livez", "/readyz", "/startupz"] {
+        assert_eq!(get(address, path).status, 200, "{path}");
+    }
+    assert_eq!(get(address, "/readyz").json()["parts"]["gateway"]["state"], "ready");
+
+    // The last frame of each shard; after it, all have been counted.
+    daemon.lines_with("\"kind\":\"other\"", 2);
+    let metrics = get(address, "/metrics");
+    assert!(metrics.head.contains("content-type: text/plain; version=0.0.4"), "{}", metrics.head);
+    let version = format!("guildhall_build_info{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"));
+    for line in [
+        version.as_str(),
+        "guildhall_ready{part=\"gateway\"} 1",
+        "guildhall_gateway_events_total{type=\"READY\"} 2",
+        "guildhall_gateway_events_total{type=\"GUILD_CREATE\"} 2",
+        "guildhall_gateway_events_total{type=\"other\"} 2",
+        "guildhall_gateway_shard_connected{shard=\"0\"} 1",
+        "guildhall_gateway_shard_connected{shard=\"1\"} 1",
+        "guildhall_gateway_sessions_total{how=\"ready\"} 2",
+        "process_start_time_seconds ",
+    ] {
+        assert!(metrics.body.lines().any(|l| l.starts_with(line)), "no {line} in\n{}", metrics.body);
+    }
+    if cfg!(target_os = "linux") {
+        for name in ["process_resident_memory_bytes ", "process_open_fds ", "process_max_fds "] {
+            assert!(metrics.body.lines().any(|l| l.starts_with(name)), "no {name} in\n{}", metrics.body);
+        }
+    }
+    daemon.signal("TERM");
+    assert_eq!(daemon.end().code, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_the_gateway_is_silent_it_lives_but_is_not_ready() {
+    // Accepts connections, and never says a word.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let daemon = Guildhall::serve(&format!("ws://{}", silent.local_addr().unwrap())).spawn();
+    let address = daemon.address();
+    assert_eq!(get(address, "/livez").status, 200);
+    let answer = get(address, "/readyz");
+    assert_eq!(answer.status, 503);
+    assert_eq!(answer.json()["parts"]["gateway"]["reason"], "0 of 1 shards are connected");
+    assert_eq!(get(address, "/startupz").status, 503);
+
+    let url = format!("http://{address}");
+    let alive = Guildhall::new(&["healthcheck", "--live", "--url", &url]).output();
+    assert_eq!((alive.status.code(), text(&alive.stdout).as_str()), (Some(0), "alive\n"));
+    let not_ready = Guildhall::new(&["healthcheck", "--url", &url]).output();
+    assert_eq!(not_ready.status.code(), Some(1));
+    let says = text(&not_ready.stderr);
+    assert!(says.contains("503; gateway: 0 of 1 shards are connected") && says.lines().count() == 1, "{says}");
+
+    daemon.signal("INT");
+    assert_eq!(daemon.end().code, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_closes_every_shard_so_that_it_can_resume_and_nothing_is_ready_meanwhile() {
+    for signal in ["TERM", "INT"] {
+        let answer = Arc::new(Notify::new());
+        let gateway = Gateway::start(Manner::Slow(Arc::clone(&answer))).await;
+        let daemon = Guildhall::serve(&gateway.url).spawn();
+        let address = daemon.address();
+        ready(&daemon);
+        assert!(matches!(gateway.seen(), Seen::Identify(_)));
+
+        daemon.signal(signal);
+        assert!(matches!(gateway.seen(), Seen::Closed(4000)), "any other code may end the session");
+        let meanwhile = get(address, "/readyz");
+        assert_eq!((meanwhile.status, &meanwhile.json()["stopping"]), (503, &true.into()));
+        assert_eq!(get(address, "/livez").status, 200);
+        answer.notify_one();
+
+        let ended = daemon.end();
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        for line in ["\"resumable\":true", "\"shut down\""] {
+            assert!(ended.stderr.contains(line), "no {line} in {}", ended.stderr);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_signal_ends_it_at_once() {
+    for (signal, code) in [("INT", 130), ("TERM", 143)] {
+        let gateway = Gateway::start(Manner::Slow(Arc::default())).await;
+        let daemon = Guildhall::serve(&gateway.url).env("GUILDHALL__SHUTDOWN__TIMEOUT_MS", "600000").spawn();
+        ready(&daemon);
+        daemon.signal("TERM");
+        daemon.line_with("\"shutting down\"");
+        daemon.signal(signal);
+        assert_eq!(daemon.end().code, Some(code));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shutdown_past_its_time_fails_and_names_what_had_not_finished() {
+    let gateway = Gateway::start(Manner::Slow(Arc::default())).await;
+    let daemon = Guildhall::serve(&gateway.url).env("GUILDHALL__SHUTDOWN__TIMEOUT_MS", "50").spawn();
+    ready(&daemon);
+    daemon.signal("TERM");
+    let ended = daemon.end();
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    let last = ended.stderr.lines().last().unwrap();
+    assert!(last.starts_with("error: ") && last.contains("timeout_ms = 50; not finished: shards 0"), "{last}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_close_that_cannot_be_retried_ends_it_with_advice() {
+    for (code, advice) in [(4004, "the token is wrong"), (4014, "enable them"), (4011, "raise gateway.shards")] {
+        let gateway = Gateway::start(Manner::Close(code, String::new())).await;
+        let ended = Guildhall::serve(&gateway.url).spawn().end();
+        assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+        let last = ended.stderr.lines().last().unwrap();
+        assert!(last.starts_with(&format!("error: Discord closed shard 0 with {code}")), "{last}");
+        assert!(last.contains(advice), "{last}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_that_lost_its_connection_resumes_where_it_was() {
+    let gateway = Gateway::start(Manner::Drop).await;
+    let daemon = Guildhall::serve(&gateway.url).spawn();
+    let address = daemon.address();
+    assert!(matches!(gateway.seen(), Seen::Identify(_)));
+    daemon.line_with("\"shard lost its connection\"");
+    // Answers to closes are seen as closes, too.
+    let resume = loop {
+        match gateway.seen() {
+            Seen::Resume(resume) => break resume,
+            Seen::Closed(4000) => {}
+            other => panic!("{other:?} instead of a RESUME"),
+        }
+    };
+    assert_eq!((resume["session_id"].as_str(), resume["seq"].as_u64()), (Some("a-session"), Some(3)));
+    ready(&daemon);
+    assert_eq!(get(address, "/readyz").status, 200);
+    let metrics = get(address, "/metrics").body;
+    assert!(metrics.contains("guildhall_gateway_sessions_total{how=\"resumed\"} 1"), "{metrics}");
+    daemon.signal("TERM");
+    assert_eq!(daemon.end().code, Some(0));
+}
+
+#[test]
+fn a_port_that_is_taken_is_one_clear_line() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let output = Guildhall::serve("ws://127.0.0.1:9").env("GUILDHALL__API__BIND", &address).output();
+    assert_eq!(output.status.code(), Some(1));
+    let says = text(&output.stderr);
+    assert!(says.lines().count() == 1 && says.contains(&address) && says.contains("--api-bind"), "{says}");
+}
+
+#[test]
+fn the_listener_bounds_what_clients_may_do() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let daemon = Guildhall::serve(&format!("ws://{}", silent.local_addr().unwrap())).spawn();
+    let address = daemon.address();
+
+    let large = request(address, "POST /readyz HTTP/1.1\r\nHost: test\r\nContent-Length: 1000000000\r\n\r\n");
+    assert_eq!(large.status, 413);
+    assert!(large.head.contains("application/problem+json"), "{}", large.head);
+
+    let post = request(address, "POST /readyz HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+    assert_eq!(post.status, 405);
+    assert!(post.head.contains("allow: get, head"), "{}", post.head);
+
+    let elsewhere = get(address, "/v1/nothing");
+    assert_eq!((elsewhere.status, &elsewhere.json()["type"]), (404, &"urn:guildhall:problem:not-found".into()));
+
+    // A client that never finishes its request is told so and let go.
+    let slow = request(address, "GET /livez HTTP/1.1\r\nHost: te");
+    assert_eq!(slow.status, 408);
+    daemon.signal("TERM");
+    assert_eq!(daemon.end().code, Some(0));
+}

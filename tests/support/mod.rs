@@ -1,0 +1,200 @@
+//! What the tests of the real program share: the program as a child process, and a gateway for it to talk to.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(dead_code, reason = "each test file uses its own part of this")]
+
+pub(crate) mod gateway;
+
+use std::{
+    cell::RefCell,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    path::PathBuf,
+    process::{Child, Command, Output, Stdio},
+    sync::mpsc::{Receiver, channel},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+
+/// Long enough that only something broken takes longer; never what a test waits for.
+pub(crate) const STUCK: Duration = Duration::from_secs(60);
+
+/// A token that no other text holds.
+pub(crate) const CANARY: &str = "MTk4NjIyNDgzNDcxOTI1MjQ4.canary.ZnCjm1XVW7vRze4b7Cq4se7kKWs";
+
+/// The program, with an empty environment and a folder of its own to run in.
+pub(crate) struct Guildhall {
+    command: Command,
+    folder: TempDir,
+}
+
+impl Guildhall {
+    pub(crate) fn new(args: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_guildhall"));
+        command.args(args).current_dir(folder.path()).env_clear();
+        Self { command, folder }
+    }
+
+    /// `serve` with a token, a gateway, a free port and a log that machines can read.
+    pub(crate) fn serve(gateway: &str) -> Self {
+        Self::new(&["serve"])
+            .env("GUILDHALL__DISCORD__TOKEN", CANARY)
+            .env("GUILDHALL__DISCORD__GATEWAY_URL", gateway)
+            .env("GUILDHALL__API__BIND", "127.0.0.1:0")
+            .env("GUILDHALL__LOG__FORMAT", "json")
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    pub(crate) fn without(mut self, name: &str) -> Self {
+        self.command.env_remove(name);
+        self
+    }
+
+    pub(crate) fn file(self, path: &str, text: &str) -> Self {
+        let path = self.folder.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+        self
+    }
+
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
+        self.folder.path().join(path)
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn output(mut self) -> Output {
+        self.command.output().unwrap()
+    }
+
+    pub(crate) fn spawn(mut self) -> Running {
+        let mut child = self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let (send, lines) = channel();
+        let reader = std::thread::spawn(move || {
+            let mut all = String::new();
+            for line in stderr.lines() {
+                let line = line.unwrap();
+                all.push_str(&line);
+                all.push('\n');
+                drop(send.send(line));
+            }
+            all
+        });
+        Running { child, lines, read: RefCell::default(), reader: Some(reader), _folder: self.folder }
+    }
+}
+
+/// The program while it runs.
+pub(crate) struct Running {
+    child: Child,
+    lines: Receiver<String>,
+    read: RefCell<Vec<String>>,
+    reader: Option<JoinHandle<String>>,
+    _folder: TempDir,
+}
+
+/// How it ended, and everything it wrote.
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Running {
+    /// Waits for the next line of the log that holds this text.
+    pub(crate) fn line_with(&self, text: &str) -> String {
+        self.wait(text, |line| line.contains(text))
+    }
+
+    /// Waits until so many lines of the whole log hold this text.
+    pub(crate) fn lines_with(&self, text: &str, count: usize) {
+        let held = || self.read.borrow().iter().filter(|line| line.contains(text)).count();
+        if held() < count {
+            self.wait(text, |_| held() >= count);
+        }
+    }
+
+    fn wait(&self, what: &str, enough: impl Fn(&str) -> bool) -> String {
+        let deadline = Instant::now() + STUCK;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let line = self
+                .lines
+                .recv_timeout(left)
+                .unwrap_or_else(|_| panic!("no line with {what:?} in\n{}", self.read.borrow().join("\n")));
+            self.read.borrow_mut().push(line.clone());
+            if enough(&line) {
+                return line;
+            }
+        }
+    }
+
+    /// Where it listens, as its log says.
+    pub(crate) fn address(&self) -> SocketAddr {
+        let line: serde_json::Value = serde_json::from_str(&self.line_with("\"listening\"")).unwrap();
+        line["address"].as_str().unwrap().parse().unwrap()
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let kill = format!("kill -{name} {}", self.child.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    }
+
+    /// Waits for its end.
+    pub(crate) fn end(mut self) -> Ended {
+        let mut stdout = String::new();
+        self.child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+        let code = self.child.wait().unwrap().code();
+        let stderr = self.reader.take().unwrap().join().unwrap();
+        Ended { code, stdout, stderr }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // A test that failed must not leave it behind. After a proper end both do nothing.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// An HTTP answer.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.body).unwrap()
+    }
+}
+
+pub(crate) fn get(address: SocketAddr, path: &str) -> Answer {
+    request(address, &format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"))
+}
+
+/// Sends this text and reads until the other side closes.
+pub(crate) fn request(address: SocketAddr, text: &str) -> Answer {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(STUCK)).unwrap();
+    stream.write_all(text.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    Answer { status, head: head.to_lowercase(), body: body.to_owned() }
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
