@@ -289,3 +289,133 @@ fn moves(body: &Value, guild: &Guild) -> Result<Vec<Move>, ApiError> {
     form.finish()?;
     if unknown { Err(ApiError::UNKNOWN_CHANNEL) } else { Ok(moves) }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::rest::testing::Stage;
+    use crate::world::permissions;
+
+    #[test]
+    fn a_channel_is_made_kept_told_and_logged() {
+        let mut stage = Stage::new();
+        let path = stage.guild_path("/channels");
+        let made =
+            stage.post(&path, json!({ "name": "Match Day  One", "topic": "kick-off", "rate_limit_per_user": 5 }));
+        assert_eq!((made.status, &made.json["name"]), (201, &json!("match-day-one")));
+        assert_eq!(made.json["guild_id"], json!(stage.guild));
+        assert_eq!(made.events, ["CHANNEL_CREATE", "GUILD_AUDIT_LOG_ENTRY_CREATE"]);
+        assert_eq!(made.effect.as_ref().unwrap().name, "match-day-one");
+        assert_eq!(stage.get(&format!("/channels/{}", made.id())).json, made.json);
+        let log = stage.get(&stage.guild_path("/audit-logs?action_type=10")).json;
+        assert_eq!(log["audit_log_entries"][0]["target_id"], made.json["id"]);
+    }
+
+    #[test]
+    fn each_kind_has_its_own_fields_and_names() {
+        let mut stage = Stage::new();
+        let path = stage.guild_path("/channels");
+        let voice = stage.post(&path, json!({ "name": "Loud Room", "type": 2, "user_limit": 5 })).json;
+        assert_eq!(
+            (&voice["name"], &voice["bitrate"], &voice["user_limit"]),
+            (&json!("Loud Room"), &json!(64_000), &json!(5))
+        );
+        let text = stage.post(&path, json!({ "name": "quiet", "bitrate": 64_000 })).json;
+        assert!(text.get("bitrate").is_none());
+        for kind in [4, 5, 13, 15] {
+            assert_eq!(stage.post(&path, json!({ "name": "x", "type": kind })).status, 201, "{kind}");
+        }
+        assert_eq!(stage.post(&path, json!({ "name": "x", "type": 1 })).code(), 50035);
+    }
+
+    #[test]
+    fn the_501st_channel_is_refused() {
+        let mut stage = Stage::new();
+        let path = stage.guild_path("/channels");
+        let standing = stage.get(&path).json.as_array().unwrap().len();
+        for _ in standing..500 {
+            assert_eq!(stage.post(&path, json!({ "name": "x" })).status, 201);
+        }
+        assert_eq!(stage.post(&path, json!({ "name": "x" })).code(), 30013);
+    }
+
+    #[test]
+    fn a_category_holds_fifty() {
+        let mut stage = Stage::new();
+        let path = stage.guild_path("/channels");
+        let category = stage.post(&path, json!({ "name": "full", "type": 4 })).id();
+        for _ in 0..50 {
+            assert_eq!(stage.post(&path, json!({ "name": "x", "parent_id": category })).status, 201);
+        }
+        let refused = stage.post(&path, json!({ "name": "x", "parent_id": category }));
+        let fault = &refused.json["errors"]["parent_id"]["_errors"][0]["code"];
+        assert_eq!((refused.code(), fault), (50035, &json!("CHANNEL_PARENT_MAX_CHANNELS")));
+        let moved = stage.patch(&stage.channel_path(""), json!({ "parent_id": category }));
+        assert_eq!(moved.code(), 50035);
+        let not_a_category = json!({ "name": "x", "parent_id": stage.channel });
+        assert_eq!(stage.post(&path, not_a_category).code(), 50035);
+    }
+
+    #[test]
+    fn an_edit_clears_what_is_null_and_keeps_what_is_absent() {
+        let mut stage = Stage::new();
+        let path = stage.channel_path("");
+        stage.patch(&path, json!({ "topic": "old", "nsfw": true }));
+        let edited = stage.patch(&path, json!({ "topic": null }));
+        assert_eq!((&edited.json["topic"], &edited.json["nsfw"]), (&json!(null), &json!(true)));
+        assert_eq!(edited.events, ["CHANNEL_UPDATE", "GUILD_AUDIT_LOG_ENTRY_CREATE"]);
+        assert_eq!(stage.patch(&path, json!({ "topic": "t".repeat(1_025) })).code(), 50035);
+    }
+
+    #[test]
+    fn a_deleted_category_lets_its_channels_go() {
+        let mut stage = Stage::new();
+        let path = stage.guild_path("/channels");
+        let category = stage.post(&path, json!({ "name": "cup", "type": 4 })).id();
+        let child = stage.post(&path, json!({ "name": "x", "parent_id": category })).id();
+        let deleted = stage.delete(&format!("/channels/{category}"));
+        assert_eq!((deleted.status, &deleted.json["id"]), (200, &json!(category)));
+        assert_eq!(deleted.events, ["CHANNEL_UPDATE", "CHANNEL_DELETE", "GUILD_AUDIT_LOG_ENTRY_CREATE"]);
+        assert_eq!(stage.get(&format!("/channels/{child}")).json["parent_id"], json!(null));
+        assert_eq!(stage.get(&format!("/channels/{category}")).code(), 10003);
+    }
+
+    #[test]
+    fn a_listing_leaves_out_what_a_fault_hides() {
+        let mut stage = Stage::new();
+        let path = stage.guild_path("/channels");
+        let all = stage.get(&path).json.as_array().unwrap().len();
+        stage.hidden = vec![stage.channel];
+        assert_eq!(stage.get(&path).json.as_array().unwrap().len(), all - 1);
+        assert_eq!(stage.get(&stage.channel_path("")).status, 200);
+    }
+
+    #[test]
+    fn a_new_order_moves_channels_and_can_lock_their_permissions() {
+        let mut stage = Stage::new();
+        let path = stage.guild_path("/channels");
+        let overwrites = json!([{ "id": stage.guild, "type": 0, "allow": "0", "deny": "2048" }]);
+        let category = stage.post(&path, json!({ "name": "cup", "type": 4, "permission_overwrites": overwrites })).id();
+        let line = json!({ "id": stage.channel, "position": 7, "parent_id": category, "lock_permissions": true });
+        let moved = stage.patch(&path, json!([line]));
+        assert_eq!((moved.status, moved.events.as_slice()), (204, &["CHANNEL_UPDATE"][..]));
+        let channel = stage.get(&stage.channel_path("")).json;
+        assert_eq!((&channel["position"], &channel["parent_id"]), (&json!(7), &json!(category)));
+        assert_eq!(channel["permission_overwrites"], overwrites);
+        assert_eq!(stage.patch(&path, json!([{ "id": "5", "position": 1 }])).code(), 10003);
+    }
+
+    #[test]
+    fn what_a_bot_cannot_see_or_manage_it_cannot_touch() {
+        let mut stage = Stage::new();
+        let own = permissions::VIEW_CHANNEL | permissions::MANAGE_ROLES;
+        stage.world.set_bot_permissions(stage.guild, own).unwrap();
+        assert_eq!(stage.patch(&stage.channel_path(""), json!({ "name": "x" })).code(), 50013);
+        assert_eq!(stage.delete(&stage.channel_path("")).code(), 50013);
+        assert_eq!(stage.post(&stage.guild_path("/channels"), json!({ "name": "x" })).code(), 50013);
+        let everyone = stage.channel_path(&format!("/permissions/{}", stage.guild));
+        assert_eq!(stage.put(&everyone, json!({ "type": 0, "deny": "1024" })).status, 204);
+        assert_eq!(stage.get(&stage.channel_path("")).code(), 50001);
+    }
+}

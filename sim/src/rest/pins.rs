@@ -120,3 +120,54 @@ fn change(world: &mut World, call: &Call<'_>, spot: &Spot, id: Snowflake, pinned
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::rest::testing::Stage;
+    use crate::world::permissions;
+
+    #[test]
+    fn a_pin_is_told_listed_and_lifted() {
+        let mut stage = Stage::new();
+        let message = stage.post(&stage.channel_path("/messages"), json!({ "content": "rules" })).id();
+        let path = stage.channel_path(&format!("/messages/pins/{message}"));
+        let pinned = stage.put(&path, json!(null));
+        let events = ["MESSAGE_UPDATE", "CHANNEL_PINS_UPDATE", "GUILD_AUDIT_LOG_ENTRY_CREATE", "MESSAGE_CREATE"];
+        assert_eq!((pinned.status, pinned.events.as_slice()), (204, &events[..]));
+        let again = stage.put(&path, json!(null));
+        assert_eq!((again.effect, again.events.len()), (None, 0));
+        let listed = stage.get(&stage.channel_path("/messages/pins")).json;
+        assert_eq!((&listed["items"][0]["message"]["id"], &listed["has_more"]), (&json!(message), &json!(false)));
+        assert_eq!(listed["items"][0]["message"]["pinned"], true);
+        assert_eq!(stage.get(&stage.channel_path("/pins")).json[0]["id"], json!(message));
+        let lifted = stage.delete(&stage.channel_path(&format!("/pins/{message}")));
+        assert_eq!(lifted.status, 204);
+        assert_eq!(stage.get(&stage.channel_path("/pins")).json, json!([]));
+    }
+
+    #[test]
+    fn a_channel_has_at_most_250_pins() {
+        let mut stage = Stage::new();
+        for number in 0..=250 {
+            let message = stage.post(&stage.channel_path("/messages"), json!({ "content": "x" })).id();
+            let pinned = stage.put(&stage.channel_path(&format!("/pins/{message}")), json!(null));
+            assert_eq!(pinned.status, if number < 250 { 204 } else { 400 });
+        }
+        let page = stage.get(&stage.channel_path("/messages/pins?limit=20")).json;
+        assert_eq!((page["items"].as_array().unwrap().len(), &page["has_more"]), (20, &json!(true)));
+    }
+
+    #[test]
+    fn pinning_needs_leave() {
+        let mut stage = Stage::new();
+        let message = stage.post(&stage.channel_path("/messages"), json!({ "content": "x" })).id();
+        let path = stage.channel_path(&format!("/pins/{message}"));
+        stage.world.set_bot_permissions(stage.guild, 0).unwrap();
+        assert_eq!(stage.put(&path, json!(null)).code(), 50013);
+        stage.world.set_bot_permissions(stage.guild, permissions::PIN_MESSAGES).unwrap();
+        assert_eq!(stage.put(&path, json!(null)).status, 204);
+        assert_eq!(stage.put(&stage.channel_path("/pins/5"), json!(null)).code(), 10008);
+    }
+}
