@@ -4,6 +4,7 @@ mod access;
 mod applications;
 mod audit_logs;
 pub(crate) mod call;
+mod channel_order;
 mod channels;
 mod commands;
 pub(crate) mod error;
@@ -80,7 +81,7 @@ pub(crate) static ROUTES: &[Route] = &[
     delete("/guilds/{guild.id}/roles/{role.id}", roles::delete),
     get("/guilds/{guild.id}/channels", channels::list),
     post("/guilds/{guild.id}/channels", channels::create),
-    patch("/guilds/{guild.id}/channels", channels::reorder),
+    patch("/guilds/{guild.id}/channels", channel_order::reorder),
     get("/guilds/{guild.id}/members", members::list),
     patch("/guilds/{guild.id}/members/@me", members::modify_own),
     get("/guilds/{guild.id}/members/{user.id}", members::get),

@@ -68,6 +68,7 @@ fn may_pin(spot: &Spot) -> Result<(), ApiError> {
 pub(crate) fn pin(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
     let spot = access::in_channel(world, call)?;
     may_pin(&spot)?;
+    let reason = access::reason(call)?;
     let id = call.params.id("message.id")?;
     let feed = world.feeds.get_mut(&spot.channel).ok_or(ApiError::UNKNOWN_MESSAGE)?;
     feed.get(id).ok_or(ApiError::UNKNOWN_MESSAGE)?;
@@ -78,7 +79,7 @@ pub(crate) fn pin(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError>
         return Err(ApiError::MAX_PINS);
     }
     feed.pins.insert(id, call.now);
-    change(world, call, &spot, id, true)?;
+    change(world, call.now, &spot, id, reason, Mark::Pinned)?;
     world.post_pin_notice(spot.channel, id, &Arc::clone(&spot.author), call.now);
     Ok(Reply::no_content().with_effect(Effect::new(Verb::Create, "pin", spot.guild, id, &id.to_string())))
 }
@@ -86,22 +87,36 @@ pub(crate) fn pin(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError>
 pub(crate) fn unpin(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
     let spot = access::in_channel(world, call)?;
     may_pin(&spot)?;
+    let reason = access::reason(call)?;
     let id = call.params.id("message.id")?;
     let feed = world.feeds.get_mut(&spot.channel).ok_or(ApiError::UNKNOWN_MESSAGE)?;
     feed.get(id).ok_or(ApiError::UNKNOWN_MESSAGE)?;
     if feed.pins.remove(&id).is_none() {
         return Ok(Reply::no_content());
     }
-    change(world, call, &spot, id, false)?;
+    change(world, call.now, &spot, id, reason, Mark::Unpinned)?;
     Ok(Reply::no_content().with_effect(Effect::new(Verb::Delete, "pin", spot.guild, id, &id.to_string())))
 }
 
+/// What becomes of a message.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    Pinned,
+    Unpinned,
+}
+
 /// Marks the message, tells the channel's readers, and writes the log.
-fn change(world: &mut World, call: &Call<'_>, spot: &Spot, id: Snowflake, pinned: bool) -> Result<(), ApiError> {
-    let reason = access::reason(call)?;
+fn change(
+    world: &mut World,
+    now: At,
+    spot: &Spot,
+    id: Snowflake,
+    reason: Option<String>,
+    mark: Mark,
+) -> Result<(), ApiError> {
     let feed = world.feeds.get_mut(&spot.channel).ok_or(ApiError::UNKNOWN_MESSAGE)?;
     let message = feed.messages.get_mut(&id).ok_or(ApiError::UNKNOWN_MESSAGE)?;
-    message.pinned = pinned;
+    message.pinned = mark == Mark::Pinned;
     let author = message.author.id;
     let last = feed.pins.values().max().copied();
     if let Some(guild) = spot.guild
@@ -114,9 +129,12 @@ fn change(world: &mut World, call: &Call<'_>, spot: &Spot, id: Snowflake, pinned
     // The one event about pins goes with the channel itself, not with its messages.
     world.tell_channel("CHANNEL_PINS_UPDATE", spot.channel, (intents::GUILDS, intents::DIRECT_MESSAGES), event);
     if let Some(guild) = spot.guild {
-        let action = if pinned { audit::MESSAGE_PIN } else { audit::MESSAGE_UNPIN };
+        let action = match mark {
+            Mark::Pinned => audit::MESSAGE_PIN,
+            Mark::Unpinned => audit::MESSAGE_UNPIN,
+        };
         let options = json!({ "channel_id": spot.channel, "message_id": id });
-        world.audit(guild, Draft::new(action, spot.author.id, author, reason).options(options), call.now);
+        world.audit(guild, Draft::new(action, spot.author.id, author, reason).options(options), now);
     }
     Ok(())
 }
