@@ -16,6 +16,9 @@ use crate::load::Connection;
 
 const TOKEN: &str = "Bot sim-bot-token";
 
+/// The intents of a reader that wants guilds and their messages.
+const GUILDS_AND_MESSAGES: u64 = 1 | 1 << 9;
+
 /// How the simulator is loaded.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -163,7 +166,7 @@ async fn read_events(
 ) -> anyhow::Result<f64> {
     let uri = format!("ws://{address}/?v=10&encoding=json").parse::<http::Uri>()?;
     let (mut socket, _) = ClientBuilder::from_uri(uri).connect().await?;
-    let identify = json!({ "op": 2, "d": { "token": "sim-bot-token", "intents": 0x3_ffff, "properties": {} } });
+    let identify = json!({ "op": 2, "d": { "token": "sim-bot-token", "intents": GUILDS_AND_MESSAGES, "properties": {} } });
     socket.send(Message::text(identify.to_string())).await?;
     let mut ready = Some(ready);
     let mut counting: Option<(Instant, u64)> = None;

@@ -1,7 +1,7 @@
 //! `/guilds/{guild.id}/channels` and `/channels/{channel.id}`: channels.
 
 use http::StatusCode;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::access;
 use super::call::{Call, Effect, Reply, Verb};
@@ -108,7 +108,7 @@ impl ChannelForm {
 }
 
 /// A parent must be a category of the guild with room left.
-fn check_parent(
+pub(super) fn check_parent(
     form: &mut Form<'_>,
     field: &str,
     kind: u8,
@@ -227,65 +227,117 @@ pub(crate) fn delete(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
     Ok(Reply::ok(&gone).with_effect(Effect::new(Verb::Delete, "channel", Some(guild_id), gone.id, &gone.name)))
 }
 
-/// One line of a bulk reorder.
-struct Move {
-    id: Snowflake,
-    position: Field<u32>,
-    parent: Field<Snowflake>,
-    lock: bool,
-}
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
 
-pub(crate) fn reorder(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
-    let standing = access::in_guild(world, call)?;
-    standing.need(MANAGE_CHANNELS)?;
-    let moves = moves(&call.body, access::guild(world, standing.guild)?)?;
-    let mut changed = Vec::new();
-    for Move { id, position, parent, lock } in moves {
-        let guild = access::guild_mut(world, standing.guild)?;
-        let old = guild.channels.get(&id).ok_or(ApiError::UNKNOWN_CHANNEL)?;
-        let mut new = old.clone();
-        position.update(&mut new.position);
-        parent.update_or_clear(&mut new.parent_id);
-        if lock && let Some(category) = new.parent_id.and_then(|category| guild.channels.get(&category)) {
-            new.permission_overwrites.clone_from(&category.permission_overwrites);
-        }
-        if new != *old {
-            guild.channels.insert(id, new.clone());
-            changed.push(new);
-        }
-    }
-    let mut reply = Reply::no_content();
-    if let Some(first) = changed.first() {
-        reply = reply.with_effect(Effect::new(Verb::Update, "channel_positions", Some(standing.guild), first.id, ""));
-    }
-    for channel in &changed {
-        tell_update(world, channel);
-    }
-    Ok(reply)
-}
+    use crate::rest::testing::Stage;
+    use crate::world::permissions;
 
-fn moves(body: &Value, guild: &Guild) -> Result<Vec<Move>, ApiError> {
-    let wrap = json!({ "list": body });
-    let mut form = Form::new(wrap.as_object().expect("invariant: made as an object"));
-    let mut moves = Vec::new();
-    let mut unknown = false;
-    for (index, item) in form.list("list", MAX_CHANNELS).value().unwrap_or_default().iter().enumerate() {
-        let read = form.within(&index.to_string(), item, |item| {
-            let id = item.snowflake("id");
-            let id = item.required("id", id);
-            let (position, parent) = (item.small("position", 0..=10_000), item.snowflake("parent_id"));
-            let lock = item.boolean("lock_permissions").value().unwrap_or(false);
-            let Some(channel) = guild.channels.get(&id?) else {
-                unknown = true;
-                return None;
-            };
-            if let Field::Given(category) = parent {
-                check_parent(item, "parent_id", channel.kind, guild, category, id);
-            }
-            Some(Move { id: channel.id, position, parent, lock })
-        });
-        moves.extend(read.flatten());
+    #[test]
+    fn a_channel_is_made_kept_told_and_logged() {
+        let mut stage = Stage::new();
+        let path = stage.guild_path("/channels");
+        let made =
+            stage.post(&path, json!({ "name": "Match Day  One", "topic": "kick-off", "rate_limit_per_user": 5 }));
+        assert_eq!((made.status, &made.json["name"]), (201, &json!("match-day-one")));
+        assert_eq!(made.json["guild_id"], json!(stage.guild));
+        assert_eq!(made.events, ["CHANNEL_CREATE", "GUILD_AUDIT_LOG_ENTRY_CREATE"]);
+        assert_eq!(made.effect.as_ref().unwrap().name, "match-day-one");
+        assert_eq!(stage.get(&format!("/channels/{}", made.id())).json, made.json);
+        let log = stage.get(&stage.guild_path("/audit-logs?action_type=10")).json;
+        assert_eq!(log["audit_log_entries"][0]["target_id"], made.json["id"]);
     }
-    form.finish()?;
-    if unknown { Err(ApiError::UNKNOWN_CHANNEL) } else { Ok(moves) }
+
+    #[test]
+    fn each_kind_has_its_own_fields_and_names() {
+        let mut stage = Stage::new();
+        let path = stage.guild_path("/channels");
+        let voice = stage.post(&path, json!({ "name": "Loud Room", "type": 2, "user_limit": 5 })).json;
+        assert_eq!(
+            (&voice["name"], &voice["bitrate"], &voice["user_limit"]),
+            (&json!("Loud Room"), &json!(64_000), &json!(5))
+        );
+        let text = stage.post(&path, json!({ "name": "quiet", "bitrate": 64_000 })).json;
+        assert!(text.get("bitrate").is_none());
+        for kind in [4, 5, 13, 15] {
+            assert_eq!(stage.post(&path, json!({ "name": "x", "type": kind })).status, 201, "{kind}");
+        }
+        assert_eq!(stage.post(&path, json!({ "name": "x", "type": 1 })).code(), 50035);
+    }
+
+    #[test]
+    fn the_501st_channel_is_refused() {
+        let mut stage = Stage::new();
+        let path = stage.guild_path("/channels");
+        let standing = stage.get(&path).json.as_array().unwrap().len();
+        for _ in standing..500 {
+            assert_eq!(stage.post(&path, json!({ "name": "x" })).status, 201);
+        }
+        assert_eq!(stage.post(&path, json!({ "name": "x" })).code(), 30013);
+    }
+
+    #[test]
+    fn a_category_holds_fifty() {
+        let mut stage = Stage::new();
+        let path = stage.guild_path("/channels");
+        let category = stage.post(&path, json!({ "name": "full", "type": 4 })).id();
+        for _ in 0..50 {
+            assert_eq!(stage.post(&path, json!({ "name": "x", "parent_id": category })).status, 201);
+        }
+        let refused = stage.post(&path, json!({ "name": "x", "parent_id": category }));
+        let fault = &refused.json["errors"]["parent_id"]["_errors"][0]["code"];
+        assert_eq!((refused.code(), fault), (50035, &json!("CHANNEL_PARENT_MAX_CHANNELS")));
+        let moved = stage.patch(&stage.channel_path(""), json!({ "parent_id": category }));
+        assert_eq!(moved.code(), 50035);
+        let not_a_category = json!({ "name": "x", "parent_id": stage.channel });
+        assert_eq!(stage.post(&path, not_a_category).code(), 50035);
+    }
+
+    #[test]
+    fn an_edit_clears_what_is_null_and_keeps_what_is_absent() {
+        let mut stage = Stage::new();
+        let path = stage.channel_path("");
+        stage.patch(&path, json!({ "topic": "old", "nsfw": true }));
+        let edited = stage.patch(&path, json!({ "topic": null }));
+        assert_eq!((&edited.json["topic"], &edited.json["nsfw"]), (&json!(null), &json!(true)));
+        assert_eq!(edited.events, ["CHANNEL_UPDATE", "GUILD_AUDIT_LOG_ENTRY_CREATE"]);
+        assert_eq!(stage.patch(&path, json!({ "topic": "t".repeat(1_025) })).code(), 50035);
+    }
+
+    #[test]
+    fn a_deleted_category_lets_its_channels_go() {
+        let mut stage = Stage::new();
+        let path = stage.guild_path("/channels");
+        let category = stage.post(&path, json!({ "name": "cup", "type": 4 })).id();
+        let child = stage.post(&path, json!({ "name": "x", "parent_id": category })).id();
+        let deleted = stage.delete(&format!("/channels/{category}"));
+        assert_eq!((deleted.status, &deleted.json["id"]), (200, &json!(category)));
+        assert_eq!(deleted.events, ["CHANNEL_UPDATE", "CHANNEL_DELETE", "GUILD_AUDIT_LOG_ENTRY_CREATE"]);
+        assert_eq!(stage.get(&format!("/channels/{child}")).json["parent_id"], json!(null));
+        assert_eq!(stage.get(&format!("/channels/{category}")).code(), 10003);
+    }
+
+    #[test]
+    fn a_listing_leaves_out_what_a_fault_hides() {
+        let mut stage = Stage::new();
+        let path = stage.guild_path("/channels");
+        let all = stage.get(&path).json.as_array().unwrap().len();
+        stage.hidden = vec![stage.channel];
+        assert_eq!(stage.get(&path).json.as_array().unwrap().len(), all - 1);
+        assert_eq!(stage.get(&stage.channel_path("")).status, 200);
+    }
+
+    #[test]
+    fn what_a_bot_cannot_see_or_manage_it_cannot_touch() {
+        let mut stage = Stage::new();
+        let own = permissions::VIEW_CHANNEL | permissions::MANAGE_ROLES;
+        stage.world.set_bot_permissions(stage.guild, own).unwrap();
+        assert_eq!(stage.patch(&stage.channel_path(""), json!({ "name": "x" })).code(), 50013);
+        assert_eq!(stage.delete(&stage.channel_path("")).code(), 50013);
+        assert_eq!(stage.post(&stage.guild_path("/channels"), json!({ "name": "x" })).code(), 50013);
+        let everyone = stage.channel_path(&format!("/permissions/{}", stage.guild));
+        assert_eq!(stage.put(&everyone, json!({ "type": 0, "deny": "1024" })).status, 204);
+        assert_eq!(stage.get(&stage.channel_path("")).code(), 50001);
+    }
 }

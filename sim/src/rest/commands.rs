@@ -189,3 +189,56 @@ pub(crate) fn overwrite(world: &mut World, call: &Call<'_>) -> Result<Reply, Api
     let effect = Effect::new(Verb::Update, "commands", scope.guild, scope.application, &names);
     Ok(Reply::ok(&new).with_effect(effect))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::rest::testing::Stage;
+    use crate::world::fire::InteractionSpec;
+
+    #[test]
+    fn an_overwrite_replaces_all_and_keeps_the_ids_of_what_stays() {
+        let mut stage = Stage::new();
+        let path = format!("/applications/{}/commands", stage.application);
+        let command = |name: &str| json!({ "name": name, "description": "does it" });
+        let first = stage.put(&path, json!([command("one"), command("two")])).json;
+        let second = stage.put(&path, json!([command("two"), command("three")])).json;
+        assert_eq!(second[0]["id"], first[1]["id"]);
+        assert_ne!(second[0]["version"], first[1]["version"]);
+        let names: Vec<_> = stage.get(&path).json.as_array().unwrap().iter().map(|one| one["name"].clone()).collect();
+        assert_eq!(names, ["two", "three"]);
+        assert_eq!(second[0]["default_member_permissions"], json!(null));
+    }
+
+    #[test]
+    fn a_command_of_a_guild_is_its_own_and_fires_with_its_id() {
+        let mut stage = Stage::new();
+        let path = format!("/applications/{}/guilds/{}/commands", stage.application, stage.guild);
+        let made = stage.post(&path, json!({ "name": "setup", "description": "sets up", "options": [] }));
+        assert_eq!((made.status, &made.json["guild_id"]), (201, &json!(stage.guild)));
+        let again = stage.post(&path, json!({ "name": "setup", "description": "other" }));
+        assert_eq!((again.status, again.id()), (200, made.id()));
+        let global = format!("/applications/{}/commands", stage.application);
+        assert_eq!(stage.get(&global).json, json!([]));
+        let spec = InteractionSpec { name: Some("setup".into()), ..InteractionSpec::default() };
+        let fired = stage.world.interaction(&spec, stage.now).unwrap();
+        let data = serde_json::from_slice::<serde_json::Value>(&fired.data).unwrap()["data"].clone();
+        assert_eq!((&data["id"], &data["guild_id"]), (&made.json["id"], &json!(stage.guild)));
+        let one = format!("{path}/{}", made.id());
+        assert_eq!(stage.get(&one).json["description"], "other");
+        assert_eq!(stage.delete(&one).status, 204);
+        assert_eq!(stage.delete(&one).code(), 10063);
+    }
+
+    #[test]
+    fn bad_commands_and_foreign_applications_are_refused() {
+        let mut stage = Stage::new();
+        let path = format!("/applications/{}/commands", stage.application);
+        assert_eq!(stage.post(&path, json!({ "name": "no description" })).code(), 50035);
+        let twice = json!({ "name": "x", "description": "x" });
+        let refused = stage.put(&path, json!([twice, twice, {}]));
+        assert!(refused.json["errors"]["1"]["name"].is_object() && refused.json["errors"]["2"]["name"].is_object());
+        assert_eq!(stage.get("/applications/5/commands").code(), 10002);
+    }
+}

@@ -196,11 +196,6 @@ impl<'a> Form<'a> {
         list
     }
 
-    /// A form within the form.
-    pub(crate) fn object(&mut self, name: &str) -> Field<&'a Map<String, Value>> {
-        self.read(name, "DICT_TYPE_CONVERT", "Only dictionaries may be used in a DictType", Value::as_object)
-    }
-
     /// Reads a form within this one; its faults become this one's, below `name`.
     pub(crate) fn within<T>(
         &mut self,

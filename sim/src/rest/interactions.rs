@@ -233,3 +233,103 @@ pub(super) fn edit(
     world.tell_message_update(channel, id);
     Ok(message)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
+
+    use crate::rest::testing::Stage;
+    use crate::world::fire::InteractionSpec;
+
+    fn fire(stage: &mut Stage, spec: Value) -> String {
+        let spec: InteractionSpec = serde_json::from_value(spec).unwrap();
+        let fired = stage.world.interaction(&spec, stage.now).unwrap();
+        format!("/interactions/{}/{}/callback", fired.id, fired.token)
+    }
+
+    #[test]
+    fn a_first_response_within_the_deadline_says_its_message() {
+        let mut stage = Stage::new();
+        let path = fire(&mut stage, json!({ "name": "ping" }));
+        let body = json!({ "type": 4, "data": { "content": "pong" } });
+        let answered = stage.pass(Duration::from_secs(3)).post(&format!("{path}?with_response=1"), body.clone());
+        assert_eq!((answered.status, answered.events.as_slice()), (200, &["MESSAGE_CREATE"][..]));
+        let message = &answered.json["resource"]["message"];
+        assert_eq!((&message["content"], &message["type"]), (&json!("pong"), &json!(20)));
+        assert_eq!(message["interaction_metadata"]["id"], answered.json["interaction"]["id"]);
+        assert_eq!(answered.json["interaction"]["response_message_id"], message["id"]);
+        let listed = stage.get(&stage.channel_path("/messages")).json;
+        assert_eq!(listed[0]["content"], "pong");
+        assert_eq!(stage.post(&path, body).code(), 40060);
+        assert_eq!(stage.world.responses.doubled, 1);
+        assert_eq!(stage.world.responses.take_times()[0].1, 3_000_000);
+    }
+
+    #[test]
+    fn a_late_response_finds_no_interaction() {
+        let mut stage = Stage::new();
+        let path = fire(&mut stage, json!({}));
+        let body = json!({ "type": 4, "data": { "content": "pong" } });
+        let late = stage.pass(Duration::from_millis(3_001)).post(&path, body.clone());
+        assert_eq!((late.code(), late.status, stage.world.responses.late), (10062, 404, 1));
+        assert_eq!(stage.get(&stage.channel_path("/messages")).json, json!([]));
+        let wrong = path.replace("/callback", "x/callback");
+        assert_eq!(stage.post(&wrong, body).code(), 10062);
+    }
+
+    #[test]
+    fn a_bad_response_leaves_the_interaction_open() {
+        let mut stage = Stage::new();
+        let path = fire(&mut stage, json!({}));
+        assert_eq!(stage.post(&path, json!({ "type": 4 })).code(), 50035);
+        assert_eq!(stage.post(&path, json!({ "type": 3, "data": {} })).code(), 50035);
+        assert_eq!(stage.post(&path, json!({ "type": 8, "data": { "choices": [] } })).code(), 50035);
+        assert_eq!(stage.post(&path, json!({ "type": 4, "data": { "content": "" } })).code(), 50006);
+        assert_eq!(stage.post(&path, json!({ "type": 5 })).status, 204);
+    }
+
+    #[test]
+    fn each_kind_of_interaction_takes_its_own_responses() {
+        let mut stage = Stage::new();
+        let typed = fire(&mut stage, json!({ "type": "autocomplete" }));
+        assert_eq!(stage.post(&typed, json!({ "type": 5 })).code(), 50035);
+        let choices = json!({ "type": 8, "data": { "choices": [{ "name": "a", "value": "a" }] } });
+        assert_eq!(stage.post(&typed, choices).status, 204);
+        let asked = fire(&mut stage, json!({}));
+        let modal = json!({ "type": 9, "data": { "custom_id": "m", "title": "t", "components": [] } });
+        assert_eq!(stage.post(&asked, modal.clone()).status, 204);
+        let filled = fire(&mut stage, json!({ "type": "modal", "custom_id": "m" }));
+        assert_eq!(stage.post(&filled, modal).code(), 50035);
+        let thanks = json!({ "type": 4, "data": { "content": "thanks", "flags": 64 } });
+        let answered = stage.post(&format!("{filled}?with_response=true"), thanks);
+        assert_eq!(answered.json["interaction"]["response_message_ephemeral"], true);
+        assert!(
+            answered.json["resource"]["message"]["interaction_metadata"]["triggering_interaction_metadata"].is_object()
+        );
+    }
+
+    #[test]
+    fn a_button_can_change_its_message() {
+        let mut stage = Stage::new();
+        let message = stage.post(&stage.channel_path("/messages"), json!({ "content": "press" })).id();
+        let path = fire(&mut stage, json!({ "type": "button", "custom_id": "go", "message_id": message }));
+        let updated = stage.post(&path, json!({ "type": 7, "data": { "content": "pressed" } }));
+        assert_eq!((updated.status, updated.events.as_slice()), (204, &["MESSAGE_UPDATE"][..]));
+        let shown = stage.get(&stage.channel_path(&format!("/messages/{message}"))).json;
+        assert_eq!(shown["content"], "pressed");
+        let path = fire(&mut stage, json!({ "type": "button", "custom_id": "go" }));
+        assert_eq!(stage.post(&path, json!({ "type": 6 })).status, 204);
+    }
+
+    #[test]
+    fn an_ephemeral_answer_is_nobody_elses_business() {
+        let mut stage = Stage::new();
+        let path = fire(&mut stage, json!({}));
+        let answered = stage.post(&path, json!({ "type": 4, "data": { "content": "psst", "flags": 64 } }));
+        assert_eq!((answered.status, answered.events.len()), (204, 0));
+        assert_eq!(answered.effect.unwrap().name, "psst");
+        assert_eq!(stage.get(&stage.channel_path("/messages")).json, json!([]));
+    }
+}

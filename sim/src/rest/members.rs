@@ -246,3 +246,109 @@ pub(crate) fn kick(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError
     world.audit(standing.guild, Draft::new(audit::MEMBER_KICK, standing.user, user, reason), call.now);
     Ok(Reply::no_content().with_effect(Effect::new(Verb::Delete, "member", Some(standing.guild), user, &name)))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use crate::rest::call::Verb;
+    use crate::rest::testing::Stage;
+    use crate::world::permissions;
+
+    fn member_path(stage: &Stage, rest: &str) -> String {
+        stage.guild_path(&format!("/members/{}{rest}", stage.member))
+    }
+
+    #[test]
+    fn giving_a_role_twice_does_it_once() {
+        let mut stage = Stage::new();
+        let role = stage.post(&stage.guild_path("/roles"), json!({ "name": "captain" })).id();
+        let path = member_path(&stage, &format!("/roles/{role}"));
+        let given = stage.reason("won").put(&path, json!(null));
+        assert_eq!((given.status, given.effect.unwrap().verb), (204, Verb::Create));
+        assert_eq!(given.events, ["GUILD_MEMBER_UPDATE", "GUILD_AUDIT_LOG_ENTRY_CREATE"]);
+        let again = stage.put(&path, json!(null));
+        assert_eq!((again.status, again.effect, again.events.len()), (204, None, 0));
+        assert_eq!(stage.get(&member_path(&stage, "")).json["roles"], json!([role]));
+        let entry = stage.get(&stage.guild_path("/audit-logs?action_type=25")).json["audit_log_entries"][0].clone();
+        assert_eq!(entry["changes"], json!([{ "key": "$add", "new_value": [{ "id": role, "name": "captain" }] }]));
+        assert_eq!(stage.delete(&path).effect.unwrap().verb, Verb::Delete);
+        assert_eq!(stage.delete(&path).effect, None);
+    }
+
+    #[test]
+    fn managed_high_and_unknown_roles_cannot_be_given() {
+        let mut stage = Stage::new();
+        let roles = stage.get(&stage.guild_path("/roles")).json;
+        let managed = roles.as_array().unwrap().iter().find(|role| role["managed"] == true).unwrap()["id"].clone();
+        let give =
+            |stage: &mut Stage, role: &str| stage.put(&member_path(stage, &format!("/roles/{role}")), json!(null));
+        assert_eq!(give(&mut stage, managed.as_str().unwrap()).code(), 50028);
+        assert_eq!(give(&mut stage, "5").code(), 10011);
+        let high = stage.post(&stage.guild_path("/roles"), json!({})).id();
+        stage.world.set_bot_role_position(stage.guild, 1).unwrap();
+        assert_eq!(give(&mut stage, &high).code(), 50013);
+        let stranger = stage.guild_path(&format!("/members/5/roles/{high}"));
+        assert_eq!(stage.put(&stranger, json!(null)).code(), 10013);
+    }
+
+    #[test]
+    fn an_edit_sets_nick_roles_and_timeout_and_logs_both_kinds() {
+        let mut stage = Stage::new();
+        let role = stage.post(&stage.guild_path("/roles"), json!({ "name": "r" })).id();
+        let until = stage.now.after(Duration::from_secs(600)).iso8601();
+        let body = json!({ "nick": "Ace", "roles": [role], "communication_disabled_until": until });
+        let edited = stage.patch(&member_path(&stage, ""), body.clone());
+        assert_eq!((&edited.json["nick"], &edited.json["roles"]), (&json!("Ace"), &json!([role])));
+        assert_eq!(edited.json["communication_disabled_until"], json!(until));
+        let logged = "GUILD_AUDIT_LOG_ENTRY_CREATE";
+        assert_eq!(edited.events, ["GUILD_MEMBER_UPDATE", logged, logged]);
+        let again = stage.patch(&member_path(&stage, ""), body);
+        assert_eq!((again.status, again.effect), (200, None));
+        let far = stage.now.after(Duration::from_secs(29 * 24 * 60 * 60)).iso8601();
+        let refused = stage.patch(&member_path(&stage, ""), json!({ "communication_disabled_until": far }));
+        assert_eq!(refused.code(), 50035);
+    }
+
+    #[test]
+    fn each_edit_needs_its_own_permission() {
+        let mut stage = Stage::new();
+        let path = member_path(&stage, "");
+        stage.world.set_bot_permissions(stage.guild, permissions::MANAGE_NICKNAMES).unwrap();
+        assert_eq!(stage.patch(&path, json!({ "nick": "x" })).status, 200);
+        for body in [json!({ "roles": [] }), json!({ "mute": true }), json!({ "communication_disabled_until": null })] {
+            assert_eq!(stage.patch(&path, body).code(), 50013);
+        }
+        let owner = stage.world.guilds[&stage.guild].owner;
+        let boss = stage.guild_path(&format!("/members/{owner}"));
+        assert_eq!(stage.patch(&boss, json!({ "nick": "x" })).code(), 50013);
+        assert_eq!(stage.patch(&stage.guild_path("/members/@me"), json!({ "nick": "Bot" })).json["nick"], "Bot");
+    }
+
+    #[test]
+    fn a_kicked_member_is_gone() {
+        let mut stage = Stage::new();
+        let path = member_path(&stage, "");
+        stage.world.set_bot_permissions(stage.guild, 0).unwrap();
+        assert_eq!(stage.delete(&path).code(), 50013);
+        stage.world.set_bot_permissions(stage.guild, permissions::KICK_MEMBERS).unwrap();
+        let kicked = stage.delete(&path);
+        assert_eq!((kicked.status, kicked.events[0]), (204, "GUILD_MEMBER_REMOVE"));
+        assert_eq!(stage.get(&path).code(), 10007);
+        assert_eq!(stage.get(&stage.guild_path("/members/5")).code(), 10013);
+    }
+
+    #[test]
+    fn members_are_listed_in_pages_by_id() {
+        let mut stage = Stage::new();
+        let path = stage.guild_path("/members");
+        let all = stage.get(&format!("{path}?limit=1000")).json;
+        let all = all.as_array().unwrap();
+        let second = all[1]["user"]["id"].as_str().unwrap();
+        let page = stage.get(&format!("{path}?limit=2&after={second}")).json;
+        assert_eq!(page.as_array().unwrap(), &all[2..4]);
+        assert_eq!(stage.get(&format!("{path}?limit=1001")).code(), 50035);
+    }
+}

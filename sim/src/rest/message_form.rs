@@ -107,6 +107,11 @@ fn embeds(form: &mut Form<'_>) -> Field<Vec<Value>> {
         let mut embed = embed.clone();
         if let Some(fields) = embed.as_object_mut() {
             fields.insert("type".into(), json!("rich"));
+            for field in fields.get_mut("fields").and_then(Value::as_array_mut).into_iter().flatten() {
+                if let Some(field) = field.as_object_mut() {
+                    field.entry("inline").or_insert(json!(false));
+                }
+            }
         }
         kept.push(embed);
     }

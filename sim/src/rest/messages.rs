@@ -213,3 +213,165 @@ pub(crate) fn typing(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
     world.tell_channel("TYPING_START", spot.channel, readers, event);
     Ok(Reply::no_content())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use crate::config::SimConfig;
+    use crate::rest::testing::Stage;
+    use crate::world::permissions;
+
+    #[test]
+    fn a_message_shows_its_nonce_when_made_and_never_after() {
+        let mut stage = Stage::new();
+        let path = stage.channel_path("/messages");
+        let made = stage.post(&path, json!({ "content": " hello ", "nonce": "op-1" }));
+        assert_eq!((made.status, &made.json["content"], &made.json["nonce"]), (200, &json!("hello"), &json!("op-1")));
+        let event = made.event("MESSAGE_CREATE");
+        assert_eq!((&event["nonce"], &event["guild_id"]), (&json!("op-1"), &json!(stage.guild)));
+        assert!(event["member"]["roles"].is_array() && event["member"].get("user").is_none());
+        let later = stage.get(&format!("{path}/{}", made.id())).json;
+        assert_eq!((&later["content"], later.get("nonce")), (&json!("hello"), None));
+        assert_eq!(stage.get(&stage.channel_path("")).json["last_message_id"], made.json["id"]);
+    }
+
+    #[test]
+    fn an_enforced_nonce_finds_the_first_message_within_its_window_only() {
+        let mut stage = Stage::new();
+        let path = stage.channel_path("/messages");
+        let body = json!({ "content": "once", "nonce": "n", "enforce_nonce": true });
+        let first = stage.post(&path, body.clone());
+        let second = stage.pass(Duration::from_secs(299)).post(&path, body.clone());
+        assert_eq!((second.id(), &second.effect, second.events.len()), (first.id(), &None, 0));
+        assert_eq!(second.json["nonce"], "n");
+        let third = stage.pass(Duration::from_secs(1)).post(&path, body);
+        assert_ne!(third.id(), first.id());
+        let loose = stage.post(&path, json!({ "content": "once", "nonce": "n" }));
+        assert_ne!(loose.id(), third.id());
+    }
+
+    #[test]
+    fn listings_page_before_after_and_around() {
+        let mut stage = Stage::new();
+        let path = stage.channel_path("/messages");
+        let ids: Vec<String> =
+            (0..10).map(|number| stage.post(&path, json!({ "content": number.to_string() })).id()).collect();
+        let mut list = |query: String| -> Vec<String> {
+            let page = stage.get(&format!("{path}?{query}")).json;
+            page.as_array().unwrap().iter().map(|message| message["content"].as_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(list("limit=3".into()), ["9", "8", "7"]);
+        assert_eq!(list(format!("limit=2&before={}", ids[5])), ["4", "3"]);
+        assert_eq!(list(format!("limit=2&after={}", ids[5])), ["7", "6"]);
+        assert_eq!(list(format!("limit=3&around={}", ids[5])), ["6", "5", "4"]);
+        assert_eq!(stage.get(&format!("{path}?limit=101")).code(), 50035);
+        assert_eq!(stage.get(&format!("{path}?limit=0")).code(), 50035);
+    }
+
+    #[test]
+    fn only_the_author_edits_and_others_need_leave_to_delete() {
+        let mut stage = Stage::new();
+        let path = stage.channel_path("/messages");
+        let own = stage.post(&path, json!({ "content": "a" })).id();
+        let edited = stage.patch(&format!("{path}/{own}"), json!({ "content": "b" }));
+        assert_eq!((&edited.json["content"], edited.events.as_slice()), (&json!("b"), &["MESSAGE_UPDATE"][..]));
+        assert!(edited.json["edited_timestamp"].is_string());
+        let theirs = stage.world.user_message(stage.channel, None, "c".into(), stage.now).unwrap();
+        assert_eq!(stage.patch(&format!("{path}/{theirs}"), json!({ "content": "d" })).code(), 50005);
+        stage.world.set_bot_permissions(stage.guild, 0).unwrap();
+        assert_eq!(stage.delete(&format!("{path}/{theirs}")).code(), 50013);
+        assert_eq!(stage.delete(&format!("{path}/{own}")).events, ["MESSAGE_DELETE"]);
+        stage.world.set_bot_permissions(stage.guild, permissions::MANAGE_MESSAGES).unwrap();
+        let deleted = stage.delete(&format!("{path}/{theirs}"));
+        assert_eq!(deleted.events, ["MESSAGE_DELETE", "GUILD_AUDIT_LOG_ENTRY_CREATE"]);
+        assert_eq!(stage.delete(&format!("{path}/{theirs}")).code(), 10008);
+    }
+
+    #[test]
+    fn many_messages_go_at_once_unless_they_are_old() {
+        let mut stage = Stage::new();
+        let path = stage.channel_path("/messages");
+        let ids: Vec<String> = (0..3).map(|_| stage.post(&path, json!({ "content": "x" })).id()).collect();
+        let bulk = format!("{path}/bulk-delete");
+        assert_eq!(stage.post(&bulk, json!({ "messages": ids[..1] })).code(), 50035);
+        let deleted = stage.post(&bulk, json!({ "messages": ids[..2] }));
+        assert_eq!((deleted.status, deleted.events[0]), (204, "MESSAGE_DELETE_BULK"));
+        assert_eq!(deleted.event("MESSAGE_DELETE_BULK")["ids"], json!(ids[..2]));
+        assert_eq!(stage.get(&path).json.as_array().unwrap().len(), 1);
+        stage.pass(Duration::from_secs(15 * 24 * 60 * 60));
+        assert_eq!(stage.post(&bulk, json!({ "messages": ids })).code(), 50034);
+    }
+
+    #[test]
+    fn what_cannot_be_sent_is_refused_with_its_reason() {
+        let mut stage = Stage::new();
+        let path = stage.channel_path("/messages");
+        assert_eq!(stage.post(&path, json!({ "content": "  " })).code(), 50006);
+        assert_eq!(stage.post(&path, json!({ "content": "x".repeat(2_001) })).code(), 50035);
+        assert_eq!(stage.post(&path, json!({ "content": "x", "nonce": "n".repeat(26) })).code(), 50035);
+        assert_eq!(stage.post(&path, json!({ "embeds": vec![json!({ "title": "t" }); 11] })).code(), 50035);
+        let long = json!({ "description": "d".repeat(3_001) });
+        assert_eq!(stage.post(&path, json!({ "embeds": [long, long] })).code(), 50035);
+        let unknown = json!({ "content": "x", "message_reference": { "message_id": "5" } });
+        assert_eq!(stage.post(&path, unknown).code(), 50035);
+        let category = stage.post(&stage.guild_path("/channels"), json!({ "name": "c", "type": 4 })).id();
+        assert_eq!(stage.post(&format!("/channels/{category}/messages"), json!({ "content": "x" })).code(), 50008);
+        assert_eq!(stage.post("/channels/5/messages", json!({ "content": "x" })).code(), 10003);
+        let everyone = stage.channel_path(&format!("/permissions/{}", stage.guild));
+        stage.put(&everyone, json!({ "type": 0, "deny": permissions::SEND_MESSAGES.to_string() }));
+        stage.world.set_bot_permissions(stage.guild, 0).unwrap();
+        assert_eq!(stage.post(&path, json!({ "content": "x" })).code(), 50013);
+    }
+
+    #[test]
+    fn mentions_are_found_and_held_back_where_the_sender_says_so() {
+        let mut stage = Stage::new();
+        let path = stage.channel_path("/messages");
+        let content = format!("<@{}> <@!{}> <@&7> @everyone", stage.member, stage.member);
+        let loud = stage.post(&path, json!({ "content": content })).json;
+        assert_eq!(loud["mentions"].as_array().unwrap().len(), 1);
+        assert_eq!((&loud["mention_roles"], &loud["mention_everyone"]), (&json!(["7"]), &json!(true)));
+        let quiet = stage.post(&path, json!({ "content": content, "allowed_mentions": { "parse": [] } })).json;
+        assert_eq!((&quiet["mentions"], &quiet["mention_everyone"]), (&json!([]), &json!(false)));
+    }
+
+    #[test]
+    fn embeds_components_and_references_are_kept() {
+        let mut stage = Stage::new();
+        let path = stage.channel_path("/messages");
+        let first = stage.post(&path, json!({ "content": "question" })).id();
+        let button = json!({ "type": 2, "style": 1, "custom_id": "go", "label": "Go" });
+        let body = json!({
+            "embeds": [{ "title": "t", "fields": [{ "name": "n", "value": "v" }] }],
+            "components": [{ "type": 1, "components": [button] }],
+            "message_reference": { "message_id": first },
+        });
+        let made = stage.post(&path, body).json;
+        assert_eq!((&made["type"], &made["message_reference"]["message_id"]), (&json!(19), &json!(first)));
+        assert_eq!(made["embeds"][0]["type"], "rich");
+        assert_eq!(made["components"][0]["components"][0]["custom_id"], "go");
+        assert_eq!(
+            (&made["components"][0]["id"], &made["components"][0]["components"][0]["id"]),
+            (&json!(1), &json!(2))
+        );
+    }
+
+    #[test]
+    fn a_full_channel_forgets_its_oldest_message() {
+        let mut stage = Stage::with(&SimConfig { max_messages: 3, ..SimConfig::default() });
+        let path = stage.channel_path("/messages");
+        let ids: Vec<String> = (0..5).map(|_| stage.post(&path, json!({ "content": "x" })).id()).collect();
+        assert_eq!(stage.get(&path).json.as_array().unwrap().len(), 3);
+        assert_eq!(stage.get(&format!("{path}/{}", ids[1])).code(), 10008);
+    }
+
+    #[test]
+    fn typing_is_told_and_changes_nothing() {
+        let mut stage = Stage::new();
+        let typed = stage.post(&stage.channel_path("/typing"), json!(null));
+        assert_eq!((typed.status, typed.events.as_slice(), typed.effect), (204, &["TYPING_START"][..], None));
+    }
+}

@@ -4,6 +4,7 @@ mod access;
 mod applications;
 mod audit_logs;
 pub(crate) mod call;
+mod channel_order;
 mod channels;
 mod commands;
 pub(crate) mod error;
@@ -80,7 +81,7 @@ pub(crate) static ROUTES: &[Route] = &[
     delete("/guilds/{guild.id}/roles/{role.id}", roles::delete),
     get("/guilds/{guild.id}/channels", channels::list),
     post("/guilds/{guild.id}/channels", channels::create),
-    patch("/guilds/{guild.id}/channels", channels::reorder),
+    patch("/guilds/{guild.id}/channels", channel_order::reorder),
     get("/guilds/{guild.id}/members", members::list),
     patch("/guilds/{guild.id}/members/@me", members::modify_own),
     get("/guilds/{guild.id}/members/{user.id}", members::get),
@@ -116,3 +117,48 @@ pub(crate) static ROUTES: &[Route] = &[
     by_token(patch("/webhooks/{application.id}/{interaction.token}/messages/{message.id}", webhooks::edit_message)),
     by_token(delete("/webhooks/{application.id}/{interaction.token}/messages/{message.id}", webhooks::delete_message)),
 ];
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::testing::Stage;
+    use super::{ROUTES, route};
+    use crate::world::World;
+    use crate::world::fire::InteractionSpec;
+
+    #[test]
+    fn every_route_is_found_by_a_path_of_its_own() {
+        for listed in ROUTES {
+            let parts = listed.template.split('/').map(|part| if part.starts_with('{') { "1" } else { part });
+            let path = parts.collect::<Vec<_>>().join("/");
+            let (found, _) = route::find(ROUTES, &listed.method, &path).unwrap();
+            assert_eq!(found.template, listed.template);
+        }
+        assert_eq!(route::find(ROUTES, &http::Method::PUT, "/guilds/1/roles").unwrap_err().status, 405);
+        assert_eq!(route::find(ROUTES, &http::Method::GET, "/guilds/1/nothing").unwrap_err().status, 404);
+    }
+
+    #[test]
+    fn a_world_in_full_use_survives_its_snapshot() {
+        let mut stage = Stage::new();
+        let roles = stage.guild_path("/roles");
+        stage.reason("why").post(&roles, json!({ "name": "r" }));
+        stage.put(&stage.channel_path("/permissions/5"), json!({ "type": 1, "deny": "1024" }));
+        let nonce = json!({ "content": "x", "nonce": "n", "enforce_nonce": true });
+        let message = stage.post(&stage.channel_path("/messages"), nonce.clone()).id();
+        stage.put(&stage.channel_path(&format!("/pins/{message}")), json!(null));
+        stage.post("/users/@me/channels", json!({ "recipient_id": stage.member }));
+        let command = json!({ "name": "c", "description": "d", "default_member_permissions": "8" });
+        stage.post(&format!("/applications/{}/commands", stage.application), command);
+        let fired = stage.world.interaction(&InteractionSpec::default(), stage.now).unwrap();
+        let callback = format!("/interactions/{}/{}/callback", fired.id, fired.token);
+        stage.post(&callback, json!({ "type": 5 }));
+
+        let before: Value = serde_json::to_value(&stage.world).unwrap();
+        stage.world = serde_json::from_str::<World>(&before.to_string()).unwrap();
+        assert_eq!(serde_json::to_value(&stage.world).unwrap(), before);
+        assert_eq!(stage.post(&stage.channel_path("/messages"), nonce).id(), message);
+        assert_eq!(stage.post(&callback, json!({ "type": 5 })).code(), 40060);
+    }
+}

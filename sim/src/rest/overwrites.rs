@@ -115,3 +115,63 @@ pub(crate) fn delete(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
     let name = format!("{}:{id}", channel.id);
     Ok(Reply::no_content().with_effect(Effect::new(Verb::Delete, "overwrite", Some(standing.guild), id, &name)))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::rest::call::Verb;
+    use crate::rest::testing::Stage;
+    use crate::world::permissions;
+
+    #[test]
+    fn an_overwrite_is_made_changed_and_removed_each_once() {
+        let mut stage = Stage::new();
+        let path = stage.channel_path(&format!("/permissions/{}", stage.member));
+        let body = json!({ "type": 1, "allow": "1024", "deny": 2048 });
+        let made = stage.put(&path, body.clone());
+        assert_eq!((made.status, made.effect.unwrap().verb), (204, Verb::Create));
+        assert_eq!(made.events, ["CHANNEL_UPDATE", "GUILD_AUDIT_LOG_ENTRY_CREATE"]);
+        let again = stage.put(&path, body);
+        assert_eq!((again.status, again.effect, again.events.len()), (204, None, 0));
+        let changed = stage.put(&path, json!({ "type": 1, "deny": "2048" }));
+        assert_eq!(changed.effect.unwrap().verb, Verb::Update);
+        let shown = stage.get(&stage.channel_path("")).json["permission_overwrites"].clone();
+        assert_eq!(shown, json!([{ "id": stage.member, "type": 1, "allow": "0", "deny": "2048" }]));
+        assert_eq!(stage.delete(&path).effect.unwrap().verb, Verb::Delete);
+        let gone = stage.delete(&path);
+        assert_eq!((gone.status, gone.effect, gone.events.len()), (204, None, 0));
+        let log = stage.get(&stage.guild_path("/audit-logs")).json;
+        let actions: Vec<_> =
+            log["audit_log_entries"].as_array().unwrap().iter().map(|entry| entry["action_type"].clone()).collect();
+        assert_eq!(actions, [15, 14, 13]);
+    }
+
+    #[test]
+    fn the_1001st_overwrite_is_refused_but_a_known_one_can_change() {
+        let mut stage = Stage::new();
+        let path = stage.channel_path("/permissions");
+        for number in 1..=1_000 {
+            assert_eq!(stage.put(&format!("{path}/{number}"), json!({ "type": 1 })).status, 204);
+        }
+        assert_eq!(stage.put(&format!("{path}/1001"), json!({ "type": 1 })).code(), 30060);
+        assert_eq!(stage.put(&format!("{path}/5"), json!({ "type": 1, "deny": "1024" })).status, 204);
+    }
+
+    #[test]
+    fn nobody_allows_what_they_may_not_do() {
+        let mut stage = Stage::new();
+        let path = stage.channel_path(&format!("/permissions/{}", stage.member));
+        stage.world.set_bot_permissions(stage.guild, permissions::MANAGE_ROLES).unwrap();
+        assert_eq!(stage.put(&path, json!({ "type": 1, "allow": "8" })).code(), 50013);
+        stage.world.set_bot_permissions(stage.guild, 0).unwrap();
+        assert_eq!(stage.put(&path, json!({ "type": 1 })).code(), 50013);
+    }
+
+    #[test]
+    fn a_role_nobody_knows_has_no_overwrite() {
+        let mut stage = Stage::new();
+        assert_eq!(stage.put(&stage.channel_path("/permissions/5"), json!({ "type": 0 })).code(), 10009);
+        assert_eq!(stage.put(&stage.channel_path("/permissions/5"), json!({ "type": 2 })).code(), 50035);
+    }
+}

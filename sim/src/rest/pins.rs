@@ -68,6 +68,7 @@ fn may_pin(spot: &Spot) -> Result<(), ApiError> {
 pub(crate) fn pin(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
     let spot = access::in_channel(world, call)?;
     may_pin(&spot)?;
+    let reason = access::reason(call)?;
     let id = call.params.id("message.id")?;
     let feed = world.feeds.get_mut(&spot.channel).ok_or(ApiError::UNKNOWN_MESSAGE)?;
     feed.get(id).ok_or(ApiError::UNKNOWN_MESSAGE)?;
@@ -78,7 +79,7 @@ pub(crate) fn pin(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError>
         return Err(ApiError::MAX_PINS);
     }
     feed.pins.insert(id, call.now);
-    change(world, call, &spot, id, true)?;
+    change(world, call.now, &spot, id, reason, Mark::Pinned)?;
     world.post_pin_notice(spot.channel, id, &Arc::clone(&spot.author), call.now);
     Ok(Reply::no_content().with_effect(Effect::new(Verb::Create, "pin", spot.guild, id, &id.to_string())))
 }
@@ -86,22 +87,36 @@ pub(crate) fn pin(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError>
 pub(crate) fn unpin(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
     let spot = access::in_channel(world, call)?;
     may_pin(&spot)?;
+    let reason = access::reason(call)?;
     let id = call.params.id("message.id")?;
     let feed = world.feeds.get_mut(&spot.channel).ok_or(ApiError::UNKNOWN_MESSAGE)?;
     feed.get(id).ok_or(ApiError::UNKNOWN_MESSAGE)?;
     if feed.pins.remove(&id).is_none() {
         return Ok(Reply::no_content());
     }
-    change(world, call, &spot, id, false)?;
+    change(world, call.now, &spot, id, reason, Mark::Unpinned)?;
     Ok(Reply::no_content().with_effect(Effect::new(Verb::Delete, "pin", spot.guild, id, &id.to_string())))
 }
 
+/// What becomes of a message.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    Pinned,
+    Unpinned,
+}
+
 /// Marks the message, tells the channel's readers, and writes the log.
-fn change(world: &mut World, call: &Call<'_>, spot: &Spot, id: Snowflake, pinned: bool) -> Result<(), ApiError> {
-    let reason = access::reason(call)?;
+fn change(
+    world: &mut World,
+    now: At,
+    spot: &Spot,
+    id: Snowflake,
+    reason: Option<String>,
+    mark: Mark,
+) -> Result<(), ApiError> {
     let feed = world.feeds.get_mut(&spot.channel).ok_or(ApiError::UNKNOWN_MESSAGE)?;
     let message = feed.messages.get_mut(&id).ok_or(ApiError::UNKNOWN_MESSAGE)?;
-    message.pinned = pinned;
+    message.pinned = mark == Mark::Pinned;
     let author = message.author.id;
     let last = feed.pins.values().max().copied();
     if let Some(guild) = spot.guild
@@ -114,9 +129,63 @@ fn change(world: &mut World, call: &Call<'_>, spot: &Spot, id: Snowflake, pinned
     // The one event about pins goes with the channel itself, not with its messages.
     world.tell_channel("CHANNEL_PINS_UPDATE", spot.channel, (intents::GUILDS, intents::DIRECT_MESSAGES), event);
     if let Some(guild) = spot.guild {
-        let action = if pinned { audit::MESSAGE_PIN } else { audit::MESSAGE_UNPIN };
+        let action = match mark {
+            Mark::Pinned => audit::MESSAGE_PIN,
+            Mark::Unpinned => audit::MESSAGE_UNPIN,
+        };
         let options = json!({ "channel_id": spot.channel, "message_id": id });
-        world.audit(guild, Draft::new(action, spot.author.id, author, reason).options(options), call.now);
+        world.audit(guild, Draft::new(action, spot.author.id, author, reason).options(options), now);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::rest::testing::Stage;
+    use crate::world::permissions;
+
+    #[test]
+    fn a_pin_is_told_listed_and_lifted() {
+        let mut stage = Stage::new();
+        let message = stage.post(&stage.channel_path("/messages"), json!({ "content": "rules" })).id();
+        let path = stage.channel_path(&format!("/messages/pins/{message}"));
+        let pinned = stage.put(&path, json!(null));
+        let events = ["MESSAGE_UPDATE", "CHANNEL_PINS_UPDATE", "GUILD_AUDIT_LOG_ENTRY_CREATE", "MESSAGE_CREATE"];
+        assert_eq!((pinned.status, pinned.events.as_slice()), (204, &events[..]));
+        let again = stage.put(&path, json!(null));
+        assert_eq!((again.effect, again.events.len()), (None, 0));
+        let listed = stage.get(&stage.channel_path("/messages/pins")).json;
+        assert_eq!((&listed["items"][0]["message"]["id"], &listed["has_more"]), (&json!(message), &json!(false)));
+        assert_eq!(listed["items"][0]["message"]["pinned"], true);
+        assert_eq!(stage.get(&stage.channel_path("/pins")).json[0]["id"], json!(message));
+        let lifted = stage.delete(&stage.channel_path(&format!("/pins/{message}")));
+        assert_eq!(lifted.status, 204);
+        assert_eq!(stage.get(&stage.channel_path("/pins")).json, json!([]));
+    }
+
+    #[test]
+    fn a_channel_has_at_most_250_pins() {
+        let mut stage = Stage::new();
+        for number in 0..=250 {
+            let message = stage.post(&stage.channel_path("/messages"), json!({ "content": "x" })).id();
+            let pinned = stage.put(&stage.channel_path(&format!("/pins/{message}")), json!(null));
+            assert_eq!(pinned.status, if number < 250 { 204 } else { 400 });
+        }
+        let page = stage.get(&stage.channel_path("/messages/pins?limit=20")).json;
+        assert_eq!((page["items"].as_array().unwrap().len(), &page["has_more"]), (20, &json!(true)));
+    }
+
+    #[test]
+    fn pinning_needs_leave() {
+        let mut stage = Stage::new();
+        let message = stage.post(&stage.channel_path("/messages"), json!({ "content": "x" })).id();
+        let path = stage.channel_path(&format!("/pins/{message}"));
+        stage.world.set_bot_permissions(stage.guild, 0).unwrap();
+        assert_eq!(stage.put(&path, json!(null)).code(), 50013);
+        stage.world.set_bot_permissions(stage.guild, permissions::PIN_MESSAGES).unwrap();
+        assert_eq!(stage.put(&path, json!(null)).status, 204);
+        assert_eq!(stage.put(&stage.channel_path("/pins/5"), json!(null)).code(), 10008);
+    }
 }

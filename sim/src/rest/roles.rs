@@ -108,14 +108,13 @@ pub(crate) fn modify(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
     let form = RoleForm::read(call)?;
     let reason = access::reason(call)?;
     let role = access::guild_mut(world, standing.guild)?.roles.get_mut(id).ok_or(ApiError::UNKNOWN_ROLE)?;
+    if role.managed {
+        return Err(ApiError::MISSING_PERMISSIONS);
+    }
     standing.above(role.position)?;
     let mut edited = role.clone();
     form.apply(&mut edited);
     standing.grant(edited.permissions & !role.permissions)?;
-    if role.managed && edited.permissions == role.permissions && edited.name != role.name {
-        // A bot's role may be given other permissions or colours, but it keeps the bot's name.
-        return Err(ApiError::MISSING_PERMISSIONS);
-    }
     let changes = audit::changes(Some(role), Some(&edited), AUDITED);
     *role = edited.clone();
     world.tell_role_update(standing.guild, id);
@@ -321,12 +320,13 @@ mod tests {
     }
 
     #[test]
-    fn a_bots_own_role_cannot_be_deleted_nor_can_everyone() {
+    fn a_bots_own_role_can_be_neither_deleted_nor_edited_and_everyone_stays() {
         let mut stage = Stage::new();
         let roles = stage.get(&stage.guild_path("/roles")).json;
         let managed = roles.as_array().unwrap().iter().find(|role| role["managed"] == true).unwrap();
         let path = stage.guild_path(&format!("/roles/{}", managed["id"].as_str().unwrap()));
         assert_eq!(stage.delete(&path).code(), 50028);
+        assert_eq!(stage.patch(&path, json!({ "name": "x" })).code(), 50013);
         let everyone = stage.guild_path(&format!("/roles/{}", stage.guild));
         assert_eq!(stage.delete(&everyone).code(), 50028);
     }

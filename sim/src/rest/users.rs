@@ -80,3 +80,51 @@ pub(crate) fn open_direct(world: &mut World, call: &Call<'_>) -> Result<Reply, A
     world.outbox.push(event);
     Ok(reply.with_effect(Effect::new(Verb::Create, "direct_channel", None, id, &name)))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::config::{BotConfig, SimConfig};
+    use crate::dispatch::Audience;
+    use crate::rest::testing::Stage;
+    use crate::world::drive::GuildSpec;
+
+    #[test]
+    fn a_bot_finds_itself_others_and_its_guilds() {
+        let mut stage = Stage::new();
+        assert_eq!(stage.get("/users/@me").json["id"], json!(stage.application));
+        assert_eq!(stage.get(&format!("/users/{}", stage.member)).json["bot"], false);
+        assert_eq!(stage.get("/users/5").code(), 10013);
+        let second = stage.world.add_guild(&GuildSpec::default(), stage.now);
+        let guilds = stage.get("/users/@me/guilds?with_counts=true").json;
+        assert_eq!((&guilds[0]["id"], &guilds[1]["id"]), (&json!(stage.guild), &json!(second)));
+        assert_eq!(guilds[0]["approximate_member_count"], 5);
+        let rest = stage.get(&format!("/users/@me/guilds?after={}", stage.guild)).json;
+        assert_eq!(rest.as_array().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_direct_channel_is_opened_once_and_only_its_bot_hears_of_it() {
+        let mut stage = Stage::new();
+        let opened = stage.post("/users/@me/channels", json!({ "recipient_id": stage.member }));
+        assert_eq!((opened.status, opened.events.as_slice()), (200, &["CHANNEL_CREATE"][..]));
+        let again = stage.post("/users/@me/channels", json!({ "recipient_id": stage.member }));
+        assert_eq!((again.id(), again.effect), (opened.id(), None));
+        let sent = stage.post(&format!("/channels/{}/messages", opened.id()), json!({ "content": "psst" }));
+        assert_eq!(sent.dispatches[0].audience, Audience::Application(stage.application));
+        assert!(sent.event("MESSAGE_CREATE").get("guild_id").is_none());
+        assert_eq!(stage.get(&format!("/channels/{}", opened.id())).json["last_message_id"], sent.json["id"]);
+        assert_eq!(stage.post("/users/@me/channels", json!({ "recipient_id": "5" })).code(), 10013);
+        assert_eq!(stage.post("/users/@me/channels", json!({ "recipient_id": stage.application })).code(), 50007);
+    }
+
+    #[test]
+    fn another_bots_direct_channel_is_closed_to_this_one() {
+        let other = BotConfig { token: "other".into(), name: "other".into() };
+        let mut stage = Stage::with(&SimConfig { bots: vec![BotConfig::default(), other], ..SimConfig::default() });
+        let opened = stage.post("/users/@me/channels", json!({ "recipient_id": stage.member })).id();
+        stage.application = stage.world.bots[1].application_id;
+        assert_eq!(stage.get(&format!("/channels/{opened}")).code(), 50001);
+    }
+}

@@ -99,3 +99,80 @@ pub(crate) fn delete_message(world: &mut World, call: &Call<'_>) -> Result<Reply
     let gone = world.delete_messages(interaction.channel, &[id]).pop().ok_or(ApiError::UNKNOWN_MESSAGE)?;
     Ok(Reply::no_content().with_effect(Effect::new(Verb::Delete, "message", interaction.guild, id, &gone.content)))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use crate::rest::testing::Stage;
+    use crate::world::fire::InteractionSpec;
+
+    /// Fires a command and answers it; gives back the path of its webhook.
+    fn answered(stage: &mut Stage, response: serde_json::Value) -> String {
+        let fired = stage.world.interaction(&InteractionSpec::default(), stage.now).unwrap();
+        let callback = format!("/interactions/{}/{}/callback", fired.id, fired.token);
+        assert_eq!(stage.post(&callback, response).status, 204);
+        format!("/webhooks/{}/{}", fired.application_id, fired.token)
+    }
+
+    #[test]
+    fn a_deferred_answer_is_filled_in_by_an_edit() {
+        let mut stage = Stage::new();
+        let hook = answered(&mut stage, json!({ "type": 5 }));
+        let original = format!("{hook}/messages/@original");
+        let waiting = stage.get(&original).json;
+        assert_eq!(waiting["flags"], 128);
+        let edited = stage.pass(Duration::from_secs(10)).patch(&original, json!({ "content": "done" }));
+        assert_eq!((&edited.json["content"], &edited.json["flags"]), (&json!("done"), &json!(0)));
+        assert_eq!(edited.events, ["MESSAGE_UPDATE"]);
+        let by_id = format!("{hook}/messages/{}", waiting["id"].as_str().unwrap());
+        assert_eq!(stage.get(&by_id).json, edited.json);
+        assert_eq!(stage.delete(&original).events, ["MESSAGE_DELETE"]);
+        assert_eq!(stage.get(&original).code(), 10008);
+    }
+
+    #[test]
+    fn the_first_follow_up_after_deferring_fills_the_answer_in() {
+        let mut stage = Stage::new();
+        let hook = answered(&mut stage, json!({ "type": 5, "data": { "flags": 64 } }));
+        let first = stage.post(&hook, json!({ "content": "one" }));
+        assert_eq!((&first.json["flags"], first.events.len()), (&json!(64), 0));
+        let second = stage.post(&hook, json!({ "content": "two" }));
+        assert_ne!(second.id(), first.id());
+        assert_eq!(second.events, ["MESSAGE_CREATE"]);
+        assert_eq!(stage.get(&format!("{hook}/messages/@original")).json["id"], first.json["id"]);
+        assert_eq!(stage.get(&stage.channel_path("/messages")).json[0]["content"], "two");
+        let changed = stage.patch(&format!("{hook}/messages/{}", second.id()), json!({ "content": "2" }));
+        assert_eq!((changed.status, &changed.json["content"]), (200, &json!("2")));
+    }
+
+    #[test]
+    fn a_token_that_is_wrong_or_old_is_refused() {
+        let mut stage = Stage::new();
+        let hook = answered(&mut stage, json!({ "type": 4, "data": { "content": "x" } }));
+        let wrong = stage.post(&format!("{hook}0"), json!({ "content": "x" }));
+        assert_eq!((wrong.status, wrong.code()), (401, 50027));
+        let nobody = hook.replacen(&stage.application.to_string(), "5", 1);
+        assert_eq!(stage.post(&nobody, json!({ "content": "x" })).code(), 10015);
+        assert_eq!(stage.pass(Duration::from_secs(899)).post(&hook, json!({ "content": "x" })).status, 200);
+        assert_eq!(stage.pass(Duration::from_secs(1)).post(&hook, json!({ "content": "x" })).code(), 50027);
+    }
+
+    #[test]
+    fn nothing_follows_what_was_never_answered() {
+        let mut stage = Stage::new();
+        let fired = stage.world.interaction(&InteractionSpec::default(), stage.now).unwrap();
+        let hook = format!("/webhooks/{}/{}", fired.application_id, fired.token);
+        assert_eq!(stage.post(&hook, json!({ "content": "x" })).code(), 10015);
+    }
+
+    #[test]
+    fn a_token_does_not_reach_other_messages() {
+        let mut stage = Stage::new();
+        let other = stage.post(&stage.channel_path("/messages"), json!({ "content": "mine" })).id();
+        let hook = answered(&mut stage, json!({ "type": 4, "data": { "content": "x" } }));
+        assert_eq!(stage.patch(&format!("{hook}/messages/{other}"), json!({ "content": "y" })).code(), 10008);
+    }
+}

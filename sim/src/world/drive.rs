@@ -44,7 +44,7 @@ pub(crate) enum DriveError {
 
 /// A guild to make.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub(crate) struct GuildSpec {
     pub(crate) name: String,
     /// Members beside owner and bots.
@@ -66,7 +66,7 @@ impl Default for GuildSpec {
 
 /// Somebody who joins.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub(crate) struct MemberSpec {
     /// An existing user, or the id of a new one; minted if there is none.
     pub(crate) user_id: Option<Snowflake>,
