@@ -166,7 +166,8 @@ async fn read_events(
 ) -> anyhow::Result<f64> {
     let uri = format!("ws://{address}/?v=10&encoding=json").parse::<http::Uri>()?;
     let (mut socket, _) = ClientBuilder::from_uri(uri).connect().await?;
-    let identify = json!({ "op": 2, "d": { "token": "sim-bot-token", "intents": GUILDS_AND_MESSAGES, "properties": {} } });
+    let identify =
+        json!({ "op": 2, "d": { "token": "sim-bot-token", "intents": GUILDS_AND_MESSAGES, "properties": {} } });
     socket.send(Message::text(identify.to_string())).await?;
     let mut ready = Some(ready);
     let mut counting: Option<(Instant, u64)> = None;
