@@ -375,7 +375,7 @@ impl Shared {
         let path = format!("/interactions/{}/{}/callback", fired.id, fired.token);
         let Ok((route, params)) = route::find(ROUTES, &Method::POST, &path) else { return 404 };
         let now = self.now();
-        let call = Call { route, params, query: Vec::new(), body, reason: None, caller: None, hidden: Vec::new(), now };
+        let call = Call { params, query: Vec::new(), body, reason: None, caller: None, hidden: Vec::new(), now };
         let mut core = self.lock();
         let status = match (route.handler)(&mut core.world, &call) {
             Ok(reply) => reply.status,

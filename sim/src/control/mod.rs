@@ -151,17 +151,20 @@ async fn route(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Bytes,
             }
             Ok(encode(&score))
         }
-        ["score"] if is(&delete) => done(shared.reset_score()),
+        ["score"] if is(&delete) => {
+            shared.reset_score();
+            done()
+        }
         ["guilds"] if is(&post) => {
             let made: Vec<_> = shared.make_guilds(&parse(&body)?)?.iter().map(|id| json!({ "id": id })).collect();
             Ok(encode(&json!({ "guilds": made })))
         }
-        ["guilds", guild] if is(&patch) => done(shared.set_bot(id(guild)?, &parse(&body)?)?),
-        ["guilds", guild] if is(&delete) => done(shared.remove_guild(id(guild)?)?),
+        ["guilds", guild] if is(&patch) => shared.set_bot(id(guild)?, &parse(&body)?).and_then(|()| done()),
+        ["guilds", guild] if is(&delete) => shared.remove_guild(id(guild)?).and_then(|()| done()),
         ["guilds", guild, "members"] if is(&post) => {
             Ok(encode(&shared.drive(Drive::Join { guild: id(guild)?, spec: parse(&body)? }).await?))
         }
-        ["guilds", guild, "members", user] if is(&delete) => done(shared.leave(id(guild)?, id(user)?)?),
+        ["guilds", guild, "members", user] if is(&delete) => shared.leave(id(guild)?, id(user)?).and_then(|()| done()),
         ["messages"] if is(&post) => Ok(encode(&shared.drive(Drive::Message(parse(&body)?)).await?)),
         [kind @ ("commands" | "buttons" | "modals")] if is(&post) => {
             let spec: FireSpec = FireSpec::of(kind, parse::<Value>(&body)?)?;
@@ -183,18 +186,24 @@ async fn route(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Bytes,
             let fault = parse(&body)?;
             Ok(encode(&json!({ "affected": shared.lock().hub.fault(fault, shared.now()) })))
         }
-        ["gateway", "faults"] if is(&delete) => done(shared.lock().hub.clear_faults(shared.now())),
+        ["gateway", "faults"] if is(&delete) => {
+            shared.lock().hub.clear_faults(shared.now());
+            done()
+        }
         ["limits"] if is(&get) => Ok(encode(shared.lock().limits.config())),
-        ["limits"] if is(&put) => done(shared.set_limits(parse(&body)?)?),
-        ["limits", "routes"] if is(&put) => done(shared.set_route_limit(parse(&body)?)?),
-        ["reset"] if is(&post) => done(shared.reset()),
+        ["limits"] if is(&put) => shared.set_limits(parse(&body)?).and_then(|()| done()),
+        ["limits", "routes"] if is(&put) => shared.set_route_limit(parse(&body)?).and_then(|()| done()),
+        ["reset"] if is(&post) => {
+            shared.reset();
+            done()
+        }
         ["snapshot"] if is(&get) => Ok(encode(&shared.lock().world)),
-        ["snapshot"] if is(&put) => done(shared.restore(&body)?),
+        ["snapshot"] if is(&put) => shared.restore(&body).and_then(|()| done()),
         _ => Err(ControlError::NoSuchEndpoint(format!("{} {path}", head.method))),
     }
 }
 
-fn done(_: impl Sized) -> Result<Bytes, ControlError> {
+fn done() -> Result<Bytes, ControlError> {
     Ok(Bytes::from_static(b"{}"))
 }
 

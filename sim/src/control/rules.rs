@@ -95,6 +95,7 @@ impl Shared {
         let now = self.now();
         let mut core = self.lock();
         world.gateway_url.clone_from(&core.world.gateway_url);
+        world.verify_key.clone_from(&core.world.verify_key);
         core.world = world;
         core.hub.end_all(now);
         Ok(())

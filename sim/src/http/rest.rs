@@ -151,7 +151,6 @@ impl Work {
         let bytes = self.body.as_ref().map_err(BodyError::api_error)?;
         let query = self.head.uri.query().unwrap_or_default();
         let call = Call {
-            route,
             params,
             query: form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
             body: parse(&self.head.headers, bytes)?,

@@ -1,6 +1,5 @@
 //! Accepts connections, bounds them, and hands each request on.
 
-use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,33 +69,31 @@ async fn turn_away(mut socket: TcpStream) {
     let _ = tokio::time::timeout(Duration::from_secs(1), socket.write_all(FULL)).await;
 }
 
-fn connection(socket: TcpStream, peer: SocketAddr, shared: Arc<Shared>) -> impl Future<Output = ()> + Send {
-    async move {
-        let _ = socket.set_nodelay(true);
-        let idle = shared.config.idle_timeout;
-        let (upgraded, mut gateway) = tokio::sync::mpsc::channel(1);
-        let service = {
+async fn connection(socket: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
+    let _ = socket.set_nodelay(true);
+    let idle = shared.config.idle_timeout;
+    let (upgraded, mut gateway) = tokio::sync::mpsc::channel(1);
+    let service = {
+        let shared = Arc::clone(&shared);
+        service_fn(move |request: Request<Incoming>| {
             let shared = Arc::clone(&shared);
-            service_fn(move |request: Request<Incoming>| {
-                let shared = Arc::clone(&shared);
-                let upgraded = upgraded.clone();
-                async move { answer(request, peer, shared, upgraded).await }
-            })
-        };
-        let served = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(idle)
-            .max_buf_size(64 * 1024)
-            .serve_connection(TokioIo::new(socket), service)
-            .with_upgrades()
-            .await;
-        if let Err(error) = served {
-            tracing::debug!(%peer, %error, "connection ended");
-        }
-        // The gateway runs in this task, so that a connection is one task whatever it turns into.
-        if let Ok(pending) = gateway.try_recv() {
-            upgrade::run(pending, shared).await;
-        }
+            let upgraded = upgraded.clone();
+            async move { answer(request, peer, shared, upgraded).await }
+        })
+    };
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(idle)
+        .max_buf_size(64 * 1024)
+        .serve_connection(TokioIo::new(socket), service)
+        .with_upgrades()
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(%peer, %error, "connection ended");
+    }
+    // The gateway runs in this task, so that a connection is one task whatever it turns into.
+    if let Ok(pending) = gateway.try_recv() {
+        upgrade::run(pending, shared).await;
     }
 }
 

@@ -6,14 +6,13 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::error::ApiError;
-use super::route::{Params, Route};
+use super::route::Params;
 use crate::id::Snowflake;
 use crate::time::At;
 
 /// A call that has passed the limits: parsed, authenticated, and stamped with its time.
 #[derive(Debug)]
 pub(crate) struct Call<'a> {
-    pub(crate) route: &'static Route,
     pub(crate) params: Params<'a>,
     /// The query string, decoded, in order.
     pub(crate) query: Vec<(String, String)>,
@@ -33,6 +32,12 @@ impl Call<'_> {
     /// The first value of a query parameter.
     pub(crate) fn query(&self, name: &str) -> Option<&str> {
         self.query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The body, which must be a list. None at all is no empty list: a bulk overwrite would delete everything.
+    pub(crate) fn list(&self) -> Result<&Value, ApiError> {
+        let message = "Only iterables may be used in a ListType";
+        if self.body.is_array() { Ok(&self.body) } else { Err(ApiError::form("_", "LIST_TYPE_CONVERT", message)) }
     }
 
     /// The body as an object; anything else is an invalid form body.

@@ -24,7 +24,7 @@ struct Move {
 pub(crate) fn reorder(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
     let standing = access::in_guild(world, call)?;
     standing.need(MANAGE_CHANNELS)?;
-    let moves = moves(&call.body, access::guild(world, standing.guild)?)?;
+    let moves = moves(call.list()?, access::guild(world, standing.guild)?)?;
     let mut changed = Vec::new();
     for Move { id, position, parent, lock } in moves {
         let guild = access::guild_mut(world, standing.guild)?;

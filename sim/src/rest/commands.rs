@@ -162,7 +162,7 @@ pub(crate) fn delete(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
 /// Replaces all commands at once; those whose name and kind stay keep their ids.
 pub(crate) fn overwrite(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
     let scope = scope(world, call)?;
-    let wrap = json!({ "list": &call.body });
+    let wrap = json!({ "list": call.list()? });
     let mut form = Form::new(wrap.as_object().expect("invariant: made as an object"));
     let mut read: Vec<CommandForm> = Vec::new();
     for (index, item) in form.list("list", 3 * MAX_COMMANDS).value().unwrap_or_default().iter().enumerate() {

@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(listed[0]["content"], "pong");
         assert_eq!(stage.post(&path, body).code(), 40060);
         assert_eq!(stage.world.responses.doubled, 1);
-        assert_eq!(stage.world.responses.take_times()[0].1, 3_000_000);
+        assert_eq!(stage.world.responses.times[0].1, 3_000_000);
     }
 
     #[test]

@@ -158,7 +158,7 @@ pub(crate) fn delete(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
 pub(crate) fn reorder(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
     let standing = access::in_guild(world, call)?;
     standing.need(MANAGE_ROLES)?;
-    let moves = moves(&call.body)?;
+    let moves = moves(call.list()?)?;
     let guild = access::guild_mut(world, standing.guild)?;
     for (id, _) in &moves {
         let role = guild.roles.get(*id).ok_or(ApiError::UNKNOWN_ROLE)?;

@@ -124,7 +124,6 @@ impl Stage {
         let result = route::find(ROUTES, method, path).and_then(|(route, params)| {
             let caller = (route.auth == route::Auth::Bot).then_some(self.application);
             let call = Call {
-                route,
                 params,
                 query: query.map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
                 body,
