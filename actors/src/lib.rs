@@ -9,3 +9,5 @@
 //! `guildhall` crate implements, so that a test runs every actor in one `LocalSet` under paused time.
 //!
 //! The actors arrive with the machines that they carry.
+
+pub mod rest;

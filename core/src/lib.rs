@@ -9,6 +9,12 @@
 //! Every decision on that path is made by a machine of this crate: a struct with methods of the form
 //! `on_x(&mut self, input, now) -> effects`. There is no I/O here, no clock, no async and no randomness of
 //! its own: time and chance are arguments, so that a test can put a machine through a year in a millisecond.
-//!
-//! The machines arrive with the features that need them: rate limits and circuit breakers first, then
-//! operations, guild queues, shard sessions and plans.
+
+pub mod answer;
+pub mod breaker;
+pub mod budget;
+pub mod invalid;
+pub mod lane;
+pub mod limit;
+pub mod route;
+pub mod time;

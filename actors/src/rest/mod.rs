@@ -1,0 +1,30 @@
+//! REST calls on their way to Discord: the port that callers see, and the transport that only the gate may use.
+//!
+//! ```text
+//!  caller ──Request──▶ Rest::call ──▶ breaker admit ──▶ token bucket acquire ──▶ Transport::send(Cleared)
+//!         ◀─Outcome──             ◀── breaker report ◀── token bucket observe ◀──
+//! ```
+//!
+//! A [`Transport`] takes nothing but a [`Cleared`] call, and only the gate can make one: no call can leave that has not
+//! passed breaker and token bucket.
+
+mod outcome;
+mod request;
+mod transport;
+
+pub use outcome::{Answered, NotSent, Outcome, Unknown};
+pub use request::{Body, Effects, Request};
+pub use transport::{Cleared, Received, Transport, TransportError};
+
+use std::future::Future;
+use std::pin::Pin;
+
+/// A call under way.
+pub type CallFuture<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
+
+/// Where REST calls go: the local gate, or an egress process that has one.
+pub trait Rest: Send + Sync {
+    /// Makes a call. It always ends: by its deadline it was either not sent, answered, or has an outcome that nobody
+    /// knows.
+    fn call(&self, request: Request) -> CallFuture<'_>;
+}

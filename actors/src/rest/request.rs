@@ -1,0 +1,95 @@
+//! A REST call before it is made.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use guildhall_core::answer::Credential;
+use guildhall_core::lane::Lane;
+use guildhall_core::route::{Route, SubLimit};
+use http::{HeaderMap, Method};
+use http_body_util::combinators::UnsyncBoxBody;
+
+/// A REST call: typed or raw, it is the same from here on.
+#[derive(Debug)]
+pub struct Request {
+    /// The method.
+    pub method: Method,
+    /// The path below the API's version, with a leading slash and with its query: `/guilds/1/members?limit=5`.
+    pub path: String,
+    /// Headers beside those that the transport sets itself (token, user agent, length).
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Body,
+    /// Who it is made as.
+    pub credential: Credential,
+    /// How urgent it is.
+    pub lane: Lane,
+    /// How long its caller waits for a turn. A call that is not due by then is not sent, and says when it would be.
+    pub max_wait: Duration,
+    /// What repeating it would do; only what is safe to repeat may probe an open breaker.
+    pub effects: Effects,
+    /// The guild on whose behalf it is made, for the ledger of who spent the budget.
+    pub guild: Option<u64>,
+    /// A limit within the route's limit that it falls under.
+    pub sub: Option<SubLimit>,
+}
+
+/// What repeating a call would do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effects {
+    /// It only reads.
+    None,
+    /// It may be repeated: PUTs, DELETEs, most PATCHes.
+    Idempotent,
+    /// Each time makes something new.
+    Creates,
+}
+
+/// A call's body.
+#[derive(Debug, Default)]
+pub enum Body {
+    /// None.
+    #[default]
+    Empty,
+    /// Whole, with its content type in the headers.
+    Whole(Bytes),
+    /// On its way from somebody else.
+    Stream(UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>),
+}
+
+impl Request {
+    /// A call with no body, on the operation lane, whose effects are told by its method.
+    #[must_use]
+    pub fn new(method: Method, path: impl Into<String>, credential: Credential) -> Self {
+        let effects = match method {
+            Method::GET | Method::HEAD | Method::OPTIONS => Effects::None,
+            Method::POST => Effects::Creates,
+            _ => Effects::Idempotent,
+        };
+        Self {
+            method,
+            path: path.into(),
+            headers: HeaderMap::new(),
+            body: Body::Empty,
+            credential,
+            lane: Lane::Operation,
+            max_wait: Duration::from_secs(5),
+            effects,
+            guild: None,
+            sub: None,
+        }
+    }
+
+    /// The route it goes to.
+    #[must_use]
+    pub fn route(&self, unix_ms: u64) -> Route {
+        let application = match self.credential {
+            Credential::Application(id) => id,
+            Credential::Anonymous => 0,
+        };
+        let path = self.path.split_once('?').map_or(self.path.as_str(), |(path, _)| path);
+        let mut route = Route::parse(self.method.as_str(), path, application, unix_ms);
+        route.sub = self.sub;
+        route
+    }
+}

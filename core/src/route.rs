@@ -1,0 +1,251 @@
+//! Routes: what a call's method and path say about the limits it falls under. Read from the path alone, so that calls of
+//! any client can be told apart.
+
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+/// A method and a path with its ids taken out: `POST /guilds/{id}/roles`. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RouteKey(Arc<str>);
+
+impl RouteKey {
+    /// The route with this text.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
+        Self(text.into())
+    }
+
+    /// Method and template, with a space between.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The template alone.
+    #[must_use]
+    pub fn template(&self) -> &str {
+        self.0.split_once(' ').map_or("", |(_, template)| template)
+    }
+
+    /// Whether it only reads.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        self.0.starts_with("GET ") || self.0.starts_with("HEAD ")
+    }
+}
+
+impl fmt::Display for RouteKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Serialize for RouteKey {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+/// The top-level object that a bucket belongs to: a guild, a channel, a webhook or an interaction with its token. A token
+/// is kept as a fingerprint, so that none can leak from here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Major {
+    id: u64,
+    token: u64,
+}
+
+impl Major {
+    /// No top-level object.
+    pub const NONE: Self = Self { id: 0, token: 0 };
+
+    /// A guild or a channel.
+    #[must_use]
+    pub const fn of(id: u64) -> Self {
+        Self { id, token: 0 }
+    }
+
+    /// A webhook or an interaction, with its token.
+    #[must_use]
+    pub fn with_token(id: u64, token: &str) -> Self {
+        let mut hasher = DefaultHasher::new();
+        token.hash(&mut hasher);
+        // Zero stands for "no token".
+        Self { id, token: hasher.finish() | 1 }
+    }
+
+    /// The object's id; 0 for none.
+    #[must_use]
+    pub const fn id(self) -> u64 {
+        self.id
+    }
+}
+
+impl fmt::Display for Major {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.id.fmt(f)
+    }
+}
+
+impl Serialize for Major {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// A limit within a route's limit, which some of its calls fall under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SubLimit {
+    /// A channel's name or topic: 2 per 10 minutes.
+    ChannelName,
+}
+
+/// All that the limits need to know of a call's target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Method and template.
+    pub key: RouteKey,
+    /// The top-level object.
+    pub major: Major,
+    /// The limit within the limit, if the call falls under one.
+    pub sub: Option<SubLimit>,
+    /// Whether it goes to an interaction's own endpoints, which the global limit leaves alone.
+    pub interaction: bool,
+}
+
+/// Messages older than this have a delete limit of their own.
+const OLD_MESSAGE: Duration = Duration::from_secs(14 * 86_400);
+
+/// And those older than this another one.
+const RECENT_MESSAGE: Duration = Duration::from_secs(10);
+
+/// How interaction tokens begin: `interaction:` in base64.
+const INTERACTION_TOKEN: &str = "aW50ZXJhY3Rpb246";
+
+/// Milliseconds from the Unix epoch to Discord's own.
+const DISCORD_EPOCH_MS: u64 = 1_420_070_400_000;
+
+impl Route {
+    /// Reads a call's route. `path` is below the API's version, without a query; `application` is the bot's own, whose
+    /// webhooks are its interactions' (0 if unknown); `unix_ms` is the time by the wall clock, which tells how old a
+    /// message is.
+    #[must_use]
+    pub fn parse(method: &str, path: &str, application: u64, unix_ms: u64) -> Self {
+        let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+        let number = |at: usize| parts.get(at).and_then(|part| part.parse::<u64>().ok());
+        let (major, interaction) = match (parts.first().copied(), number(1), parts.get(2)) {
+            (Some("guilds" | "channels"), Some(id), _) => (Major::of(id), false),
+            (Some("webhooks"), Some(id), Some(token)) => {
+                (Major::with_token(id, token), id == application || token.starts_with(INTERACTION_TOKEN))
+            }
+            (Some("webhooks"), Some(id), None) => (Major::of(id), false),
+            (Some("interactions"), Some(id), Some(token)) => (Major::with_token(id, token), true),
+            _ => (Major::NONE, false),
+        };
+        let mut text = String::with_capacity(method.len() + path.len() + 8);
+        text.push_str(method);
+        text.push(' ');
+        for (at, part) in parts.iter().enumerate() {
+            text.push('/');
+            let before = at.checked_sub(1).and_then(|at| parts.get(at)).copied();
+            let is_token = at == 2 && matches!(parts[0], "webhooks" | "interactions");
+            text.push_str(match () {
+                () if is_token => "{token}",
+                () if before == Some("reactions") => "{emoji}",
+                () if part.bytes().all(|byte| byte.is_ascii_digit()) => "{id}",
+                () if is_word(part) => part,
+                () => "{text}",
+            });
+        }
+        if let ("DELETE", ["channels", _, "messages", message]) = (method, parts.as_slice())
+            && let Ok(id) = message.parse::<u64>()
+        {
+            let made = (id >> 22) + DISCORD_EPOCH_MS;
+            let age = Duration::from_millis(unix_ms.saturating_sub(made));
+            // Each age has a bucket of its own at Discord, under one path.
+            text.push_str(match () {
+                () if age > OLD_MESSAGE => " (old)",
+                () if age > RECENT_MESSAGE => " (recent)",
+                () => " (fresh)",
+            });
+        }
+        Self { key: RouteKey::new(&text), major, sub: None, interaction }
+    }
+
+    /// The same route, under a limit within its limit.
+    #[must_use]
+    pub fn under(mut self, sub: SubLimit) -> Self {
+        self.sub = Some(sub);
+        self
+    }
+}
+
+/// Parts of a path that belong to the route: short words of Discord's own. Anything else could be chosen by a caller, and
+/// would make routes without end.
+fn is_word(part: &str) -> bool {
+    part.len() <= 32 && part.bytes().all(|byte| byte.is_ascii_lowercase() || matches!(byte, b'-' | b'_' | b'@'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW_MS: u64 = 1_700_000_000_000;
+
+    fn key(method: &str, path: &str) -> String {
+        Route::parse(method, path, 5, NOW_MS).key.to_string()
+    }
+
+    #[test]
+    fn ids_and_tokens_leave_the_key_and_words_stay() {
+        assert_eq!(key("POST", "/guilds/123/roles"), "POST /guilds/{id}/roles");
+        assert_eq!(key("GET", "/users/@me"), "GET /users/@me");
+        assert_eq!(
+            key("PUT", "/channels/1/messages/2/reactions/%F0%9F%91%8D/@me"),
+            "PUT /channels/{id}/messages/{id}/reactions/{emoji}/@me"
+        );
+        assert_eq!(key("POST", "/webhooks/1/secret-token"), "POST /webhooks/{id}/{token}");
+        assert_eq!(
+            key("PATCH", "/webhooks/1/tok/messages/@original"),
+            "PATCH /webhooks/{id}/{token}/messages/@original"
+        );
+        assert_eq!(key("GET", "/invites/AbCdEf"), "GET /invites/{text}");
+    }
+
+    #[test]
+    fn the_top_level_object_tells_calls_apart() {
+        let major = |path: &str| Route::parse("GET", path, 5, NOW_MS).major;
+        assert_eq!(major("/guilds/7/roles"), major("/guilds/7/channels"));
+        assert_ne!(major("/guilds/7/roles"), major("/guilds/8/roles"));
+        assert_ne!(major("/webhooks/7/a"), major("/webhooks/7/b"));
+        assert_eq!(major("/users/@me"), Major::NONE);
+    }
+
+    #[test]
+    fn a_token_cannot_be_read_from_a_route() {
+        let route = Route::parse("POST", "/webhooks/7/very-secret-token", 5, NOW_MS);
+        assert!(!format!("{route:?}").contains("secret"));
+    }
+
+    #[test]
+    fn the_age_of_a_message_is_part_of_its_deletion() {
+        let message = |age_ms: u64| (NOW_MS - age_ms - DISCORD_EPOCH_MS) << 22;
+        for (age_ms, tail) in [(1_000, "(fresh)"), (60_000, "(recent)"), (15 * 86_400_000, "(old)")] {
+            let path = format!("/channels/1/messages/{}", message(age_ms));
+            assert!(key("DELETE", &path).ends_with(tail), "{age_ms}");
+        }
+    }
+
+    #[test]
+    fn interaction_endpoints_are_known_by_their_path_their_application_or_their_token() {
+        let is_interaction = |path: &str| Route::parse("POST", path, 5, NOW_MS).interaction;
+        assert!(is_interaction("/interactions/1/t/callback"));
+        assert!(is_interaction("/webhooks/5/short"));
+        assert!(is_interaction("/webhooks/6/aW50ZXJhY3Rpb246MTIzNDU2"));
+        assert!(!is_interaction("/webhooks/6/short"));
+    }
+}
