@@ -1,0 +1,330 @@
+//! One route bucket: what is left of it, told by what was sent and corrected downwards by what answers say.
+//!
+//! Discord counts in two ways that headers do not tell apart. In a *fixed* window all slots come back at the reset. A
+//! *leaky* bucket drains evenly, and its reset is when it is empty. Both are followed so that the bucket is never thought
+//! emptier than it is: a call counts as under way until its answer, and as arrived only then.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::turn::Turn;
+use crate::answer::RateHeaders;
+use crate::time::Timestamp;
+
+/// How much a reset may differ from answer to answer by rounding alone.
+const ROUNDING_MS: u64 = 2;
+
+/// What is known of every bucket of one hash, so that a new object need not be probed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Traits {
+    limit: u32,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Fixed { per: Duration },
+    Leaky { refill: Duration, confirmed: bool },
+}
+
+/// One bucket.
+#[derive(Clone, Debug)]
+pub(super) struct Bucket {
+    limit: u32,
+    /// The numbers of calls without an answer, lost ones among them until they can no longer arrive.
+    in_flight: Vec<u64>,
+    /// Calls ever dispatched; tells which calls an answer cannot have seen.
+    dispatched: u64,
+    /// Nothing goes before: a 429.
+    closed_until: Timestamp,
+    /// `X-RateLimit-Reset` of the newest answer, which names its window.
+    epoch_ms: u64,
+    /// The least that an answer of that window said was left.
+    lowest: u32,
+    count: Count,
+    /// When each lost call can no longer arrive, with its number.
+    lost: Vec<(Timestamp, u64)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Count {
+    Fixed {
+        left: u32,
+        /// When all slots are free again; `None` until the first answer of a window has come.
+        reset: Option<Timestamp>,
+        /// The longest that a window was seen to last.
+        per: Duration,
+    },
+    Leaky {
+        /// When it would be empty if nothing more came.
+        empty: Timestamp,
+        /// How long one slot takes to drain.
+        refill: Duration,
+        /// Whether a moving reset has shown that it is leaky. Until then it is only the safer guess.
+        confirmed: bool,
+    },
+}
+
+/// What a snapshot tells of a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct BucketView {
+    /// Slots in all.
+    pub limit: u32,
+    /// Calls without an answer.
+    pub in_flight: u32,
+    /// `fixed`, `leaky`, or `unconfirmed` while both are possible.
+    pub algorithm: &'static str,
+}
+
+impl Bucket {
+    /// A bucket as its first answer shows it.
+    pub(super) fn learned(rate: &RateHeaders, now: Timestamp) -> Self {
+        let refill = refill(rate);
+        let count = Count::Leaky { empty: now + rate.reset_after, refill, confirmed: false };
+        Self {
+            limit: rate.limit.max(1),
+            in_flight: Vec::new(),
+            dispatched: 0,
+            closed_until: Timestamp::ZERO,
+            epoch_ms: rate.reset_ms,
+            lowest: rate.remaining,
+            count,
+            lost: Vec::new(),
+        }
+    }
+
+    /// A bucket of a hash that is known from another object: full.
+    pub(super) fn sibling(traits: Traits) -> Self {
+        let count = match traits.kind {
+            Kind::Fixed { per } => Count::Fixed { left: traits.limit, reset: None, per },
+            Kind::Leaky { refill, confirmed } => Count::Leaky { empty: Timestamp::ZERO, refill, confirmed },
+        };
+        Self {
+            limit: traits.limit,
+            in_flight: Vec::new(),
+            dispatched: 0,
+            closed_until: Timestamp::ZERO,
+            epoch_ms: 0,
+            lowest: traits.limit,
+            count,
+            lost: Vec::new(),
+        }
+    }
+
+    /// What this bucket says of its hash.
+    pub(super) fn traits(&self) -> Traits {
+        let kind = match self.count {
+            Count::Fixed { per, .. } => Kind::Fixed { per },
+            Count::Leaky { refill, confirmed, .. } => Kind::Leaky { refill, confirmed },
+        };
+        Traits { limit: self.limit, kind }
+    }
+
+    /// When the next call may go.
+    pub(super) fn turn(&mut self, now: Timestamp) -> Turn {
+        self.pass_time(now);
+        if now < self.closed_until {
+            return Turn::At(self.closed_until);
+        }
+        let on_answer = self.lost.iter().min().map_or(Turn::OnAnswer, |(gone, _)| Turn::At(*gone));
+        match self.count {
+            Count::Fixed { left: 1.., .. } => Turn::Now,
+            Count::Fixed { reset, .. } => reset.map_or(on_answer, Turn::At),
+            Count::Leaky { empty, refill, .. } => match (self.limit - 1).checked_sub(self.in_flight()) {
+                Some(slack) => Turn::not_before(empty.before(refill * slack), now),
+                None => on_answer,
+            },
+        }
+    }
+
+    /// Takes a slot for a call that goes now; returns its number.
+    pub(super) fn take(&mut self) -> u64 {
+        self.dispatched += 1;
+        self.in_flight.push(self.dispatched);
+        if let Count::Fixed { left, .. } = &mut self.count {
+            *left = left.saturating_sub(1);
+        }
+        self.dispatched
+    }
+
+    /// The call never left.
+    pub(super) fn give_back(&mut self, number: u64) {
+        self.forget(number);
+        let most = self.limit.saturating_sub(self.in_flight());
+        if let Count::Fixed { left, .. } = &mut self.count {
+            // Slots of a window that has passed in the meantime came back with it.
+            *left = (*left + 1).min(most);
+        }
+    }
+
+    /// An answer with this bucket's headers came. `number` is what [`Bucket::take`] gave; `None` if the call took its
+    /// slot elsewhere, not knowing that it belonged here.
+    pub(super) fn answered(&mut self, number: Option<u64>, rate: &RateHeaders, agreement: Duration, now: Timestamp) {
+        self.pass_time(now);
+        if let Some(number) = number {
+            self.forget(number);
+        }
+        self.limit = rate.limit.max(1);
+        let under_way = self.in_flight();
+        // Calls dispatched after this one cannot be in what its answer says.
+        let later = number.map_or(u64::from(under_way), |number| self.dispatched - number);
+        let remaining = rate.remaining.saturating_sub(u32::try_from(later).unwrap_or(u32::MAX));
+        let until = now + rate.reset_after;
+        let agreement_ms = u64::try_from(agreement.as_millis()).unwrap_or(u64::MAX);
+        let is_same = self.epoch_ms != 0 && rate.reset_ms.abs_diff(self.epoch_ms) <= agreement_ms;
+        let is_older = rate.reset_ms + agreement_ms < self.epoch_ms;
+        let asked_at = rate.reset_ms.saturating_sub(u64::try_from(rate.reset_after.as_millis()).unwrap_or(u64::MAX));
+        // Discord's clock had not reached the old reset, yet the reset moved: it drains.
+        let has_moved = self.epoch_ms != 0 && !is_same && !is_older && asked_at + agreement_ms < self.epoch_ms;
+        self.lowest = if is_same {
+            self.lowest.min(rate.remaining)
+        } else if is_older {
+            self.lowest
+        } else {
+            rate.remaining
+        };
+        // Where what is left was not counted from the window's start, it is what the least answer of the window says,
+        // less all that is under way: each answered call is in its own answer, if in no other.
+        let for_certain = self.lowest.saturating_sub(under_way);
+        match &mut self.count {
+            // Where one slot drains faster than resets can be told apart, a drain looks like a window; then it stays
+            // what is safe for both.
+            Count::Leaky { confirmed: false, refill, .. } if is_same && *refill > agreement + agreement / 4 => {
+                self.count = Count::Fixed { left: for_certain, reset: Some(until), per: rate.reset_after };
+            }
+            Count::Leaky { empty, refill: slot, confirmed } => {
+                if number.is_some() {
+                    *empty = (*empty).max(now) + *slot;
+                }
+                *empty = (*empty).max(until);
+                *slot = (*slot).max(refill(rate));
+                *confirmed |= has_moved;
+            }
+            Count::Fixed { .. } if has_moved => {
+                self.count = Count::Leaky { empty: until, refill: refill(rate), confirmed: true };
+            }
+            Count::Fixed { left, reset, per } => {
+                *per = (*per).max(rate.reset_after);
+                let is_past = is_older || (is_same && reset.is_none() && *per > agreement * 2);
+                if is_past {
+                    // It arrived in a window that is over, so it used nothing of this one.
+                } else if is_same && let Some(known) = reset {
+                    // Each answer bounds the reset from above, and the tightest holds; unless Discord itself moved it.
+                    let moved = rate.reset_ms > self.epoch_ms + ROUNDING_MS;
+                    *known = if moved { (*known).max(until) } else { (*known).min(until) };
+                    *left = (*left).min(remaining);
+                } else {
+                    *left = if reset.is_some() { for_certain } else { remaining.min(*left) };
+                    *reset = Some(until);
+                }
+                if *left == 0 && reset.is_none() && under_way == 0 {
+                    *reset = Some(now + *per);
+                }
+            }
+        }
+        if !is_older {
+            self.epoch_ms = self.epoch_ms.max(rate.reset_ms);
+        }
+    }
+
+    /// An answer came that says nothing of this bucket.
+    pub(super) fn answered_without_headers(&mut self, number: u64, now: Timestamp) {
+        self.pass_time(now);
+        self.arrive(number, now);
+    }
+
+    /// No answer will come. The call counts as under way until `gone`.
+    pub(super) fn lose(&mut self, number: u64, gone: Timestamp) {
+        self.lost.push((gone, number));
+    }
+
+    /// A 429: nothing goes before `until`.
+    pub(super) fn close(&mut self, until: Timestamp) {
+        self.closed_until = self.closed_until.max(until);
+        if let Count::Fixed { left, reset, .. } = &mut self.count {
+            *left = 0;
+            *reset = Some(reset.map_or(until, |known| known.max(until)));
+        }
+    }
+
+    /// The earliest that a call could go which has `ahead` others before it; never too late.
+    pub(super) fn estimate(&self, ahead: usize, now: Timestamp) -> Timestamp {
+        let ahead = u32::try_from(ahead).unwrap_or(u32::MAX);
+        let due = match self.count {
+            Count::Fixed { left, .. } if ahead < left => now,
+            Count::Fixed { left, reset: Some(reset), per } => reset + per * ((ahead - left) / self.limit),
+            Count::Fixed { .. } => now,
+            Count::Leaky { empty, refill, .. } => {
+                let wanted = i64::from(ahead) + i64::from(self.in_flight()) + 1 - i64::from(self.limit);
+                let shift = refill.saturating_mul(u32::try_from(wanted.unsigned_abs()).unwrap_or(u32::MAX));
+                if wanted > 0 { empty.max(now) + shift } else { empty.before(shift) }
+            }
+        };
+        due.max(self.closed_until).max(now)
+    }
+
+    /// Whether it is as good as new, so that nothing is lost by forgetting it.
+    pub(super) fn is_idle(&self, now: Timestamp) -> bool {
+        let is_full = match self.count {
+            Count::Fixed { left, reset, .. } => reset.map_or(left >= self.limit, |reset| reset <= now),
+            Count::Leaky { empty, .. } => empty <= now,
+        };
+        is_full && self.in_flight.is_empty() && self.closed_until <= now
+    }
+
+    pub(super) fn view(&self) -> BucketView {
+        let algorithm = match self.count {
+            Count::Fixed { .. } => "fixed",
+            Count::Leaky { confirmed: true, .. } => "leaky",
+            Count::Leaky { confirmed: false, .. } => "unconfirmed",
+        };
+        BucketView { limit: self.limit, in_flight: self.in_flight(), algorithm }
+    }
+
+    /// Lets go of what time alone brings back.
+    fn pass_time(&mut self, now: Timestamp) {
+        if !self.lost.is_empty() {
+            let gone: Vec<_> = self.lost.extract_if(.., |(gone, _)| *gone <= now).collect();
+            gone.into_iter().for_each(|(gone, number)| self.arrive(number, gone));
+        }
+        let most = self.limit.saturating_sub(self.in_flight());
+        if let Count::Fixed { left, reset, .. } = &mut self.count
+            && reset.is_some_and(|reset| reset <= now)
+        {
+            // Calls under way may arrive in the new window, so it is not theirs to use twice.
+            *left = most;
+            *reset = None;
+        }
+    }
+
+    /// A call is taken to have arrived at the latest time it can have.
+    fn arrive(&mut self, number: u64, then: Timestamp) {
+        self.forget(number);
+        let under_way = self.in_flight();
+        match &mut self.count {
+            Count::Leaky { empty, refill, .. } => *empty = (*empty).max(then) + *refill,
+            Count::Fixed { left: 0, reset: reset @ None, per } if under_way == 0 => *reset = Some(then + *per),
+            Count::Fixed { .. } => {}
+        }
+    }
+}
+
+impl Bucket {
+    fn in_flight(&self) -> u32 {
+        u32::try_from(self.in_flight.len()).unwrap_or(u32::MAX)
+    }
+
+    fn forget(&mut self, number: u64) {
+        self.in_flight.retain(|other| *other != number);
+    }
+}
+
+/// How long one slot takes to drain, by an answer: never longer than it really is.
+fn refill(rate: &RateHeaders) -> Duration {
+    rate.reset_after / rate.limit.saturating_sub(rate.remaining).max(1)
+}
+
+#[cfg(test)]
+#[path = "bucket_tests.rs"]
+mod tests;

@@ -1,0 +1,190 @@
+//! A bucket beside a Discord that counts for itself, with latencies of any kind between the two.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const AGREEMENT: Duration = Duration::from_millis(50);
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp::from_millis(ms)
+}
+
+fn rate(limit: u32, remaining: u32, reset_ms: u64, reset_after_ms: u64) -> RateHeaders {
+    let reset_after = Duration::from_millis(reset_after_ms);
+    RateHeaders { bucket: "b".into(), limit, remaining, reset_ms, reset_after }
+}
+
+#[test]
+fn two_answers_with_one_reset_make_it_fixed_and_a_moving_reset_leaky() {
+    let mut fixed = Bucket::learned(&rate(5, 4, 10_000, 5_000), at(0));
+    let number = fixed.take();
+    fixed.answered(Some(number), &rate(5, 3, 10_000, 4_900), AGREEMENT, at(100));
+    assert_eq!(fixed.view().algorithm, "fixed");
+
+    let mut leaky = Bucket::learned(&rate(5, 4, 6_000, 1_000), at(0));
+    let number = leaky.take();
+    leaky.answered(Some(number), &rate(5, 3, 7_000, 1_900), AGREEMENT, at(100));
+    assert_eq!(leaky.view().algorithm, "leaky");
+}
+
+#[test]
+fn an_answer_never_raises_what_is_left_whatever_the_order() {
+    let mut bucket = Bucket::learned(&rate(5, 4, 10_000, 5_000), at(0));
+    let numbers: Vec<u64> = (0..4).map(|_| bucket.take()).collect();
+    // The last one's answer comes first, then the others, each claiming more than is left.
+    bucket.answered(Some(numbers[3]), &rate(5, 0, 10_000, 4_900), AGREEMENT, at(100));
+    for (place, remaining) in [(2, 1), (1, 2), (0, 3)] {
+        bucket.answered(Some(numbers[place]), &rate(5, remaining, 10_000, 4_900), AGREEMENT, at(100));
+        assert_eq!(bucket.turn(at(110)), Turn::At(at(5_000)));
+    }
+}
+
+#[test]
+fn a_fixed_window_gives_everything_back_at_its_reset_but_what_is_under_way() {
+    let mut bucket = Bucket::sibling(Traits { limit: 3, kind: Kind::Fixed { per: Duration::from_secs(5) } });
+    let numbers: Vec<u64> = (0..3).map(|_| bucket.take()).collect();
+    bucket.answered(Some(numbers[0]), &rate(3, 2, 10_000, 5_000), AGREEMENT, at(50));
+    assert_eq!(bucket.turn(at(60)), Turn::At(at(5_050)));
+    assert_eq!(bucket.turn(at(5_050)), Turn::Now);
+    bucket.take();
+    assert_eq!(bucket.turn(at(5_050)), Turn::OnAnswer, "two are still under way, and may arrive in this window");
+}
+
+#[test]
+fn a_429_closes_it_and_a_lost_call_counts_until_it_can_no_longer_arrive() {
+    let mut bucket = Bucket::learned(&rate(1, 0, 2_000, 1_000), at(0));
+    assert_eq!(bucket.turn(at(1_000)), Turn::Now);
+    bucket.take();
+    bucket.lose(1, at(9_000));
+    assert_eq!(bucket.turn(at(2_000)), Turn::At(at(9_000)));
+    assert_eq!(bucket.turn(at(9_000)), Turn::At(at(10_000)), "as if it had arrived at the last moment");
+    bucket.close(at(60_000));
+    assert_eq!(bucket.turn(at(20_000)), Turn::At(at(60_000)));
+}
+
+#[test]
+fn a_call_that_never_left_gives_its_slot_back() {
+    let mut bucket = Bucket::learned(&rate(2, 1, 2_000, 500), at(0));
+    bucket.take();
+    assert_eq!(bucket.turn(at(10)), Turn::At(at(500)), "one slot must drain first");
+    bucket.give_back(1);
+    assert_eq!(bucket.turn(at(10)), Turn::Now);
+}
+
+/// Discord's side of a bucket, in microseconds of its own clock, which is `SKEW` ahead.
+struct Server {
+    limit: u32,
+    per: u64,
+    leaky: bool,
+    /// Fixed: (end of window, taken). Leaky: (when it is empty, unused).
+    state: (u64, u32),
+}
+
+const SKEW: u64 = 987_654_321_000;
+
+impl Server {
+    /// A call arrives; `None` is a 429.
+    fn arrive(&mut self, now: u64) -> Option<RateHeaders> {
+        let (remaining, free_at) = if self.leaky {
+            let slot = self.per / u64::from(self.limit);
+            let empty = self.state.0.max(now) + slot;
+            if empty - now > slot * u64::from(self.limit) {
+                return None;
+            }
+            self.state.0 = empty;
+            let used = (empty - now).div_ceil(slot);
+            (self.limit - u32::try_from(used).unwrap(), empty)
+        } else {
+            if now >= self.state.0 {
+                self.state = (now + self.per, 0);
+            }
+            if self.state.1 >= self.limit {
+                return None;
+            }
+            self.state.1 += 1;
+            (self.limit - self.state.1, self.state.0)
+        };
+        let reset_after = Duration::from_millis((free_at - now).div_ceil(1_000));
+        let reset_ms = (now + SKEW).div_ceil(1_000) + u64::try_from(reset_after.as_millis()).unwrap();
+        Some(RateHeaders { bucket: "b".into(), limit: self.limit, remaining, reset_ms, reset_after })
+    }
+}
+
+/// What happens to a call: how long it takes there and back, and whether its answer is lost.
+#[derive(Clone, Debug)]
+struct Trip {
+    there: u64,
+    back: u64,
+    lost: bool,
+}
+
+fn trips() -> impl Strategy<Value = Vec<Trip>> {
+    let time = || prop_oneof![3 => 0u64..30_000, 1 => 0u64..900_000];
+    let trip = (time(), time(), prop::bool::weighted(0.05)).prop_map(|(there, back, lost)| Trip { there, back, lost });
+    prop::collection::vec(trip, 20..150)
+}
+
+/// Sends a call whenever the bucket lets it, and returns how many were refused and how many went through.
+fn drive(limit: u32, per_ms: u64, leaky: bool, trips: &[Trip]) -> (u32, u32) {
+    const TIMEOUT: u64 = 2_000_000;
+    let mut server = Server { limit, per: per_ms * 1_000, leaky, state: (0, 0) };
+    let mut now = 1_000;
+    // The first call is the probe that any route begins with.
+    let first = server.arrive(now).expect("the first call finds an empty bucket");
+    let mut bucket = Bucket::learned(&first, Timestamp::from_micros(now));
+    let (mut refused, mut passed) = (0, 1);
+    // (arrives, number, trip) and (answered, number, headers)
+    let mut there: Vec<(u64, u64, Trip)> = Vec::new();
+    let mut back: Vec<(u64, u64, Option<RateHeaders>)> = Vec::new();
+    let mut trips = trips.iter().cloned();
+    let mut next = trips.next();
+    while next.is_some() || !there.is_empty() || !back.is_empty() {
+        let turn = bucket.turn(Timestamp::from_micros(now));
+        if turn == Turn::Now
+            && let Some(trip) = next.take()
+        {
+            there.push((now + trip.there, bucket.take(), trip));
+            next = trips.next();
+            continue;
+        }
+        let wake = match (turn, next.is_some()) {
+            (Turn::At(then), true) => Some(then.micros()),
+            _ => None,
+        };
+        let arrival = there.iter().map(|(then, ..)| *then).min();
+        let answer = back.iter().map(|(then, ..)| *then).min();
+        now = [wake, arrival, answer].into_iter().flatten().min().expect("something is always due").max(now);
+        if let Some(place) = there.iter().position(|(then, ..)| *then <= now) {
+            let (then, number, trip) = there.remove(place);
+            let rate = server.arrive(then);
+            refused += u32::from(rate.is_none());
+            passed += u32::from(rate.is_some());
+            if trip.lost {
+                bucket.lose(number, Timestamp::from_micros(then - trip.there + TIMEOUT));
+            } else {
+                back.push((then + trip.back, number, rate));
+            }
+        } else if let Some(place) = back.iter().position(|(then, ..)| *then <= now) {
+            let (then, number, rate) = back.remove(place);
+            match rate {
+                Some(rate) => bucket.answered(Some(number), &rate, AGREEMENT, Timestamp::from_micros(then)),
+                None => bucket.answered_without_headers(number, Timestamp::from_micros(then)),
+            }
+        }
+    }
+    (refused, passed)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_call_is_ever_refused_and_every_call_goes_through(
+        limit in 1u32..12, per_ms in 100u64..6_000, leaky: bool, trips in trips()
+    ) {
+        let (refused, passed) = drive(limit, per_ms, leaky, &trips);
+        prop_assert_eq!(refused, 0);
+        prop_assert_eq!(passed as usize, trips.len() + 1);
+    }
+}
