@@ -38,7 +38,7 @@ pub(super) struct Bucket {
     dispatched: u64,
     /// Nothing goes before: a 429.
     closed_until: Timestamp,
-    /// `X-RateLimit-Reset` of the newest answer, which names its window.
+    /// `X-RateLimit-Reset` of the newest window, by its first answer.
     epoch_ms: u64,
     /// The least that an answer of that window said was left.
     lowest: u32,
@@ -50,7 +50,8 @@ pub(super) struct Bucket {
 #[derive(Clone, Copy, Debug)]
 enum Count {
     Fixed {
-        left: u32,
+        /// Below zero when answers show less than what is under way: a call that is given back must not look like a slot.
+        left: i64,
         /// When all slots are free again; `None` until the first answer of a window has come.
         reset: Option<Timestamp>,
         /// The longest that a window was seen to last.
@@ -97,7 +98,7 @@ impl Bucket {
     /// A bucket of a hash that is known from another object: full.
     pub(super) fn sibling(traits: Traits) -> Self {
         let count = match traits.kind {
-            Kind::Fixed { per } => Count::Fixed { left: traits.limit, reset: None, per },
+            Kind::Fixed { per } => Count::Fixed { left: i64::from(traits.limit), reset: None, per },
             Kind::Leaky { refill, confirmed } => Count::Leaky { empty: Timestamp::ZERO, refill, confirmed },
         };
         Self {
@@ -131,7 +132,9 @@ impl Bucket {
         match self.count {
             Count::Fixed { left: 1.., .. } => Turn::Now,
             Count::Fixed { reset, .. } => reset.map_or(on_answer, Turn::At),
-            Count::Leaky { empty, refill, .. } => match (self.limit - 1).checked_sub(self.in_flight()) {
+            Count::Leaky { empty, refill, confirmed } => match (self.limit - 1).checked_sub(self.in_flight()) {
+                // It may yet turn out to be a window; then nothing comes back before its end.
+                Some(_) if !confirmed && now < empty && self.lowest <= self.in_flight() => Turn::At(empty),
                 Some(slack) => Turn::not_before(empty.before(refill * slack), now),
                 None => on_answer,
             },
@@ -143,7 +146,7 @@ impl Bucket {
         self.dispatched += 1;
         self.in_flight.push(self.dispatched);
         if let Count::Fixed { left, .. } = &mut self.count {
-            *left = left.saturating_sub(1);
+            *left -= 1;
         }
         self.dispatched
     }
@@ -151,7 +154,7 @@ impl Bucket {
     /// The call never left.
     pub(super) fn give_back(&mut self, number: u64) {
         self.forget(number);
-        let most = self.limit.saturating_sub(self.in_flight());
+        let most = i64::from(self.limit) - i64::from(self.in_flight());
         if let Count::Fixed { left, .. } = &mut self.count {
             // Slots of a window that has passed in the meantime came back with it.
             *left = (*left + 1).min(most);
@@ -169,7 +172,7 @@ impl Bucket {
         let under_way = self.in_flight();
         // Calls dispatched after this one cannot be in what its answer says.
         let later = number.map_or(u64::from(under_way), |number| self.dispatched - number);
-        let remaining = rate.remaining.saturating_sub(u32::try_from(later).unwrap_or(u32::MAX));
+        let remaining = i64::from(rate.remaining) - i64::try_from(later).unwrap_or(i64::MAX);
         let until = now + rate.reset_after;
         let agreement_ms = u64::try_from(agreement.as_millis()).unwrap_or(u64::MAX);
         let is_same = self.epoch_ms != 0 && rate.reset_ms.abs_diff(self.epoch_ms) <= agreement_ms;
@@ -186,7 +189,7 @@ impl Bucket {
         };
         // Where what is left was not counted from the window's start, it is what the least answer of the window says,
         // less all that is under way: each answered call is in its own answer, if in no other.
-        let for_certain = self.lowest.saturating_sub(under_way);
+        let for_certain = i64::from(self.lowest) - i64::from(under_way);
         match &mut self.count {
             // Where one slot drains faster than resets can be told apart, a drain looks like a window; then it stays
             // what is safe for both.
@@ -218,13 +221,14 @@ impl Bucket {
                     *left = if reset.is_some() { for_certain } else { remaining.min(*left) };
                     *reset = Some(until);
                 }
-                if *left == 0 && reset.is_none() && under_way == 0 {
+                if *left <= 0 && reset.is_none() && under_way == 0 {
                     *reset = Some(now + *per);
                 }
             }
         }
-        if !is_older {
-            self.epoch_ms = self.epoch_ms.max(rate.reset_ms);
+        // Within the agreement it stays where it was, so that a reset that creeps is seen to move in the end.
+        if !is_older && !is_same {
+            self.epoch_ms = rate.reset_ms;
         }
     }
 
@@ -243,7 +247,7 @@ impl Bucket {
     pub(super) fn close(&mut self, until: Timestamp) {
         self.closed_until = self.closed_until.max(until);
         if let Count::Fixed { left, reset, .. } = &mut self.count {
-            *left = 0;
+            *left = (*left).min(0);
             *reset = Some(reset.map_or(until, |known| known.max(until)));
         }
     }
@@ -252,8 +256,11 @@ impl Bucket {
     pub(super) fn estimate(&self, ahead: usize, now: Timestamp) -> Timestamp {
         let ahead = u32::try_from(ahead).unwrap_or(u32::MAX);
         let due = match self.count {
-            Count::Fixed { left, .. } if ahead < left => now,
-            Count::Fixed { left, reset: Some(reset), per } => reset + per * ((ahead - left) / self.limit),
+            Count::Fixed { left, .. } if i64::from(ahead) < left => now,
+            Count::Fixed { left, reset: Some(reset), per } => {
+                let left = u32::try_from(left).unwrap_or(0);
+                reset + per * ((ahead - left) / self.limit)
+            }
             Count::Fixed { .. } => now,
             Count::Leaky { empty, refill, .. } => {
                 let wanted = i64::from(ahead) + i64::from(self.in_flight()) + 1 - i64::from(self.limit);
@@ -267,7 +274,7 @@ impl Bucket {
     /// Whether it is as good as new, so that nothing is lost by forgetting it.
     pub(super) fn is_idle(&self, now: Timestamp) -> bool {
         let is_full = match self.count {
-            Count::Fixed { left, reset, .. } => reset.map_or(left >= self.limit, |reset| reset <= now),
+            Count::Fixed { left, reset, .. } => reset.map_or(left >= i64::from(self.limit), |reset| reset <= now),
             Count::Leaky { empty, .. } => empty <= now,
         };
         is_full && self.in_flight.is_empty() && self.closed_until <= now
@@ -288,7 +295,7 @@ impl Bucket {
             let gone: Vec<_> = self.lost.extract_if(.., |(gone, _)| *gone <= now).collect();
             gone.into_iter().for_each(|(gone, number)| self.arrive(number, gone));
         }
-        let most = self.limit.saturating_sub(self.in_flight());
+        let most = i64::from(self.limit) - i64::from(self.in_flight());
         if let Count::Fixed { left, reset, .. } = &mut self.count
             && reset.is_some_and(|reset| reset <= now)
         {
@@ -304,7 +311,7 @@ impl Bucket {
         let under_way = self.in_flight();
         match &mut self.count {
             Count::Leaky { empty, refill, .. } => *empty = (*empty).max(then) + *refill,
-            Count::Fixed { left: 0, reset: reset @ None, per } if under_way == 0 => *reset = Some(then + *per),
+            Count::Fixed { left: ..=0, reset: reset @ None, per } if under_way == 0 => *reset = Some(then + *per),
             Count::Fixed { .. } => {}
         }
     }

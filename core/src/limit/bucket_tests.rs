@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::limit::testing::Server;
 
 const AGREEMENT: Duration = Duration::from_millis(50);
 
@@ -72,45 +73,6 @@ fn a_call_that_never_left_gives_its_slot_back() {
     assert_eq!(bucket.turn(at(10)), Turn::Now);
 }
 
-/// Discord's side of a bucket, in microseconds of its own clock, which is `SKEW` ahead.
-struct Server {
-    limit: u32,
-    per: u64,
-    leaky: bool,
-    /// Fixed: (end of window, taken). Leaky: (when it is empty, unused).
-    state: (u64, u32),
-}
-
-const SKEW: u64 = 987_654_321_000;
-
-impl Server {
-    /// A call arrives; `None` is a 429.
-    fn arrive(&mut self, now: u64) -> Option<RateHeaders> {
-        let (remaining, free_at) = if self.leaky {
-            let slot = self.per / u64::from(self.limit);
-            let empty = self.state.0.max(now) + slot;
-            if empty - now > slot * u64::from(self.limit) {
-                return None;
-            }
-            self.state.0 = empty;
-            let used = (empty - now).div_ceil(slot);
-            (self.limit - u32::try_from(used).unwrap(), empty)
-        } else {
-            if now >= self.state.0 {
-                self.state = (now + self.per, 0);
-            }
-            if self.state.1 >= self.limit {
-                return None;
-            }
-            self.state.1 += 1;
-            (self.limit - self.state.1, self.state.0)
-        };
-        let reset_after = Duration::from_millis((free_at - now).div_ceil(1_000));
-        let reset_ms = (now + SKEW).div_ceil(1_000) + u64::try_from(reset_after.as_millis()).unwrap();
-        Some(RateHeaders { bucket: "b".into(), limit: self.limit, remaining, reset_ms, reset_after })
-    }
-}
-
 /// What happens to a call: how long it takes there and back, and whether its answer is lost.
 #[derive(Clone, Debug)]
 struct Trip {
@@ -128,7 +90,7 @@ fn trips() -> impl Strategy<Value = Vec<Trip>> {
 /// Sends a call whenever the bucket lets it, and returns how many were refused and how many went through.
 fn drive(limit: u32, per_ms: u64, leaky: bool, trips: &[Trip]) -> (u32, u32) {
     const TIMEOUT: u64 = 2_000_000;
-    let mut server = Server { limit, per: per_ms * 1_000, leaky, state: (0, 0) };
+    let mut server = Server::new(limit, per_ms, leaky);
     let mut now = 1_000;
     // The first call is the probe that any route begins with.
     let first = server.arrive(now).expect("the first call finds an empty bucket");

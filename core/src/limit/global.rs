@@ -128,7 +128,12 @@ impl Global {
     /// The earliest that a call could go which has `ahead` others before it; never too late.
     pub(super) fn estimate(&self, ahead: usize, now: Timestamp) -> Timestamp {
         let rounds = u32::try_from(ahead).unwrap_or(u32::MAX) / self.limit.max(1);
-        self.closed_until.max(now) + self.window * rounds
+        let is_used_up = self.in_flight as usize + self.cooling.len() >= self.limit as usize;
+        let first = match self.cooling.peek() {
+            Some(Reverse(back)) if is_used_up => *back,
+            _ => now,
+        };
+        first.max(self.closed_until).max(now) + self.window * rounds
     }
 
     pub(super) fn in_flight(&self) -> u32 {

@@ -1,0 +1,107 @@
+//! What has been learned of routes: which bucket hash each has, and what the buckets of a hash are like.
+
+use std::collections::HashMap;
+
+use super::bucket::Traits;
+use super::config::LimitConfig;
+use crate::answer::Credential;
+use crate::route::RouteKey;
+use crate::time::Timestamp;
+
+/// A bucket hash, by its place in the book.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct HashId(u32);
+
+/// What is known of a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Knowledge {
+    /// Nothing: one call must go ahead of the others and find out.
+    Unknown,
+    /// Its bucket's hash.
+    Hash(HashId),
+    /// Its answers carry no bucket: no limit is known, until then.
+    Free(Timestamp),
+}
+
+/// The book of routes and hashes.
+#[derive(Debug)]
+pub(super) struct Book {
+    routes: HashMap<(Credential, RouteKey), Knowledge>,
+    hashes: HashMap<String, HashId>,
+    traits: Vec<Traits>,
+    max_routes: usize,
+    /// Routes forgotten for want of room.
+    pub(super) forgotten: u64,
+}
+
+impl Book {
+    pub(super) fn new(config: &LimitConfig) -> Self {
+        Self {
+            routes: HashMap::new(),
+            hashes: HashMap::new(),
+            traits: Vec::new(),
+            max_routes: config.max_routes.max(16),
+            forgotten: 0,
+        }
+    }
+
+    pub(super) fn of(&self, credential: Credential, route: &RouteKey, now: Timestamp) -> Knowledge {
+        match self.routes.get(&(credential, route.clone())) {
+            Some(Knowledge::Free(until)) if *until <= now => Knowledge::Unknown,
+            Some(known) => *known,
+            None => Knowledge::Unknown,
+        }
+    }
+
+    /// The hashes of other methods on the same path, which may turn out to be this route's own. Reads are left out:
+    /// none is known to share with a write.
+    pub(super) fn kin(&self, credential: Credential, route: &RouteKey) -> impl Iterator<Item = HashId> + '_ {
+        let template = route.template().to_owned();
+        let methods = if route.is_read() { &[][..] } else { &["POST", "PUT", "PATCH", "DELETE"][..] };
+        methods.iter().filter_map(move |method| {
+            let other = RouteKey::new(&format!("{method} {template}"));
+            match self.routes.get(&(credential, other)) {
+                Some(Knowledge::Hash(hash)) => Some(*hash),
+                _ => None,
+            }
+        })
+    }
+
+    pub(super) fn learn(&mut self, credential: Credential, route: &RouteKey, known: Knowledge) {
+        if self.routes.len() >= self.max_routes && !self.routes.contains_key(&(credential, route.clone())) {
+            // Any will do: a route that is forgotten costs one careful call, not a mistake.
+            let some: Vec<_> = self.routes.keys().take(self.max_routes / 16).cloned().collect();
+            self.forgotten += some.len() as u64;
+            some.iter().for_each(|key| {
+                self.routes.remove(key);
+            });
+        }
+        self.routes.insert((credential, route.clone()), known);
+    }
+
+    /// The id of a hash, new or known; `None` if there is no more room for new ones.
+    pub(super) fn hash(&mut self, name: &str, traits: Traits) -> Option<HashId> {
+        if let Some(id) = self.hashes.get(name) {
+            return Some(*id);
+        }
+        if self.hashes.len() >= self.max_routes {
+            return None;
+        }
+        let id = HashId(u32::try_from(self.traits.len()).ok()?);
+        self.traits.push(traits);
+        self.hashes.insert(name.to_owned(), id);
+        Some(id)
+    }
+
+    pub(super) fn traits(&self, hash: HashId) -> Traits {
+        self.traits[hash.0 as usize]
+    }
+
+    pub(super) fn set_traits(&mut self, hash: HashId, traits: Traits) {
+        self.traits[hash.0 as usize] = traits;
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.routes.len()
+    }
+}

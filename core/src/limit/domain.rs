@@ -1,0 +1,82 @@
+//! A domain: calls that share one global limit, or none, and the order in which they get their turn.
+
+use std::collections::BTreeSet;
+
+use super::global::Global;
+use super::lot::{LotId, Ticket};
+use super::turn::Turn;
+use crate::lane::Lane;
+use crate::time::Timestamp;
+
+/// Calls that share a global limit.
+#[derive(Debug)]
+pub(super) struct Domain {
+    /// `None` for calls that the global limit leaves alone.
+    pub(super) global: Option<Global>,
+    /// Heads of lots that wait for nothing but their turn here, by lane; the oldest goes first.
+    ready: [BTreeSet<(Ticket, LotId)>; 3],
+    /// When to look again.
+    pub(super) wake: Option<Timestamp>,
+}
+
+impl Domain {
+    pub(super) fn new(global: Option<Global>) -> Self {
+        Self { global, ready: [const { BTreeSet::new() }; 3], wake: None }
+    }
+
+    pub(super) fn announce(&mut self, lane: Lane, ticket: Ticket, lot: LotId) {
+        self.ready[lane.index()].insert((ticket, lot));
+    }
+
+    pub(super) fn withdraw(&mut self, lane: Lane, ticket: Ticket, lot: LotId) {
+        self.ready[lane.index()].remove(&(ticket, lot));
+    }
+
+    pub(super) fn is_quiet(&self) -> bool {
+        self.ready.iter().all(BTreeSet::is_empty)
+    }
+
+    /// How many are ready that go before a newcomer of this lane.
+    pub(super) fn ahead(&self, lane: Lane) -> usize {
+        self.ready[..=lane.index()].iter().map(BTreeSet::len).sum()
+    }
+
+    /// The next to go, if anybody may.
+    pub(super) fn next(&mut self, now: Timestamp) -> Option<(Lane, Ticket, LotId)> {
+        self.wake = None;
+        if self.is_quiet() {
+            return None;
+        }
+        let waiting = self.waiting();
+        let lane = match &mut self.global {
+            None => Lane::ALL.into_iter().find(|lane| waiting[lane.index()])?,
+            Some(global) => match global.turn(now) {
+                Turn::Now => match global.choose(waiting, now) {
+                    Ok(lane) => lane,
+                    Err(turn) => return self.sleep(turn),
+                },
+                turn => return self.sleep(turn),
+            },
+        };
+        let (ticket, lot) = self.ready[lane.index()].first().copied()?;
+        Some((lane, ticket, lot))
+    }
+
+    fn sleep(&mut self, turn: Turn) -> Option<(Lane, Ticket, LotId)> {
+        if let Turn::At(then) = turn {
+            self.wake = Some(then);
+        }
+        None
+    }
+
+    pub(super) fn take(&mut self, lane: Lane, now: Timestamp) {
+        let waiting = self.waiting();
+        if let Some(global) = &mut self.global {
+            global.take(lane, waiting, now);
+        }
+    }
+
+    fn waiting(&self) -> [bool; 3] {
+        [0, 1, 2].map(|lane: usize| !self.ready[lane].is_empty())
+    }
+}

@@ -1,0 +1,415 @@
+//! The limiter beside a Discord that counts for itself: arrivals in any window, route by route, object by object.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::limit::testing::Server;
+use crate::route::SubLimit;
+
+const BOT: Credential = Credential::Application(1);
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp::from_millis(ms)
+}
+
+fn ask(method: &str, path: &str, lane: Lane, deadline: Timestamp) -> Ask {
+    Ask { credential: BOT, route: Route::parse(method, path, 1, 0), lane, deadline }
+}
+
+fn operation(path: &str) -> Ask {
+    ask("POST", path, Lane::Operation, at(10_000_000))
+}
+
+/// A limiter whose quiet first window is over at 2,000 ms.
+fn limiter() -> Limiter {
+    Limiter::new(LimitConfig::default(), at(0))
+}
+
+fn rate(bucket: &str, limit: u32, remaining: u32, reset_ms: u64, reset_after_ms: u64) -> RateHeaders {
+    let reset_after = Duration::from_millis(reset_after_ms);
+    RateHeaders { bucket: bucket.into(), limit, remaining, reset_ms, reset_after }
+}
+
+fn ok(rate: RateHeaders) -> Answer {
+    Answer { class: Class::Success, rate: Some(rate) }
+}
+
+fn granted(acquired: Acquired) -> PermitId {
+    match acquired {
+        Acquired::Granted(permit) => permit,
+        other => panic!("expected a grant, got {other:?}"),
+    }
+}
+
+fn waiting(acquired: Acquired) -> Ticket {
+    match acquired {
+        Acquired::Waiting(ticket) => ticket,
+        other => panic!("expected to wait, got {other:?}"),
+    }
+}
+
+fn grants(limiter: &mut Limiter) -> Vec<Ticket> {
+    limiter
+        .take_effects()
+        .filter_map(|effect| match effect {
+            Effect::Grant { ticket, .. } => Some(ticket),
+            Effect::Expire { .. } => None,
+        })
+        .collect()
+}
+
+#[test]
+fn an_unknown_route_sends_one_call_ahead_and_the_others_follow_in_order_when_its_hash_is_learned() {
+    let mut limiter = limiter();
+    let first = granted(limiter.acquire(operation("/channels/1/messages"), at(2_000)));
+    let tickets: Vec<Ticket> = ["/channels/1/messages", "/channels/2/messages", "/channels/1/messages"]
+        .into_iter()
+        .map(|path| waiting(limiter.acquire(operation(path), at(2_000))))
+        .collect();
+    limiter.answered(first, &ok(rate("h", 5, 4, 9_000, 5_000)), at(2_050));
+    assert_eq!(grants(&mut limiter), tickets, "another object starts from the hash's limit");
+}
+
+#[test]
+fn a_route_without_headers_is_not_held_to_one_at_a_time() {
+    let mut limiter = limiter();
+    let first = granted(limiter.acquire(operation("/channels/1/typing"), at(2_000)));
+    let tickets: Vec<_> =
+        (0..4).map(|_| waiting(limiter.acquire(operation("/channels/1/typing"), at(2_000)))).collect();
+    limiter.answered(first, &Answer { class: Class::Success, rate: None }, at(2_050));
+    assert_eq!(grants(&mut limiter), tickets);
+}
+
+#[test]
+fn a_deadline_that_cannot_be_met_is_told_at_once_and_changes_nothing() {
+    let mut limiter = limiter();
+    let first = granted(limiter.acquire(operation("/channels/1/messages"), at(2_000)));
+    limiter.answered(first, &ok(rate("h", 1, 0, 9_000, 60_000)), at(2_050));
+    let hasty = ask("POST", "/channels/1/messages", Lane::Operation, at(7_000));
+    let Acquired::Delay(delay) = limiter.acquire(hasty.clone(), at(2_100)) else { panic!("it cannot be met") };
+    assert_eq!((delay.until, delay.reason), (at(62_050), Reason::Route));
+    assert_eq!(limiter.waiting(), 0);
+    let patient = Ask { deadline: at(100_000), ..hasty };
+    let ticket = waiting(limiter.acquire(patient, at(2_100)));
+    limiter.on_time(at(62_050));
+    assert_eq!(grants(&mut limiter), [ticket]);
+}
+
+#[test]
+fn a_caller_whose_deadline_comes_while_it_waits_is_sent_away_with_a_time() {
+    let mut limiter = limiter();
+    let first = granted(limiter.acquire(operation("/channels/1/messages"), at(2_000)));
+    let hasty = ask("POST", "/channels/1/messages", Lane::Operation, at(3_000));
+    let ticket = waiting(limiter.acquire(hasty, at(2_000)));
+    assert_eq!(limiter.next_wake(), Some(at(3_000)));
+    limiter.on_time(at(3_000));
+    let effects: Vec<_> = limiter.take_effects().collect();
+    assert!(matches!(effects[..], [Effect::Expire { ticket: gone, .. }] if gone == ticket), "{effects:?}");
+    limiter.answered(first, &ok(rate("h", 5, 4, 9_000, 5_000)), at(3_100));
+    assert_eq!(grants(&mut limiter), []);
+}
+
+#[test]
+fn a_channels_third_name_waits_ten_minutes_and_holds_nobody_else_back() {
+    let mut limiter = limiter();
+    let patch = |sub: Option<SubLimit>| {
+        let mut ask = ask("PATCH", "/channels/1", Lane::Operation, at(10_000_000));
+        ask.route.sub = sub;
+        ask
+    };
+    let mut now = 2_000;
+    for _ in 0..2 {
+        let permit = granted(limiter.acquire(patch(Some(SubLimit::ChannelName)), at(now)));
+        limiter.answered(permit, &ok(rate("h", 5, 4, now + 9_000, 15_000)), at(now + 10));
+        now += 20_000;
+    }
+    let third = waiting(limiter.acquire(patch(Some(SubLimit::ChannelName)), at(now)));
+    let other = granted(limiter.acquire(patch(None), at(now)));
+    limiter.answered(other, &ok(rate("h", 5, 4, now + 9_000, 15_000)), at(now + 10));
+    granted(limiter.acquire(ask("PATCH", "/channels/2", Lane::Operation, at(10_000_000)), at(now + 1_000)));
+    assert_eq!(grants(&mut limiter), []);
+    limiter.on_time(at(602_010));
+    assert_eq!(grants(&mut limiter), [third]);
+}
+
+#[test]
+fn a_shared_429_closes_its_resource_alone_and_a_global_one_everything() {
+    let mut limiter = limiter();
+    let first = granted(limiter.acquire(operation("/channels/1/messages"), at(2_000)));
+    let limited = |scope, retry_after_ms| Answer {
+        class: Class::RateLimited { scope, retry_after: Duration::from_millis(retry_after_ms) },
+        rate: Some(rate("h", 5, 3, 9_000, 5_000)),
+    };
+    limiter.answered(first, &limited(Scope::Shared, 60_000), at(2_050));
+    let closed = waiting(limiter.acquire(operation("/channels/1/messages"), at(2_100)));
+    let permit = granted(limiter.acquire(operation("/channels/2/messages"), at(2_100)));
+    let mut limited = limited(Scope::Global, 30_000);
+    limited.rate = None;
+    limiter.answered(permit, &limited, at(2_150));
+    let other = waiting(limiter.acquire(operation("/channels/3/messages"), at(2_200)));
+    limiter.on_time(at(32_150));
+    assert_eq!(grants(&mut limiter), [other]);
+    limiter.on_time(at(62_050));
+    assert_eq!(grants(&mut limiter), [closed]);
+}
+
+#[test]
+fn a_permit_given_back_can_be_used_at_once_and_a_cancelled_caller_is_passed_over() {
+    let config = LimitConfig { global: 1, ..LimitConfig::default() };
+    let mut limiter = Limiter::new(config, at(0));
+    let first = granted(limiter.acquire(operation("/a"), at(2_000)));
+    let second = waiting(limiter.acquire(operation("/b"), at(2_000)));
+    let third = waiting(limiter.acquire(operation("/c"), at(2_000)));
+    limiter.cancel(second, at(2_100));
+    limiter.give_back(first, at(2_100));
+    assert_eq!(grants(&mut limiter), [third]);
+}
+
+#[test]
+fn interaction_endpoints_are_free_of_the_global_limit_but_not_of_their_own() {
+    let config = LimitConfig { global: 1, ..LimitConfig::default() };
+    let mut limiter = Limiter::new(config, at(0));
+    let callback = |id: u64| ask("POST", &format!("/interactions/{id}/t/callback"), Lane::Interactive, at(10_000_000));
+    granted(limiter.acquire(callback(1), at(1)));
+    waiting(limiter.acquire(callback(2), at(1)));
+}
+
+#[test]
+fn a_lane_that_is_urgent_passes_those_that_wait_in_the_same_bucket() {
+    let mut limiter = limiter();
+    let first = granted(limiter.acquire(operation("/channels/1/messages"), at(2_000)));
+    let slow = waiting(limiter.acquire(operation("/channels/1/messages"), at(2_000)));
+    let urgent = ask("POST", "/channels/1/messages", Lane::Interactive, at(10_000_000));
+    let urgent = waiting(limiter.acquire(urgent, at(2_001)));
+    limiter.answered(first, &ok(rate("h", 2, 1, 9_000, 5_000)), at(2_050));
+    assert_eq!(grants(&mut limiter), [urgent]);
+    limiter.on_time(at(60_000));
+    assert_eq!(grants(&mut limiter), [slow]);
+}
+
+#[test]
+fn a_million_objects_are_bounded_and_what_is_forgotten_is_counted() {
+    let config = LimitConfig { max_buckets: 1_000, ..LimitConfig::default() };
+    let mut limiter = Limiter::new(config, at(0));
+    let first = granted(limiter.acquire(operation("/webhooks/1/t"), at(2_000)));
+    limiter.answered(first, &ok(rate("h", 5, 4, 9_000, 100)), at(2_001));
+    let mut told = 0;
+    for id in 0..1_000_000u64 {
+        let now = at(3_000 + id);
+        let ask = Ask { deadline: now, ..operation(&format!("/webhooks/{id}/t")) };
+        match limiter.acquire(ask, now) {
+            Acquired::Granted(permit) => limiter.answered(permit, &ok(rate("h", 5, 4, 9_000 + id, 100)), now),
+            Acquired::Delay(_) => told += 1,
+            Acquired::Waiting(ticket) => limiter.cancel(ticket, now),
+        }
+    }
+    let view = limiter.snapshot(at(2_000_000));
+    assert!(view.buckets <= 1_000 && view.buckets_evicted > 10_000, "{view:?}");
+    assert!(told > 0);
+}
+
+/// One caller of the property test.
+#[derive(Clone, Debug)]
+struct Caller {
+    after: u64,
+    route: usize,
+    object: u64,
+    lane: usize,
+    there: u64,
+    back: u64,
+    /// 0 to 1: lost; 2: given back; 3: cancelled while it waits; else all goes well.
+    fate: u8,
+    patience_ms: u64,
+}
+
+const ROUTES: [(&str, &str); 5] = [
+    ("PUT", "/guilds/{}/members/5/roles/6"),
+    ("DELETE", "/guilds/{}/members/5/roles/6"),
+    ("POST", "/guilds/{}/channels"),
+    ("GET", "/guilds/{}/roles"),
+    ("POST", "/guilds/{}/nothing"),
+];
+
+fn callers() -> impl Strategy<Value = Vec<Caller>> {
+    let time = || prop_oneof![4 => 0u64..40_000, 1 => 0u64..900_000];
+    let caller = (0u64..60_000, 0usize..5, 1u64..4, 0usize..3, time(), time(), 0u8..40, 1u64..60_000).prop_map(
+        |(after, route, object, lane, there, back, fate, patience_ms)| Caller {
+            after: if after < 20_000 { 0 } else { after },
+            route,
+            object,
+            lane,
+            there,
+            back,
+            fate,
+            patience_ms,
+        },
+    );
+    prop::collection::vec(caller, 10..160)
+}
+
+/// Discord with its own count of everything.
+struct Discord {
+    buckets: BTreeMap<(usize, u64), Server>,
+    arrivals: Vec<u64>,
+    refused: u32,
+}
+
+impl Discord {
+    fn arrive(&mut self, caller: &Caller, now: u64) -> Answer {
+        self.arrivals.push(now);
+        // PUT and DELETE share a bucket; the last route has none.
+        let (group, limit, per_ms, leaky) = match caller.route {
+            0 | 1 => (0, 3, 400, false),
+            2 => (2, 4, 600, true),
+            3 => (3, 6, 300, true),
+            _ => return Answer { class: Class::Success, rate: None },
+        };
+        let server = self
+            .buckets
+            .entry((group, caller.object))
+            .or_insert_with(|| Server::named(&format!("hash{group}"), limit, per_ms, leaky));
+        match server.arrive(now) {
+            Some(rate) => ok(rate),
+            None => {
+                self.refused += 1;
+                let class = Class::RateLimited { scope: Scope::User, retry_after: Duration::from_secs(1) };
+                Answer { class, rate: None }
+            }
+        }
+    }
+
+    fn most_in(&self, window: u64) -> usize {
+        let mut sorted = self.arrivals.clone();
+        sorted.sort_unstable();
+        (0..sorted.len())
+            .map(|from| sorted[from..].iter().take_while(|then| **then < sorted[from] + window).count())
+            .max()
+            .unwrap_or(0)
+    }
+}
+
+enum Event {
+    Ask(usize),
+    Cancel(usize),
+    Arrive(usize, PermitId),
+    Answer(PermitId, Answer),
+    Lost(PermitId),
+    GiveBack(PermitId),
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_the_latency_nothing_is_refused_nobody_is_forgotten_and_order_is_kept(callers in callers()) {
+        const WINDOW_MS: u64 = 200;
+        let config = LimitConfig {
+            global: 5,
+            window: Duration::from_millis(WINDOW_MS),
+            margin: Duration::ZERO,
+            burst: 3,
+            request_timeout: Duration::from_secs(2),
+            ..LimitConfig::default()
+        };
+        let mut limiter = Limiter::new(config, Timestamp::ZERO);
+        let mut discord = Discord { buckets: BTreeMap::new(), arrivals: Vec::new(), refused: 0 };
+        let mut events: BTreeMap<(u64, u64), Event> = BTreeMap::new();
+        let mut order = 0u64;
+        let mut start = 1_000_000;
+        for (index, caller) in callers.iter().enumerate() {
+            start += caller.after;
+            order += 1;
+            events.insert((start, order), Event::Ask(index));
+        }
+        let mut tickets: BTreeMap<Ticket, usize> = BTreeMap::new();
+        let mut ended = vec![0u32; callers.len()];
+        // By lane, route and object: the order of grants.
+        let mut granted: BTreeMap<(usize, usize, u64), Vec<usize>> = BTreeMap::new();
+        let mut steps = 0;
+        while !events.is_empty() || limiter.waiting() > 0 {
+            steps += 1;
+            prop_assert!(steps < 200_000, "it must come to an end");
+            let wake = limiter.next_wake().map(|then| (then.micros(), 0));
+            let next = events.keys().next().copied();
+            let Some((now, _)) = [wake, next].into_iter().flatten().min() else {
+                prop_assert!(false, "somebody waits and nothing will ever happen: {:?}", limiter.snapshot(at(0)));
+                break;
+            };
+            let time = Timestamp::from_micros(now);
+            let mut go: Vec<(usize, PermitId)> = Vec::new();
+            let due = next.filter(|(then, _)| *then <= now).and_then(|key| events.remove(&key));
+            match due {
+                None => limiter.on_time(time),
+                Some(Event::Ask(index)) => {
+                    let caller = &callers[index];
+                    let (method, path) = ROUTES[caller.route];
+                    let path = path.replace("{}", &caller.object.to_string());
+                    let deadline = time + Duration::from_millis(caller.patience_ms);
+                    match limiter.acquire(ask(method, &path, Lane::ALL[caller.lane], deadline), time) {
+                        Acquired::Granted(permit) => go.push((index, permit)),
+                        Acquired::Delay(delay) => {
+                            prop_assert!(delay.until > deadline || delay.reason == Reason::Full);
+                            ended[index] += 1;
+                        }
+                        Acquired::Waiting(ticket) => {
+                            tickets.insert(ticket, index);
+                            if caller.fate == 3 {
+                                order += 1;
+                                events.insert((now + caller.there, order), Event::Cancel(index));
+                            }
+                        }
+                    }
+                }
+                Some(Event::Cancel(index)) => {
+                    if let Some((&ticket, _)) = tickets.iter().find(|(_, other)| **other == index) {
+                        tickets.remove(&ticket);
+                        ended[index] += 1;
+                        limiter.cancel(ticket, time);
+                    }
+                }
+                Some(Event::Arrive(index, permit)) => {
+                    let caller = &callers[index];
+                    let answer = discord.arrive(caller, now);
+                    order += 1;
+                    let event = if caller.fate < 2 { Event::Lost(permit) } else { Event::Answer(permit, answer) };
+                    events.insert((now + caller.back, order), event);
+                }
+                Some(Event::Answer(permit, answer)) => limiter.answered(permit, &answer, time),
+                Some(Event::Lost(permit)) => limiter.lose(permit, time),
+                Some(Event::GiveBack(permit)) => limiter.give_back(permit, time),
+            }
+            for effect in limiter.take_effects() {
+                match effect {
+                    Effect::Grant { ticket, permit, .. } => {
+                        let index = tickets.remove(&ticket).expect("a grant is for somebody who waits");
+                        go.push((index, permit));
+                    }
+                    Effect::Expire { ticket, .. } => {
+                        let index = tickets.remove(&ticket).expect("only who waits can expire");
+                        ended[index] += 1;
+                    }
+                }
+            }
+            for (index, permit) in go {
+                let caller = &callers[index];
+                ended[index] += 1;
+                granted.entry((caller.lane, caller.route, caller.object)).or_default().push(index);
+                order += 1;
+                if caller.fate == 2 {
+                    events.insert((now + caller.there, order), Event::GiveBack(permit));
+                } else {
+                    events.insert((now + caller.there, order), Event::Arrive(index, permit));
+                }
+            }
+        }
+        prop_assert_eq!(discord.refused, 0, "no route was ever asked for more than it has");
+        prop_assert!(discord.most_in(WINDOW_MS * 1_000) <= 5, "{} in one window", discord.most_in(WINDOW_MS * 1_000));
+        prop_assert!(ended.iter().all(|count| *count == 1), "each caller is answered once: {:?}", ended);
+        prop_assert_eq!(limiter.under_way(), 0, "no permit is lost");
+        for (place, order) in granted {
+            prop_assert!(order.windows(2).all(|pair| pair[0] < pair[1]), "{:?} went in the order {:?}", place, order);
+        }
+    }
+}

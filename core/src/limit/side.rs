@@ -1,0 +1,81 @@
+//! A side door: a limit that some calls of a bucket fall under and others do not. A channel's name has one; and so has any
+//! resource for as long as Discord says that it alone is limited.
+
+use std::time::Duration;
+
+use super::turn::Turn;
+use crate::route::SubLimit;
+use crate::time::Timestamp;
+
+/// Calls that may change a channel's name or topic.
+const NAMES: usize = 2;
+
+/// In this time.
+const NAMES_PER: Duration = Duration::from_secs(600);
+
+/// The state of a side door.
+#[derive(Debug, Default)]
+pub(super) struct Side {
+    closed_until: Timestamp,
+    sub: Option<SubLimit>,
+    /// Calls that passed and have no answer yet.
+    in_flight: usize,
+    /// When each call that was answered counts no longer.
+    past: Vec<Timestamp>,
+}
+
+impl Side {
+    pub(super) fn new(sub: Option<SubLimit>) -> Self {
+        Self { sub, ..Self::default() }
+    }
+
+    pub(super) fn turn(&mut self, now: Timestamp) -> Turn {
+        if now < self.closed_until {
+            return Turn::At(self.closed_until);
+        }
+        self.past.retain(|until| *until > now);
+        match self.sub {
+            None => Turn::Now,
+            Some(SubLimit::ChannelName) if self.past.len() + self.in_flight < NAMES => Turn::Now,
+            Some(SubLimit::ChannelName) => self.past.iter().min().map_or(Turn::OnAnswer, |until| Turn::At(*until)),
+        }
+    }
+
+    pub(super) fn take(&mut self) {
+        self.in_flight += 1;
+    }
+
+    pub(super) fn give_back(&mut self) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+    }
+
+    /// A call that passed is done, at the latest then.
+    pub(super) fn done(&mut self, then: Timestamp) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        if self.sub.is_some() {
+            self.past.push(then + NAMES_PER);
+        }
+    }
+
+    pub(super) fn close(&mut self, until: Timestamp) {
+        self.closed_until = self.closed_until.max(until);
+    }
+
+    /// The earliest that a call could pass which has `ahead` others before it.
+    pub(super) fn estimate(&self, ahead: usize, now: Timestamp) -> Timestamp {
+        let mut past = self.past.clone();
+        past.sort_unstable();
+        let due = match self.sub {
+            Some(SubLimit::ChannelName) => (past.len() + self.in_flight + ahead + 1)
+                .checked_sub(NAMES + 1)
+                .and_then(|over| past.get(over).copied().or(past.last().copied()))
+                .unwrap_or(now),
+            None => now,
+        };
+        due.max(self.closed_until).max(now)
+    }
+
+    pub(super) fn is_idle(&self, now: Timestamp) -> bool {
+        self.in_flight == 0 && self.closed_until <= now && self.past.iter().all(|until| *until <= now)
+    }
+}

@@ -1,0 +1,108 @@
+//! What a snapshot of the limiter shows.
+
+use serde::Serialize;
+
+use super::bucket::BucketView;
+use super::limiter::Limiter;
+use super::lot::{Gatekeeper, LotKey};
+use crate::answer::Credential;
+use crate::time::Timestamp;
+
+/// Lots with the most waiters that a snapshot names.
+const SHOWN: usize = 20;
+
+/// The limiter at one moment.
+#[derive(Clone, Debug, Serialize)]
+pub struct LimiterView {
+    /// By credential: the global limit.
+    pub credentials: Vec<CredentialView>,
+    /// Callers that wait.
+    pub waiting: usize,
+    /// Calls under way.
+    pub under_way: usize,
+    /// Buckets and the like that are kept.
+    pub buckets: usize,
+    /// Routes of which something is known.
+    pub routes: usize,
+    /// Buckets forgotten for want of room.
+    pub buckets_evicted: u64,
+    /// Routes forgotten for want of room.
+    pub routes_forgotten: u64,
+    /// Where most wait.
+    pub busiest: Vec<WaitingView>,
+}
+
+/// The global limit of one credential.
+#[derive(Clone, Debug, Serialize)]
+pub struct CredentialView {
+    /// Whose.
+    pub credential: Credential,
+    /// Calls in any window.
+    pub limit: u32,
+    /// Tokens that are free.
+    pub available: u32,
+    /// Calls without an answer.
+    pub in_flight: u32,
+    /// Nothing goes before then.
+    pub closed_until: Timestamp,
+}
+
+/// A place where callers wait.
+#[derive(Clone, Debug, Serialize)]
+pub struct WaitingView {
+    /// The top-level object, or the route.
+    pub place: String,
+    /// How many.
+    pub waiting: usize,
+    /// The bucket, if it is one.
+    pub bucket: Option<BucketView>,
+}
+
+impl Limiter {
+    /// The limiter at this moment.
+    pub fn snapshot(&mut self, now: Timestamp) -> LimiterView {
+        let mut credentials = Vec::new();
+        for ((credential, _), domain) in &mut self.domains {
+            if let Some(global) = &mut domain.global {
+                credentials.push(CredentialView {
+                    credential: *credential,
+                    limit: global.limit(),
+                    available: if now < global.closed_until() { 0 } else { global.free(now) },
+                    in_flight: global.in_flight(),
+                    closed_until: global.closed_until(),
+                });
+            }
+        }
+        credentials.sort_unstable_by_key(|view| view.credential);
+        let mut busiest: Vec<WaitingView> = self
+            .yard
+            .iter()
+            .filter(|lot| lot.waiting() > 0)
+            .map(|lot| WaitingView {
+                place: match &lot.key {
+                    LotKey::Unknown(_, template, _) => format!("unknown route {template}"),
+                    LotKey::Bucket(_, _, major) => format!("bucket of {major}"),
+                    LotKey::Free(_, route) => format!("route {route}"),
+                    LotKey::Side(_, route, major, _) => format!("limit within {route} of {major}"),
+                },
+                waiting: lot.waiting(),
+                bucket: match &lot.keeper {
+                    Gatekeeper::Bucket(bucket) => Some(bucket.view()),
+                    Gatekeeper::Probe { .. } | Gatekeeper::Open | Gatekeeper::Side(_) => None,
+                },
+            })
+            .collect();
+        busiest.sort_by(|one, other| other.waiting.cmp(&one.waiting));
+        busiest.truncate(SHOWN);
+        LimiterView {
+            credentials,
+            waiting: self.waiting(),
+            under_way: self.under_way(),
+            buckets: self.yard.len(),
+            routes: self.book.len(),
+            buckets_evicted: self.yard.evicted,
+            routes_forgotten: self.book.forgotten,
+            busiest,
+        }
+    }
+}
