@@ -194,7 +194,8 @@ impl Bucket {
             // Where one slot drains faster than resets can be told apart, a drain looks like a window; then it stays
             // what is safe for both.
             Count::Leaky { confirmed: false, refill, .. } if is_same && *refill > agreement + agreement / 4 => {
-                self.count = Count::Fixed { left: for_certain, reset: Some(until), per: rate.reset_after };
+                let per = rate.reset_after.max(*refill);
+                self.count = Count::Fixed { left: for_certain, reset: Some(until), per };
             }
             Count::Leaky { empty, refill: slot, confirmed } => {
                 if number.is_some() {

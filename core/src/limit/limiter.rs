@@ -131,6 +131,12 @@ struct Ghost {
     gone: Timestamp,
 }
 
+impl Ghost {
+    fn haunts(&self, ask: &Ask) -> bool {
+        self.credential == ask.credential && self.major == ask.route.major && self.template == ask.route.key.template()
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Alarm {
     Lot(LotId),
@@ -400,7 +406,8 @@ impl Limiter {
             Gatekeeper::Side(side) => side.turn(now),
             Gatekeeper::Probe { in_flight: true } => Turn::OnAnswer,
             Gatekeeper::Probe { in_flight: false } => match self.kin(next, now) {
-                None => Turn::Now,
+                // The last one's answer was lost, so it may still be under way.
+                None => self.ghost_of(next, now).map_or(Turn::Now, Turn::At),
                 Some(kin) => match &mut self.yard.lot(kin).keeper {
                     Gatekeeper::Bucket(bucket) => match bucket.turn(now) {
                         // A kin that is closed for hours is no reason to wait: it need not be the same bucket.
@@ -411,6 +418,12 @@ impl Limiter {
                 },
             },
         }
+    }
+
+    /// When the last lost call that went ahead to this object can no longer arrive.
+    fn ghost_of(&self, ask: &Ask, now: Timestamp) -> Option<Timestamp> {
+        let ghosts = self.ghosts.iter().filter(|ghost| ghost.haunts(ask));
+        ghosts.map(|ghost| ghost.gone).filter(|gone| *gone > now).max()
     }
 
     /// A call of a route has ended: an unknown route that waits for its bucket looks again.
@@ -434,19 +447,15 @@ impl Limiter {
     /// The bucket of a hash for a call's object. A new one starts from the hash's limit, less the calls that went to it
     /// when its hash was not known and whose answers were lost.
     fn bucket_lot(&mut self, ask: &Ask, hash: HashId, now: Timestamp) -> Option<LotId> {
-        let Route { key, major, .. } = &ask.route;
-        let bucket = LotKey::Bucket(ask.credential, hash, *major);
+        let bucket = LotKey::Bucket(ask.credential, hash, ask.route.major);
         if let Some(lot) = self.yard.find(&bucket) {
             return Some(lot);
         }
         let mut fresh = Bucket::sibling(self.book.traits(hash));
         self.ghosts.retain(|ghost| ghost.gone > now);
-        for ghost in &self.ghosts {
-            let is_here = ghost.credential == ask.credential && ghost.major == *major;
-            if is_here && ghost.template == key.template() {
-                let number = fresh.take();
-                fresh.lose(number, ghost.gone);
-            }
+        for ghost in self.ghosts.iter().filter(|ghost| ghost.haunts(ask)) {
+            let number = fresh.take();
+            fresh.lose(number, ghost.gone);
         }
         self.yard.find_or_make(&bucket, now, || Gatekeeper::Bucket(fresh))
     }
