@@ -257,6 +257,18 @@ impl Breakers {
         self.shelf.len()
     }
 
+    /// How many were forgotten early because others needed the room.
+    #[must_use]
+    pub const fn evicted(&self) -> u64 {
+        self.shelf.evicted()
+    }
+
+    /// How often one should have been made and there was no room.
+    #[must_use]
+    pub const fn unwatched(&self) -> u64 {
+        self.shelf.unwatched()
+    }
+
     /// Whether none is watched.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -139,6 +139,12 @@ impl Ledger {
         f64::from(self.used(now)) / f64::from(self.config.limit.max(1))
     }
 
+    /// The most urgent lane that is stopped by what is counted, and with it all lanes below.
+    pub fn stopped(&mut self, now: Timestamp) -> Option<Lane> {
+        let used = self.used(now);
+        Lane::ALL.into_iter().find(|lane| used >= self.config.threshold(*lane))
+    }
+
     /// When time alone will lower the count.
     #[must_use]
     pub fn next_wake(&self) -> Option<Timestamp> {
@@ -234,6 +240,7 @@ mod tests {
         assert_eq!(stopped(&mut ledger, at(0)), [Lane::Background]);
         spend(&mut ledger, 3_000, at(0));
         assert_eq!(stopped(&mut ledger, at(0)), [Lane::Operation, Lane::Background]);
+        assert_eq!(ledger.stopped(at(0)), Some(Lane::Operation));
         spend(&mut ledger, 1_500, at(0));
         assert_eq!(stopped(&mut ledger, at(0)), Lane::ALL);
     }
