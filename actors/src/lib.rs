@@ -10,4 +10,7 @@
 //!
 //! The actors arrive with the machines that they carry.
 
+pub mod circuit_breaker;
+pub mod clock;
 pub mod rest;
+pub mod telemetry;

@@ -1,1 +1,35 @@
-//! breaker
+//! Circuit breakers: whether a call may go out at all, by how calls like it have fared.
+//!
+//! ```text
+//!   address ──▶ credential ──▶ route ──▶ route + id          (a call to Discord passes all four)
+//!   target                                                   (any other upstream has one)
+//! ```
+//!
+//! A failure counts at every level, but a level opens only when its failures came from two of the parts below it. So a
+//! broken object stops the calls to itself, a broken route stops that route, and only when several routes fail is the
+//! whole of Discord left alone. The address is a level of its own, because a ban falls on it and so on every bot here.
+//!
+//! [`Breakers`] hands out a [`Pass`] for each call and takes it back with the call's result. Passes are numbered; each
+//! change of a breaker's state makes all passes before it old, and the results of old passes change nothing.
+
+mod call;
+mod chance;
+mod config;
+mod ended;
+mod key;
+mod machine;
+#[cfg(test)]
+mod properties;
+mod registry;
+mod shelf;
+mod snapshot;
+mod tally;
+#[cfg(test)]
+mod tests;
+
+pub use call::{Attempt, CallInfo, CallResult, Effect, Pass, Refused, Reported};
+pub use config::BreakerConfig;
+pub use key::{BreakerKey, Kind, ParseKeyError};
+pub use machine::{State, Why};
+pub use registry::{Breakers, TooManyKeys};
+pub use snapshot::{BreakerSnapshot, BreakersSnapshot};

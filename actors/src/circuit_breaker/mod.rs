@@ -1,0 +1,362 @@
+//! The actor that lets calls out, or does not.
+//!
+//! ```text
+//!   caller ──Admit──▶ ledger of invalid requests, breakers ──▶ Pass ──▶ … the call … ──▶ Pass::report
+//!                               │                                                           │
+//!                               └──▶ transitions: log, metric, broadcast ◀──────────────────┘
+//! ```
+//!
+//! [`Breakers`] and [`Ledger`] decide; the actor carries messages to them, wakes them when time has something for them,
+//! and tells what they did.
+
+mod call;
+mod pass;
+mod probe;
+#[cfg(test)]
+mod tests;
+mod voice;
+
+pub use call::CallError;
+pub use pass::{Pass, Verdict};
+pub use probe::{ProbeRequest, Prober};
+pub use voice::BreakerChanged;
+
+use std::time::Duration;
+
+use actix::{Actor, AsyncContext, Context, Handler, Message, MessageResult, SpawnHandle};
+use guildhall_core::answer::Credential;
+use guildhall_core::breaker::{
+    Attempt, BreakerConfig, BreakerKey, Breakers, BreakersSnapshot, CallInfo, CallResult, Effect, Refused, TooManyKeys,
+};
+use guildhall_core::invalid::{InvalidConfig, Ledger, LedgerSnapshot};
+use guildhall_core::lane::Lane;
+use guildhall_core::route::RouteKey;
+use guildhall_core::time::Timestamp;
+use serde::Serialize;
+use tokio::sync::{broadcast, oneshot};
+
+use crate::clock::Clock;
+use crate::telemetry::breaker::{BreakersStarted, CallRefused, ProbeSent, TargetRefused};
+use crate::telemetry::emit;
+use pass::Admitted;
+use voice::Voice;
+
+/// How many messages wait for the actor at most, for each sender.
+const MAILBOX: usize = 1_024;
+
+/// Lets calls out, or does not. One a process.
+pub struct CircuitBreaker {
+    clock: Clock,
+    breakers: Breakers,
+    ledger: Ledger,
+    prober: Option<Prober>,
+    voice: Voice,
+    /// When it wakes next.
+    timer: Option<(Timestamp, SpawnHandle)>,
+}
+
+/// Asks for a call to Discord to go out. To be given a [`Pass`], or told why not.
+#[derive(Message)]
+#[rtype(result = "Result<Pass, Refused>")]
+pub struct Admit(
+    /// The call.
+    pub CallInfo,
+);
+
+/// Asks for a call to another upstream to go out.
+#[derive(Message)]
+#[rtype(result = "Result<Pass, (Refused, Option<Duration>)>")]
+struct AdmitTarget {
+    name: String,
+}
+
+/// A call has ended. Sent by [`Pass::report`].
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Report {
+    admitted: Admitted,
+    result: CallResult,
+    took: Duration,
+    reply: oneshot::Sender<Attempt>,
+}
+
+/// A pass was dropped. Sent by the pass.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Abandon {
+    admitted: Admitted,
+}
+
+/// Opens a breaker until it is reset.
+#[derive(Message)]
+#[rtype(result = "Result<(), TooManyKeys>")]
+pub struct Force(
+    /// Which.
+    pub BreakerKey,
+);
+
+/// Closes a breaker, whatever opened it.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Reset(
+    /// Which.
+    pub BreakerKey,
+);
+
+/// A credential has a new token.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct TokenChanged(
+    /// Whose.
+    pub Credential,
+);
+
+/// Says who sends the probes of breakers that no call probes. Until then there are none.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct SetProber(
+    /// Who.
+    pub Prober,
+);
+
+/// Asks to be told of every transition from now on.
+#[derive(Message)]
+#[rtype(result = "broadcast::Receiver<BreakerChanged>")]
+pub struct Subscribe;
+
+/// Asks for what is to be seen.
+#[derive(Message)]
+#[rtype(result = "CircuitBreakerSnapshot")]
+pub struct Observe;
+
+/// What is to be seen.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CircuitBreakerSnapshot {
+    /// The breakers.
+    #[serde(flatten)]
+    pub breakers: BreakersSnapshot,
+    /// The ledger of invalid requests.
+    pub invalid_requests: LedgerSnapshot,
+}
+
+impl CircuitBreaker {
+    /// An actor whose breakers are all closed and whose ledger is empty, to be started. `seed` is for the jitter of
+    /// cooldowns, and should differ between processes.
+    #[must_use]
+    pub fn new(clock: Clock, breakers: BreakerConfig, invalid: InvalidConfig, seed: u64) -> Self {
+        Self {
+            clock,
+            breakers: Breakers::new(breakers, seed),
+            ledger: Ledger::new(invalid),
+            prober: None,
+            voice: Voice::new(),
+            timer: None,
+        }
+    }
+
+    /// Does a step at the present time: first what time itself has brought, then `act`, then whatever follows from both.
+    fn step<T>(&mut self, ctx: &mut Context<Self>, act: impl FnOnce(&mut Self, Timestamp) -> (T, Vec<Effect>)) -> T {
+        let now = self.clock.now();
+        if self.breakers.next_wake().is_some_and(|wake| wake <= now) {
+            let effects = self.breakers.on_time(now);
+            self.perform(effects, ctx, now);
+        }
+        let (result, effects) = act(self, now);
+        self.perform(effects, ctx, now);
+        self.voice.tell(&self.breakers, &mut self.ledger, now);
+        self.arm(ctx);
+        result
+    }
+
+    fn admit(&mut self, call: &CallInfo, now: Timestamp) -> Result<Admitted, Refused> {
+        let reservation = self.ledger.admit(call.lane, call.guild, &call.route, now).map_err(|spent| Refused {
+            until: Some(spent.until),
+            reason: "invalid_requests",
+            key: "invalid requests".to_owned(),
+        })?;
+        match self.breakers.admit(call, now) {
+            Ok(pass) => Ok(Admitted { pass, reservation: Some(reservation) }),
+            Err(refused) => {
+                self.ledger.settle(reservation, false, now);
+                Err(refused)
+            }
+        }
+    }
+
+    fn perform(&mut self, effects: Vec<Effect>, ctx: &Context<Self>, now: Timestamp) {
+        for effect in effects {
+            match effect {
+                Effect::Transition { key, from, to, why } => {
+                    let severity = self.breakers.severity(key.kind());
+                    self.voice.turned(BreakerChanged::new(key, from, to, why, now), severity);
+                }
+                Effect::SendProbe { key, credential, pass } => self.send_probe(key, credential, pass, ctx, now),
+            }
+        }
+    }
+
+    fn send_probe(
+        &mut self,
+        key: BreakerKey,
+        credential: Credential,
+        pass: guildhall_core::breaker::Pass,
+        ctx: &Context<Self>,
+        now: Timestamp,
+    ) {
+        let route = RouteKey::new(&format!("GET {}", probe::path(credential)));
+        // As urgent as what may be waiting for it.
+        let reserved = self.ledger.admit(Lane::Interactive, None, &route, now);
+        let (Some(prober), Ok(reservation)) = (&self.prober, reserved) else {
+            // The breaker asks again in a while.
+            self.breakers.abandon(pass, now);
+            return;
+        };
+        emit(ProbeSent { key: &key });
+        let admitted = Admitted { pass, reservation: Some(reservation) };
+        prober(ProbeRequest { key, credential, pass: Pass::new(admitted, ctx.address()) });
+    }
+
+    /// Sees to it that it wakes when time has something for it.
+    fn arm(&mut self, ctx: &mut Context<Self>) {
+        let next = self.breakers.next_wake().into_iter().chain(self.ledger.next_wake()).min();
+        if self.timer.map(|(at, _)| at) == next {
+            return;
+        }
+        if let Some((_, handle)) = self.timer.take() {
+            ctx.cancel_future(handle);
+        }
+        self.timer = next.map(|at| {
+            let handle = ctx.run_later(self.clock.until(at), |breaker, ctx| {
+                breaker.timer = None;
+                breaker.step(ctx, |_, _| ((), Vec::new()));
+            });
+            (at, handle)
+        });
+    }
+}
+
+impl Actor for CircuitBreaker {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        ctx.set_mailbox_capacity(MAILBOX);
+        emit(BreakersStarted);
+    }
+}
+
+impl Handler<Admit> for CircuitBreaker {
+    type Result = Result<Pass, Refused>;
+
+    fn handle(&mut self, Admit(call): Admit, ctx: &mut Self::Context) -> Self::Result {
+        let admitted = self.step(ctx, |this, now| (this.admit(&call, now), Vec::new()));
+        match admitted {
+            Ok(admitted) => Ok(Pass::new(admitted, ctx.address())),
+            Err(refused) => {
+                emit(CallRefused { refused: &refused, lane: call.lane, guild: call.guild });
+                Err(refused)
+            }
+        }
+    }
+}
+
+impl Handler<AdmitTarget> for CircuitBreaker {
+    type Result = Result<Pass, (Refused, Option<Duration>)>;
+
+    fn handle(&mut self, AdmitTarget { name }: AdmitTarget, ctx: &mut Self::Context) -> Self::Result {
+        match self.step(ctx, |this, now| (this.breakers.admit_target(&name, now), Vec::new())) {
+            Ok(pass) => Ok(Pass::new(Admitted { pass, reservation: None }, ctx.address())),
+            Err(refused) => {
+                emit(TargetRefused { refused: &refused });
+                let retry_after = refused.until.map(|until| self.clock.until(until));
+                Err((refused, retry_after))
+            }
+        }
+    }
+}
+
+impl Handler<Report> for CircuitBreaker {
+    type Result = ();
+
+    fn handle(&mut self, report: Report, ctx: &mut Self::Context) {
+        let Report { admitted: Admitted { pass, reservation }, result, took, reply } = report;
+        let attempt = self.step(ctx, |this, now| {
+            if let Some(reservation) = reservation {
+                let was_invalid = matches!(result, CallResult::Answered(class) if class.is_invalid());
+                this.ledger.settle(reservation, was_invalid, now);
+            }
+            let reported = this.breakers.report(pass, result, took, now);
+            (reported.attempt, reported.effects)
+        });
+        // Nobody has to ask.
+        let _ = reply.send(attempt);
+    }
+}
+
+impl Handler<Abandon> for CircuitBreaker {
+    type Result = ();
+
+    fn handle(&mut self, Abandon { admitted: Admitted { pass, reservation } }: Abandon, ctx: &mut Self::Context) {
+        self.step(ctx, |this, now| {
+            if let Some(reservation) = reservation {
+                this.ledger.settle(reservation, false, now);
+            }
+            this.breakers.abandon(pass, now);
+            ((), Vec::new())
+        });
+    }
+}
+
+impl Handler<Force> for CircuitBreaker {
+    type Result = Result<(), TooManyKeys>;
+
+    fn handle(&mut self, Force(key): Force, ctx: &mut Self::Context) -> Self::Result {
+        self.step(ctx, |this, now| match this.breakers.force(&key, now) {
+            Ok(effects) => (Ok(()), effects),
+            Err(full) => (Err(full), Vec::new()),
+        })
+    }
+}
+
+impl Handler<Reset> for CircuitBreaker {
+    type Result = ();
+
+    fn handle(&mut self, Reset(key): Reset, ctx: &mut Self::Context) {
+        self.step(ctx, |this, now| ((), this.breakers.reset(&key, now)));
+    }
+}
+
+impl Handler<TokenChanged> for CircuitBreaker {
+    type Result = ();
+
+    fn handle(&mut self, TokenChanged(credential): TokenChanged, ctx: &mut Self::Context) {
+        self.step(ctx, |this, now| ((), this.breakers.token_changed(credential, now)));
+    }
+}
+
+impl Handler<SetProber> for CircuitBreaker {
+    type Result = ();
+
+    fn handle(&mut self, SetProber(prober): SetProber, _: &mut Self::Context) {
+        self.prober = Some(prober);
+    }
+}
+
+impl Handler<Subscribe> for CircuitBreaker {
+    type Result = MessageResult<Subscribe>;
+
+    fn handle(&mut self, Subscribe: Subscribe, _: &mut Self::Context) -> Self::Result {
+        MessageResult(self.voice.subscribe())
+    }
+}
+
+impl Handler<Observe> for CircuitBreaker {
+    type Result = MessageResult<Observe>;
+
+    fn handle(&mut self, Observe: Observe, ctx: &mut Self::Context) -> Self::Result {
+        let snapshot = self.step(ctx, |this, now| {
+            let breakers = this.breakers.snapshot(now);
+            (CircuitBreakerSnapshot { breakers, invalid_requests: this.ledger.snapshot(now) }, Vec::new())
+        });
+        MessageResult(snapshot)
+    }
+}

@@ -1,0 +1,76 @@
+//! Passes as values: given back by a report, or by being dropped.
+
+use std::time::Duration;
+
+use actix::Addr;
+use guildhall_core::breaker::{self, Attempt, CallResult};
+use guildhall_core::invalid::Reservation;
+use tokio::sync::oneshot;
+
+use super::{Abandon, CircuitBreaker, Report};
+
+/// What the actor wants back.
+#[derive(Debug)]
+pub(super) struct Admitted {
+    pub(super) pass: breaker::Pass,
+    /// Calls to other upstreams have none: Discord does not count them.
+    pub(super) reservation: Option<Reservation>,
+}
+
+/// Leave to make one call. Dropped without a report, it counts as a call that was never made.
+#[derive(Debug)]
+#[must_use = "a pass that is dropped is given back unused"]
+pub struct Pass {
+    admitted: Option<Admitted>,
+    is_probe: bool,
+    breaker: Addr<CircuitBreaker>,
+}
+
+impl Pass {
+    pub(super) fn new(admitted: Admitted, breaker: Addr<CircuitBreaker>) -> Self {
+        let is_probe = admitted.pass.is_probe();
+        Self { admitted: Some(admitted), is_probe, breaker }
+    }
+
+    /// Whether the call probes a breaker that is half-open. If it fails, it uses no attempt.
+    #[must_use]
+    pub const fn is_probe(&self) -> bool {
+        self.is_probe
+    }
+
+    /// Says what came of the call. `took` is how long the upstream took, without any waiting before it. Takes effect even
+    /// if nobody asks for the verdict.
+    pub fn report(mut self, result: CallResult, took: Duration) -> Verdict {
+        let (reply, verdict) = oneshot::channel();
+        if let Some(admitted) = self.admitted.take() {
+            // Past the mailbox's bound, but no more often than calls were admitted: a report that is lost would take
+            // its place in the ledger forever.
+            self.breaker.do_send(Report { admitted, result, took, reply });
+        }
+        Verdict { verdict, is_probe: self.is_probe }
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        if let Some(admitted) = self.admitted.take() {
+            self.breaker.do_send(Abandon { admitted });
+        }
+    }
+}
+
+/// What the breaker makes of a report.
+#[derive(Debug)]
+pub struct Verdict {
+    verdict: oneshot::Receiver<Attempt>,
+    is_probe: bool,
+}
+
+impl Verdict {
+    /// Whether the call, if it did not succeed, used up one of its caller's attempts.
+    pub async fn attempt(self) -> Attempt {
+        let unheard = if self.is_probe { Attempt::Free } else { Attempt::Used };
+        // The breaker is gone only when the process ends.
+        self.verdict.await.unwrap_or(unheard)
+    }
+}

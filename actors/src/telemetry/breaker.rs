@@ -1,0 +1,168 @@
+//! What is told of breakers and of the ledger of invalid requests.
+
+use std::borrow::Cow;
+
+use guildhall_core::breaker::{BreakerKey, Refused, State, Why};
+use guildhall_core::lane::Lane;
+use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
+use tracing::{debug, info, warn};
+
+use super::InternalEvent;
+
+/// The state of a breaker: 0 closed, 1 half-open, 2 open, 3 forced open. Routes and ids have one series each, which shows
+/// the worst of them.
+pub const STATE: &str = "guildhall_breaker_state";
+/// Changes of a breaker's state, by the state that it went to.
+pub const TRANSITIONS: &str = "guildhall_breaker_transitions_total";
+/// Breakers that exist.
+pub const WATCHED: &str = "guildhall_breakers_watched";
+/// Breakers forgotten early because others needed the room.
+pub const EVICTED: &str = "guildhall_breakers_evicted_total";
+/// Failures that no breaker of their own could be made for.
+pub const UNWATCHED: &str = "guildhall_breakers_unwatched_total";
+/// The share of the invalid requests that Discord allows which is used.
+pub const INVALID_RATIO: &str = "guildhall_invalid_requests_used_ratio";
+/// Calls to Discord that were not let out, by why.
+pub const REFUSED: &str = "guildhall_rest_refused_total";
+/// Calls to other upstreams that were not let out, by why.
+pub const TARGET_REFUSED: &str = "guildhall_target_refused_total";
+/// Probes that a breaker sent itself.
+pub const PROBES: &str = "guildhall_breaker_probes_sent_total";
+
+pub(super) fn describe() {
+    describe_gauge!(STATE, "State of a breaker: 0 closed, 1 half-open, 2 open, 3 forced open");
+    describe_counter!(TRANSITIONS, Unit::Count, "Changes of a breaker's state");
+    describe_gauge!(WATCHED, Unit::Count, "Breakers that exist");
+    describe_counter!(EVICTED, Unit::Count, "Breakers forgotten early because others needed the room");
+    describe_counter!(UNWATCHED, Unit::Count, "Failures that no breaker of their own could be made for");
+    describe_gauge!(INVALID_RATIO, "Share used of the invalid requests that Discord allows");
+    describe_counter!(REFUSED, Unit::Count, "Calls to Discord that were not let out");
+    describe_counter!(TARGET_REFUSED, Unit::Count, "Calls to other upstreams that were not let out");
+    describe_counter!(PROBES, Unit::Count, "Probes that a breaker sent itself");
+}
+
+/// Breakers are there, all closed. Makes the series that alerts look at exist.
+pub(crate) struct BreakersStarted;
+
+impl InternalEvent for BreakersStarted {
+    fn emit(self) {
+        debug!("breakers start");
+        gauge!(STATE, "key" => "discord").set(0.0);
+        gauge!(WATCHED).set(0.0);
+        gauge!(INVALID_RATIO).set(0.0);
+    }
+}
+
+/// A breaker changed its state.
+pub(crate) struct BreakerTurned<'a> {
+    pub(crate) key: &'a BreakerKey,
+    pub(crate) from: State,
+    pub(crate) to: State,
+    pub(crate) why: Why,
+    /// How long it is open.
+    pub(crate) retry_after_ms: Option<u64>,
+    /// The key as a label: out of a bounded set.
+    pub(crate) label: Cow<'static, str>,
+    /// The worst state under that label.
+    pub(crate) severity: u8,
+}
+
+impl InternalEvent for BreakerTurned<'_> {
+    fn emit(self) {
+        let (key, from, to, why) = (self.key, self.from.name(), self.to.name(), self.why.name());
+        match self.to {
+            State::Open { .. } | State::ForcedOpen { .. } => {
+                warn!(%key, from, to, why, retry_after_ms = self.retry_after_ms, "breaker opened");
+            }
+            State::HalfOpen => info!(%key, from, to, why, "breaker lets probes through"),
+            State::Closed => info!(%key, from, to, why, "breaker closed"),
+        }
+        counter!(TRANSITIONS, "key" => self.label.clone(), "to" => to).increment(1);
+        gauge!(STATE, "key" => self.label).set(f64::from(self.severity));
+    }
+}
+
+/// A breaker sends a probe, because no call came that could be one.
+pub(crate) struct ProbeSent<'a> {
+    pub(crate) key: &'a BreakerKey,
+}
+
+impl InternalEvent for ProbeSent<'_> {
+    fn emit(self) {
+        debug!(key = %self.key, "breaker sends a probe");
+        counter!(PROBES).increment(1);
+    }
+}
+
+/// A call to Discord was not let out.
+pub(crate) struct CallRefused<'a> {
+    pub(crate) refused: &'a Refused,
+    pub(crate) lane: Lane,
+    pub(crate) guild: Option<u64>,
+}
+
+impl InternalEvent for CallRefused<'_> {
+    fn emit(self) {
+        let Refused { key, reason, .. } = self.refused;
+        debug!(key, reason, lane = self.lane.name(), guild_id = self.guild, "call refused");
+        counter!(REFUSED, "reason" => *reason).increment(1);
+    }
+}
+
+/// A call to another upstream was not let out.
+pub(crate) struct TargetRefused<'a> {
+    pub(crate) refused: &'a Refused,
+}
+
+impl InternalEvent for TargetRefused<'_> {
+    fn emit(self) {
+        let Refused { key, reason, .. } = self.refused;
+        debug!(key, reason, "call refused");
+        counter!(TARGET_REFUSED, "reason" => *reason).increment(1);
+    }
+}
+
+/// The number of breakers changed.
+pub(crate) struct BreakersCounted {
+    pub(crate) watched: usize,
+    pub(crate) evicted: u64,
+    pub(crate) unwatched: u64,
+}
+
+impl InternalEvent for BreakersCounted {
+    fn emit(self) {
+        debug!(watched = self.watched, evicted = self.evicted, unwatched = self.unwatched, "breakers counted");
+        gauge!(WATCHED).set(self.watched as f64);
+        counter!(EVICTED).absolute(self.evicted);
+        counter!(UNWATCHED).absolute(self.unwatched);
+    }
+}
+
+/// More or less of the budget of invalid requests is used.
+pub(crate) struct InvalidCounted {
+    pub(crate) ratio: f64,
+}
+
+impl InternalEvent for InvalidCounted {
+    fn emit(self) {
+        gauge!(INVALID_RATIO).set(self.ratio);
+    }
+}
+
+/// The budget of invalid requests stops other lanes than before.
+pub(crate) struct InvalidThresholdCrossed {
+    pub(crate) ratio: f64,
+    /// The most urgent lane that is stopped now.
+    pub(crate) stopped: Option<Lane>,
+}
+
+impl InternalEvent for InvalidThresholdCrossed {
+    fn emit(self) {
+        match self.stopped {
+            Some(lane) => {
+                warn!(ratio = self.ratio, stopped = lane.name(), "invalid requests stop this lane and those below it");
+            }
+            None => info!(ratio = self.ratio, "invalid requests stop no lane any more"),
+        }
+    }
+}

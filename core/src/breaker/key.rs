@@ -1,0 +1,174 @@
+//! What a breaker watches.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
+
+use crate::answer::Credential;
+use crate::route::{Major, RouteKey};
+
+/// What a breaker watches. Its text (`discord`, `discord:42`, `discord:42/POST /guilds/{id}/roles#7`, `target:crm`) can be
+/// read back, but for a webhook's token, which no text holds.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BreakerKey {
+    /// Discord as reached from this address, by anyone.
+    Address,
+    /// Discord as seen by one credential.
+    Discord(Credential),
+    /// A route of it, over all ids.
+    Route(Credential, RouteKey),
+    /// A route and a top-level id.
+    Pair(Credential, RouteKey, Major),
+    /// Another upstream, by name.
+    Target(String),
+}
+
+/// What kind of thing a breaker watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// See [`BreakerKey::Address`].
+    Address,
+    /// See [`BreakerKey::Discord`].
+    Discord,
+    /// See [`BreakerKey::Route`].
+    Route,
+    /// See [`BreakerKey::Pair`].
+    Pair,
+    /// See [`BreakerKey::Target`].
+    Target,
+}
+
+impl Kind {
+    /// Its name, as metrics and logs have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Address => "address",
+            Self::Discord => "discord",
+            Self::Route => "route",
+            Self::Pair => "pair",
+            Self::Target => "target",
+        }
+    }
+}
+
+impl BreakerKey {
+    /// What kind of thing it is.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Self::Address => Kind::Address,
+            Self::Discord(_) => Kind::Discord,
+            Self::Route(..) => Kind::Route,
+            Self::Pair(..) => Kind::Pair,
+            Self::Target(_) => Kind::Target,
+        }
+    }
+
+    /// Whether its breaker always exists. There are as many of these as there are bots, so they need no bound.
+    pub(super) const fn is_permanent(&self) -> bool {
+        matches!(self.kind(), Kind::Address | Kind::Discord)
+    }
+
+    /// From how many of its parts failures must come before they say anything about it.
+    pub(super) const fn sources_needed(&self) -> u32 {
+        match self.kind() {
+            Kind::Discord | Kind::Route => 2,
+            Kind::Pair | Kind::Target => 1,
+            // Only a ban opens it.
+            Kind::Address => u32::MAX,
+        }
+    }
+}
+
+impl fmt::Display for BreakerKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let credential = |f: &mut fmt::Formatter<'_>, credential: &Credential| match credential {
+            Credential::Application(id) => write!(f, "discord:{id}"),
+            Credential::Anonymous => f.write_str("discord:anonymous"),
+        };
+        match self {
+            Self::Address => f.write_str("discord"),
+            Self::Discord(who) => credential(f, who),
+            Self::Route(who, route) => {
+                credential(f, who)?;
+                write!(f, "/{route}")
+            }
+            Self::Pair(who, route, major) => {
+                credential(f, who)?;
+                write!(f, "/{route}#{major}")
+            }
+            Self::Target(name) => write!(f, "target:{name}"),
+        }
+    }
+}
+
+impl Serialize for BreakerKey {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// A text that names no breaker.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no breaker is named so: expected `discord`, `discord:<application>[/<route>[#<id>]]` or `target:<name>`")]
+pub struct ParseKeyError;
+
+impl FromStr for BreakerKey {
+    type Err = ParseKeyError;
+
+    fn from_str(text: &str) -> Result<Self, ParseKeyError> {
+        if text == "discord" {
+            return Ok(Self::Address);
+        }
+        if let Some(name) = text.strip_prefix("target:").filter(|name| !name.is_empty()) {
+            return Ok(Self::Target(name.to_owned()));
+        }
+        let rest = text.strip_prefix("discord:").ok_or(ParseKeyError)?;
+        let (who, route) = rest.split_once('/').map_or((rest, None), |(who, route)| (who, Some(route)));
+        let who = match who {
+            "anonymous" => Credential::Anonymous,
+            id => Credential::Application(id.parse().map_err(|_| ParseKeyError)?),
+        };
+        Ok(match route.map(|route| route.rsplit_once('#').map_or((route, None), |(route, id)| (route, Some(id)))) {
+            None => Self::Discord(who),
+            Some(("", _)) => return Err(ParseKeyError),
+            Some((route, None)) => Self::Route(who, RouteKey::new(route)),
+            Some((route, Some(id))) => {
+                let id = id.parse().map_err(|_| ParseKeyError)?;
+                Self::Pair(who, RouteKey::new(route), Major::of(id))
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_can_be_read_back_from_its_text() {
+        let who = Credential::Application(42);
+        let route = RouteKey::new("POST /guilds/{id}/roles");
+        for key in [
+            BreakerKey::Address,
+            BreakerKey::Discord(who),
+            BreakerKey::Discord(Credential::Anonymous),
+            BreakerKey::Route(who, route.clone()),
+            BreakerKey::Pair(who, route.clone(), Major::of(7)),
+            BreakerKey::Pair(who, route, Major::NONE),
+            BreakerKey::Target("crm/eu#1".to_owned()),
+        ] {
+            assert_eq!(key.to_string().parse(), Ok(key));
+        }
+    }
+
+    #[test]
+    fn a_text_that_names_no_breaker_is_refused() {
+        for text in ["", "discords", "discord:", "discord:bot", "discord:1/", "discord:1/GET /x#y", "target:"] {
+            assert_eq!(text.parse::<BreakerKey>(), Err(ParseKeyError), "{text}");
+        }
+    }
+}

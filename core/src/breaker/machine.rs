@@ -1,0 +1,372 @@
+//! One breaker: its states, and what moves it from one to another.
+//!
+//! ```text
+//!            too many failures                     cooled down
+//!   closed ────────────────────▶ open ─────────────────────────▶ half-open
+//!     ▲                           ▲                               │    │
+//!     │                           └───────── a probe failed ──────┘    │
+//!     └────────────────────────── enough probes succeeded ─────────────┘
+//!
+//!   any ──── a person, or a wrong token ────▶ forced open ──── a person, or a new token ────▶ closed
+//! ```
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::time::Timestamp;
+
+use super::BreakerConfig;
+use super::tally::{Sample, Tally};
+
+/// The state of a breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum State {
+    /// Calls go out.
+    Closed,
+    /// None does.
+    Open {
+        /// When it becomes half-open.
+        until: Timestamp,
+    },
+    /// Some do, to see whether it is over.
+    HalfOpen,
+    /// None does until something other than time changes it.
+    ForcedOpen {
+        /// What forced it.
+        why: Why,
+    },
+}
+
+impl State {
+    /// Its name, as metrics and logs have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Open { .. } => "open",
+            Self::HalfOpen => "half_open",
+            Self::ForcedOpen { .. } => "forced_open",
+        }
+    }
+
+    /// How bad it is, for a gauge: 0 closed, 1 half-open, 2 open, 3 forced open.
+    #[must_use]
+    pub const fn severity(self) -> u8 {
+        match self {
+            Self::Closed => 0,
+            Self::HalfOpen => 1,
+            Self::Open { .. } => 2,
+            Self::ForcedOpen { .. } => 3,
+        }
+    }
+}
+
+/// Why a breaker came to be in its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    /// It is new.
+    Fresh,
+    /// Too many failures without a success between them.
+    FailuresInRow,
+    /// Too large a share of failures.
+    FailureRate,
+    /// Too large a share of slow calls.
+    SlowRate,
+    /// A probe failed or was slow.
+    ProbeFailed,
+    /// A probe brought no result in time.
+    ProbeTimedOut,
+    /// Cloudflare bans this address.
+    Blocked,
+    /// The token is wrong.
+    Unauthorized,
+    /// A person forced it open.
+    Forced,
+    /// The cooldown is over.
+    CooledDown,
+    /// All probes succeeded.
+    ProbesSucceeded,
+    /// A person reset it.
+    Reset,
+    /// There is a new token.
+    TokenChanged,
+}
+
+impl Why {
+    /// Its name, as metrics and logs have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fresh => "fresh",
+            Self::FailuresInRow => "failures_in_row",
+            Self::FailureRate => "failure_rate",
+            Self::SlowRate => "slow_rate",
+            Self::ProbeFailed => "probe_failed",
+            Self::ProbeTimedOut => "probe_timed_out",
+            Self::Blocked => "blocked",
+            Self::Unauthorized => "unauthorized",
+            Self::Forced => "forced",
+            Self::CooledDown => "cooled_down",
+            Self::ProbesSucceeded => "probes_succeeded",
+            Self::Reset => "reset",
+            Self::TokenChanged => "token_changed",
+        }
+    }
+}
+
+/// What a step has to know: settings, time, chance, and how many passes were handed out so far.
+#[derive(Clone, Copy)]
+pub(super) struct Step<'a> {
+    pub(super) config: &'a BreakerConfig,
+    pub(super) now: Timestamp,
+    /// In `[0, 1)`.
+    pub(super) chance: f64,
+    pub(super) latest: u64,
+}
+
+/// A change of state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) from: State,
+    pub(super) to: State,
+    pub(super) why: Why,
+}
+
+/// How a call may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    Free,
+    Probe,
+}
+
+/// Why it may not, and until when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Barred {
+    pub(super) until: Option<Timestamp>,
+    pub(super) reason: &'static str,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Probe {
+    ticket: u64,
+    deadline: Timestamp,
+}
+
+#[derive(Debug)]
+pub(super) struct Breaker {
+    state: State,
+    why: Why,
+    changed: Timestamp,
+    /// Passes up to this number are of an older generation.
+    generation: u64,
+    /// Passes up to this number went out with an older token.
+    token_since: u64,
+    /// Cooldowns since it was last calm.
+    cooldowns: u32,
+    /// When it last had a reason to be watched.
+    troubled: Timestamp,
+    tally: Tally,
+    probes: Vec<Probe>,
+    successes: u32,
+    /// When it asks for a probe of its own.
+    ask_at: Timestamp,
+}
+
+impl Breaker {
+    pub(super) fn new(generation: u64, now: Timestamp) -> Self {
+        Self {
+            state: State::Closed,
+            why: Why::Fresh,
+            changed: now,
+            generation,
+            token_since: 0,
+            cooldowns: 0,
+            troubled: now,
+            tally: Tally::default(),
+            probes: Vec::new(),
+            successes: 0,
+            ask_at: now,
+        }
+    }
+
+    pub(super) const fn state(&self) -> State {
+        self.state
+    }
+
+    pub(super) const fn why(&self) -> Why {
+        self.why
+    }
+
+    pub(super) const fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    pub(super) const fn troubled(&self) -> Timestamp {
+        self.troubled
+    }
+
+    pub(super) fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    pub(super) fn probes_in_flight(&self) -> usize {
+        self.probes.len()
+    }
+
+    /// Whether the result of this pass still means something.
+    pub(super) const fn is_current(&self, ticket: u64) -> bool {
+        ticket > self.generation
+    }
+
+    /// How a call may go. Changes nothing.
+    pub(super) fn check(&self, may_probe: bool, config: &BreakerConfig, now: Timestamp) -> Result<Way, Barred> {
+        match self.state {
+            State::Closed => Ok(Way::Free),
+            State::HalfOpen if may_probe && self.has_room(config) => Ok(Way::Probe),
+            State::HalfOpen => Err(Barred { until: Some(now + config.probe_after), reason: "breaker_half_open" }),
+            State::Open { until } => {
+                let reason = if self.why == Why::Blocked { "blocked" } else { "breaker_open" };
+                Err(Barred { until: Some(until), reason })
+            }
+            State::ForcedOpen { why: Why::Unauthorized } => Err(Barred { until: None, reason: "unauthorized" }),
+            State::ForcedOpen { .. } => Err(Barred { until: None, reason: "breaker_forced_open" }),
+        }
+    }
+
+    fn has_room(&self, config: &BreakerConfig) -> bool {
+        self.probes.len() as u64 + u64::from(self.successes) < u64::from(config.probes.max(1))
+    }
+
+    /// Gives a probe's place to a pass, after [`Breaker::check`] said that there is one.
+    pub(super) fn take_probe(&mut self, ticket: u64, step: Step<'_>) {
+        self.probes.push(Probe { ticket, deadline: step.now + step.config.probe_timeout });
+        self.ask_at = step.now + step.config.probe_after;
+    }
+
+    /// A probe ended without saying anything; its place is free again.
+    pub(super) fn release_probe(&mut self, ticket: u64) {
+        self.probes.retain(|probe| probe.ticket != ticket);
+    }
+
+    pub(super) fn probe_succeeded(&mut self, ticket: u64, step: Step<'_>) -> Option<Change> {
+        self.release_probe(ticket);
+        self.successes += 1;
+        (self.successes >= step.config.probes.max(1)).then(|| self.enter(State::Closed, Why::ProbesSucceeded, step))
+    }
+
+    pub(super) fn probe_failed(&mut self, why: Why, step: Step<'_>) -> Change {
+        self.open(why, step)
+    }
+
+    /// Counts a call that went out while it was closed.
+    pub(super) fn record(&mut self, sample: Sample, step: Step<'_>) {
+        if sample.failed || sample.slow {
+            self.troubled = step.now;
+        }
+        self.tally.record(sample, step.config.window, step.now);
+    }
+
+    /// Opens it if what it has counted says so. `sources` is from how many of its parts the trouble must come.
+    /// Gives what it had counted, which its own opening now explains.
+    pub(super) fn judge(&mut self, sources: u32, step: Step<'_>) -> Option<(Change, Tally)> {
+        if self.state != State::Closed {
+            return None;
+        }
+        let why = self.tally.verdict(step.config, sources, step.now)?;
+        let counted = std::mem::take(&mut self.tally);
+        Some((self.open(why, step), counted))
+    }
+
+    /// A part of it has opened for what that part had counted.
+    pub(super) fn absorb(&mut self, counted: &Tally, source: u64, step: Step<'_>) {
+        if self.state == State::Closed {
+            self.tally.absorb(counted, source, step.config.window, step.now);
+        }
+    }
+
+    fn open(&mut self, why: Why, step: Step<'_>) -> Change {
+        if self.state == State::Closed && step.now.since(self.changed) >= step.config.calm {
+            self.cooldowns = 0;
+        }
+        let cooldown = step.config.cooldown(self.cooldowns, step.chance);
+        self.cooldowns = self.cooldowns.saturating_add(1);
+        self.enter(State::Open { until: step.now + cooldown }, why, step)
+    }
+
+    /// Opens it for a time that somebody else has set.
+    pub(super) fn open_for(&mut self, time: Duration, why: Why, step: Step<'_>) -> Change {
+        self.enter(State::Open { until: step.now + time }, why, step)
+    }
+
+    pub(super) fn force(&mut self, why: Why, step: Step<'_>) -> Change {
+        self.enter(State::ForcedOpen { why }, why, step)
+    }
+
+    /// Closes it, as if nothing had happened.
+    pub(super) fn reset(&mut self, why: Why, step: Step<'_>) -> Change {
+        self.cooldowns = 0;
+        self.enter(State::Closed, why, step)
+    }
+
+    /// There is a new token: passes so far were handed out for the old one.
+    pub(super) fn renew_token(&mut self, step: Step<'_>) {
+        self.token_since = step.latest;
+    }
+
+    /// Whether a pass was handed out for the present token.
+    pub(super) const fn has_token_of(&self, ticket: u64) -> bool {
+        ticket > self.token_since
+    }
+
+    /// What time alone changes.
+    pub(super) fn on_time(&mut self, step: Step<'_>) -> Option<Change> {
+        match self.state {
+            State::Open { until } if until <= step.now => {
+                self.ask_at = step.now + step.config.probe_after;
+                Some(self.enter(State::HalfOpen, Why::CooledDown, step))
+            }
+            State::HalfOpen if self.probes.iter().any(|probe| probe.deadline <= step.now) => {
+                Some(self.probe_failed(Why::ProbeTimedOut, step))
+            }
+            State::Closed | State::Open { .. } | State::HalfOpen | State::ForcedOpen { .. } => None,
+        }
+    }
+
+    /// Whether it is time to send a probe of its own.
+    pub(super) fn wants_probe(&self, config: &BreakerConfig, now: Timestamp) -> bool {
+        self.state == State::HalfOpen && self.ask_at <= now && self.has_room(config)
+    }
+
+    /// No probe can be sent before then.
+    pub(super) fn ask_again(&mut self, at: Timestamp) {
+        self.ask_at = at;
+    }
+
+    /// When time alone will change something.
+    pub(super) fn next_wake(&self, sends_probes: bool, config: &BreakerConfig) -> Option<Timestamp> {
+        match self.state {
+            State::Closed | State::ForcedOpen { .. } => None,
+            State::Open { until } => Some(until),
+            State::HalfOpen => {
+                let lost = self.probes.iter().map(|probe| probe.deadline).min();
+                let ask = (sends_probes && self.has_room(config)).then_some(self.ask_at);
+                lost.into_iter().chain(ask).min()
+            }
+        }
+    }
+
+    fn enter(&mut self, to: State, why: Why, step: Step<'_>) -> Change {
+        let from = std::mem::replace(&mut self.state, to);
+        self.why = why;
+        self.changed = step.now;
+        self.troubled = step.now;
+        self.generation = step.latest;
+        self.tally = Tally::default();
+        self.probes.clear();
+        self.successes = 0;
+        Change { from, to, why }
+    }
+}

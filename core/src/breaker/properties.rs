@@ -1,0 +1,262 @@
+//! What holds for breakers whatever happens, in whatever order.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::answer::{Class, Credential};
+use crate::lane::Lane;
+use crate::route::{Major, RouteKey};
+use crate::time::Timestamp;
+
+const ROUTES: [&str; 3] = ["GET /guilds/{id}/roles", "PUT /guilds/{id}/bans/{id}", "POST /guilds/{id}/roles"];
+
+#[derive(Clone, Debug)]
+enum Action {
+    Admit {
+        route: usize,
+        id: u64,
+        bot: u64,
+    },
+    /// Ends the pass at this place among those outstanding, however old it is.
+    Report {
+        which: usize,
+        result: CallResult,
+        slow: bool,
+    },
+    Abandon {
+        which: usize,
+    },
+    Wait {
+        millis: u64,
+    },
+    Force {
+        route: usize,
+        id: u64,
+    },
+    Reset {
+        route: usize,
+        id: u64,
+    },
+    TokenChanged {
+        bot: u64,
+    },
+}
+
+fn results() -> impl Strategy<Value = CallResult> {
+    prop_oneof![
+        6 => Just(CallResult::Answered(Class::ServerError)),
+        3 => Just(CallResult::Answered(Class::Success)),
+        2 => Just(CallResult::TimedOut),
+        1 => Just(CallResult::Unreachable),
+        1 => Just(CallResult::Answered(Class::NotFound)),
+        1 => Just(CallResult::Answered(Class::Blocked { retry_after: Some(Duration::from_secs(20)) })),
+        1 => Just(CallResult::Answered(Class::Unauthorized)),
+    ]
+}
+
+fn actions() -> impl Strategy<Value = Vec<Action>> {
+    let route = 0..ROUTES.len();
+    let action = prop_oneof![
+        20 => (route.clone(), 0..3_u64, 0..2_u64).prop_map(|(route, id, bot)| Action::Admit { route, id, bot }),
+        20 => (any::<prop::sample::Index>(), results(), prop::bool::weighted(0.1)).prop_map(|(which, result, slow)| {
+            Action::Report { which: which.index(usize::MAX), result, slow }
+        }),
+        2 => any::<prop::sample::Index>().prop_map(|which| Action::Abandon { which: which.index(usize::MAX) }),
+        6 => (0..45_000_u64).prop_map(|millis| Action::Wait { millis }),
+        1 => (route.clone(), 0..3_u64).prop_map(|(route, id)| Action::Force { route, id }),
+        1 => (route, 0..3_u64).prop_map(|(route, id)| Action::Reset { route, id }),
+        1 => (0..2_u64).prop_map(|bot| Action::TokenChanged { bot }),
+    ];
+    prop::collection::vec(action, 1..300)
+}
+
+fn info(route: usize, id: u64, bot: u64) -> CallInfo {
+    CallInfo {
+        credential: Credential::Application(bot),
+        route: RouteKey::new(ROUTES[route]),
+        major: Major::of(id),
+        lane: Lane::Operation,
+        guild: None,
+        may_probe: !ROUTES[route].starts_with("POST"),
+    }
+}
+
+/// What an outside observer keeps: each outstanding pass, and each breaker's last change as the number of passes before it.
+#[derive(Default)]
+struct Observer {
+    passes: Vec<Pass>,
+    changes: HashMap<BreakerKey, u64>,
+    states: HashMap<BreakerKey, State>,
+    handed_out: u64,
+}
+
+impl Observer {
+    fn hand_out(&mut self, pass: Pass) {
+        self.handed_out += 1;
+        self.passes.push(pass);
+    }
+
+    fn see(&mut self, effects: Vec<Effect>) -> Result<(), TestCaseError> {
+        for effect in effects {
+            match effect {
+                Effect::Transition { key, from, to, .. } => {
+                    let known = self.states.insert(key.clone(), to).unwrap_or(State::Closed);
+                    prop_assert_eq!(known.name(), from.name(), "a change of {} went unseen", key);
+                    self.changes.insert(key, self.handed_out);
+                }
+                Effect::SendProbe { key, pass, .. } => {
+                    prop_assert!(pass.is_probe(), "an own probe of {} is none", key);
+                    self.hand_out(pass);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a pass is older than the last change of every breaker on its way.
+    fn is_old_everywhere(&self, pass: &Pass) -> bool {
+        pass.path.keys().iter().all(|key| self.changes.get(key).is_some_and(|change| pass.ticket <= *change))
+    }
+
+    fn probes_of(&self, breakers: &Breakers, key: &BreakerKey) -> usize {
+        let outstanding = self.passes.iter().filter(|pass| {
+            pass.path.keys().iter().enumerate().any(|(level, at)| at == key && pass.probes_at(level))
+                && pass.ticket > *self.changes.get(key).unwrap_or(&0)
+        });
+        if breakers.state(key) == State::HalfOpen { outstanding.count() } else { 0 }
+    }
+}
+
+fn states(breakers: &Breakers, now: Timestamp) -> Vec<(BreakerKey, &'static str, usize)> {
+    breakers.snapshot(now).breakers.into_iter().map(|shown| (shown.key, shown.state, shown.probes)).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    #[test]
+    fn breakers_keep_their_promises_in_any_order_of_events(actions in actions(), seed: u64) {
+        let config = BreakerConfig { max_keys: 8, ..BreakerConfig::default() };
+        let mut breakers = Breakers::new(config, seed);
+        let mut observer = Observer::default();
+        let mut now = Timestamp::ZERO;
+        for action in actions {
+            match action {
+                Action::Admit { route, id, bot } => {
+                    let call = info(route, id, bot);
+                    let before = states(&breakers, now);
+                    match breakers.admit(&call, now) {
+                        Ok(pass) => {
+                            prop_assert!(call.may_probe || !pass.is_probe(), "a create is a probe");
+                            for key in pass.path.keys() {
+                                let state = breakers.state(&key);
+                                prop_assert!(matches!(state, State::Closed | State::HalfOpen), "{key} is {state:?}");
+                            }
+                            observer.hand_out(pass);
+                        }
+                        Err(refused) => {
+                            prop_assert_eq!(before, states(&breakers, now), "a refusal changed something");
+                            prop_assert!(refused.until.is_none_or(|until| until >= now));
+                        }
+                    }
+                }
+                Action::Report { which, result, slow } => {
+                    if !observer.passes.is_empty() {
+                        let pass = observer.passes.swap_remove(which % observer.passes.len());
+                        let old = observer.is_old_everywhere(&pass);
+                        let before = states(&breakers, now);
+                        let took = if slow { Duration::from_secs(6) } else { Duration::from_millis(50) };
+                        let reported = breakers.report(pass, result, took, now);
+                        if old {
+                            prop_assert_eq!(before, states(&breakers, now), "an old result changed something");
+                            prop_assert!(reported.effects.is_empty());
+                        }
+                        observer.see(reported.effects)?;
+                    }
+                }
+                Action::Abandon { which } => {
+                    if !observer.passes.is_empty() {
+                        let pass = observer.passes.swap_remove(which % observer.passes.len());
+                        let before: Vec<_> = breakers.snapshot(now).breakers;
+                        breakers.abandon(pass, now);
+                        for shown in before {
+                            prop_assert_eq!(shown.state, breakers.state(&shown.key).name());
+                        }
+                    }
+                }
+                Action::Wait { millis } => {
+                    let end = now + Duration::from_millis(millis);
+                    while let Some(wake) = breakers.next_wake().filter(|wake| *wake <= end) {
+                        now = now.max(wake);
+                        observer.see(breakers.on_time(now))?;
+                        prop_assert!(breakers.next_wake().is_none_or(|next| next > now), "it would wake forever");
+                    }
+                    now = end;
+                }
+                Action::Force { route, id } => {
+                    let key = BreakerKey::Pair(Credential::Application(0), RouteKey::new(ROUTES[route]), Major::of(id));
+                    if let Ok(effects) = breakers.force(&key, now) {
+                        observer.see(effects)?;
+                    }
+                }
+                Action::Reset { route, id } => {
+                    let key = BreakerKey::Pair(Credential::Application(0), RouteKey::new(ROUTES[route]), Major::of(id));
+                    observer.see(breakers.reset(&key, now))?;
+                }
+                Action::TokenChanged { bot } => {
+                    observer.see(breakers.token_changed(Credential::Application(bot), now))?;
+                }
+            }
+            for shown in breakers.snapshot(now).breakers {
+                prop_assert!(shown.probes <= 3, "{} has {} probes", shown.key, shown.probes);
+                prop_assert!(observer.probes_of(&breakers, &shown.key) <= 3);
+            }
+            // The address, two bots, and what the bound allows.
+            prop_assert!(breakers.len() <= 3 + 8);
+        }
+    }
+
+    #[test]
+    fn an_open_breaker_always_probes_in_the_end_and_closes_when_all_is_well(actions in actions(), seed: u64) {
+        let mut breakers = Breakers::new(BreakerConfig::default(), seed);
+        let mut passes = Vec::new();
+        let mut now = Timestamp::ZERO;
+        for action in actions {
+            match action {
+                Action::Admit { route, id, bot } => passes.extend(breakers.admit(&info(route, id, bot), now)),
+                Action::Report { which, result, .. } if !passes.is_empty() => {
+                    // A wrong token never heals by itself.
+                    if result != CallResult::Answered(Class::Unauthorized) {
+                        let pass = passes.swap_remove(which % passes.len());
+                        let _ = breakers.report(pass, result, Duration::ZERO, now);
+                    }
+                }
+                Action::Wait { millis } => {
+                    now = now + Duration::from_millis(millis);
+                    let _ = breakers.on_time(now);
+                }
+                Action::Report { .. }
+                | Action::Abandon { .. }
+                | Action::Force { .. }
+                | Action::Reset { .. }
+                | Action::TokenChanged { .. } => {}
+            }
+        }
+        // From here on Discord is well, and nobody calls: only the breakers' own probes go out.
+        let end = now + Duration::from_secs(3_600);
+        while let Some(wake) = breakers.next_wake().filter(|wake| *wake <= end) {
+            now = now.max(wake);
+            for effect in breakers.on_time(now) {
+                if let Effect::SendProbe { pass, .. } = effect {
+                    let _ = breakers.report(pass, CallResult::Answered(Class::Success), Duration::ZERO, now);
+                }
+            }
+        }
+        for shown in breakers.snapshot(now).breakers {
+            prop_assert_eq!(shown.state, "closed", "{} is still {}", shown.key, shown.state);
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! All breakers of a process, by key.
+
+use std::time::Duration;
+
+use crate::answer::{Class, Credential};
+use crate::route::Major;
+use crate::time::Timestamp;
+
+use super::call::Path;
+use super::ended::Ended;
+use super::machine::{Barred, Breaker, Change, Step, Way};
+use super::shelf::Shelf;
+use super::tally::{Sample, Tally};
+use super::{
+    Attempt, BreakerConfig, BreakerKey, CallInfo, CallResult, Effect, Kind, Pass, Refused, Reported, State, Why,
+};
+
+/// How many probes of its own are under way at once for one credential.
+const OWN_PROBES: usize = 3;
+
+/// All breakers of a process. Time is handed in, and so is the seed of its chance.
+///
+/// [`Breakers::on_time`] is to be called whenever [`Breakers::next_wake`] has come, and before any other method that is
+/// called later than that.
+///
+/// Routes, ids and targets are watched from their first failure or slow call on, and forgotten when they have been closed
+/// and quiet for a while, or, past the bound, when others need the room.
+#[derive(Debug)]
+pub struct Breakers {
+    pub(super) shelf: Shelf,
+    own_probes: Vec<OwnProbe>,
+    pub(super) ended: Ended,
+}
+
+#[derive(Debug)]
+struct OwnProbe {
+    ticket: u64,
+    credential: Credential,
+    deadline: Timestamp,
+}
+
+/// So many breakers are not closed that there is no room for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too many breakers are open already; reset some, or raise their number in the settings")]
+pub struct TooManyKeys;
+
+/// What a call's result says about one breaker.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sign {
+    Fine,
+    Failed,
+    /// Nothing.
+    Void,
+}
+
+impl Breakers {
+    /// Breakers that are all closed.
+    #[must_use]
+    pub fn new(config: BreakerConfig, seed: u64) -> Self {
+        Self { shelf: Shelf::new(config, seed), own_probes: Vec::new(), ended: Ended::default() }
+    }
+
+    /// Asks for a call to Discord to go out.
+    ///
+    /// # Errors
+    ///
+    /// Refused if a breaker on its way is not closed and the call cannot probe it, or if its interaction has ended. A
+    /// refusal changes nothing.
+    pub fn admit(&mut self, call: &CallInfo, now: Timestamp) -> Result<Pass, Refused> {
+        if call.major != Major::NONE && self.ended.contains(call.major, now) {
+            return Err(Refused {
+                until: None,
+                reason: "interaction_ended",
+                key: format!("interaction {}", call.major),
+            });
+        }
+        let path = Path::Discord { credential: call.credential, route: call.route.clone(), major: call.major };
+        self.enter(path, call.may_probe, now)
+    }
+
+    /// Asks for a call to another upstream to go out. Any such call may probe.
+    ///
+    /// # Errors
+    ///
+    /// Refused if its breaker is open, or has all the probes it needs.
+    pub fn admit_target(&mut self, name: &str, now: Timestamp) -> Result<Pass, Refused> {
+        self.enter(Path::Target(name.to_owned()), true, now)
+    }
+
+    fn enter(&mut self, path: Path, may_probe: bool, now: Timestamp) -> Result<Pass, Refused> {
+        let keys = path.keys();
+        let mut worst: Option<(Barred, &BreakerKey)> = None;
+        let mut probes = 0;
+        for (level, key) in keys.iter().enumerate() {
+            let Some(breaker) = self.shelf.get(key) else { continue };
+            match breaker.check(may_probe, &self.shelf.config, now) {
+                Ok(Way::Free) => {}
+                Ok(Way::Probe) => probes |= 1 << level,
+                // Time does not open what is forced, so it is worse than any time.
+                Err(barred) if worst.is_none_or(|(known, _)| later(barred.until, known.until)) => {
+                    worst = Some((barred, key));
+                }
+                Err(_) => {}
+            }
+        }
+        if let Some((Barred { until, reason }, key)) = worst {
+            return Err(Refused { until, reason, key: key.to_string() });
+        }
+        let pass = Pass { ticket: self.shelf.next_ticket(), path, probes };
+        for (level, key) in keys.iter().enumerate() {
+            if pass.probes_at(level) {
+                self.shelf.change(key, now, |breaker, step| {
+                    breaker.take_probe(pass.ticket, step);
+                    None
+                });
+            }
+        }
+        Ok(pass)
+    }
+
+    /// Takes back a pass whose call has ended. `took` is how long the upstream took, without any waiting before it.
+    pub fn report(&mut self, pass: Pass, result: CallResult, took: Duration, now: Timestamp) -> Reported {
+        let is_probe = pass.is_probe();
+        let Pass { ticket, path, probes } = pass;
+        self.own_probes.retain(|probe| probe.ticket != ticket);
+        if let Path::Discord { credential, major, .. } = path
+            && ends_interaction(result, credential)
+        {
+            self.ended.insert(major, self.shelf.config.ended, self.shelf.config.max_ended, now);
+        }
+        let slow = took >= self.shelf.config.slow_call;
+        let keys = path.keys();
+        let mut effects = Vec::new();
+        let mut opened = false;
+        for (level, key) in keys.iter().enumerate() {
+            let sign = sign(result, key, &path);
+            let trouble = sign == Sign::Failed || (sign == Sign::Fine && slow);
+            if !self.shelf.is_current(key, ticket, trouble, now) {
+                continue;
+            }
+            let source = path.source(key).filter(|_| sign != Sign::Void);
+            let mut counted = None;
+            let change = self.shelf.change(key, now, |breaker, step| {
+                if let Some(change) = special(result, key, ticket, breaker, step) {
+                    return Some(change);
+                }
+                if probes & (1 << level) != 0 {
+                    return probed(sign, slow, ticket, breaker, step);
+                }
+                breaker.record(Sample { failed: sign == Sign::Failed, slow, source: source? }, step);
+                // The widest breaker that opens is enough; it covers those below.
+                let (change, tally) = if opened { None } else { breaker.judge(key.sources_needed(), step) }?;
+                counted = Some(tally);
+                Some(change)
+            });
+            if let Some(counted) = counted {
+                for wider in &keys[..level] {
+                    self.absorb(wider, &counted, &path, now);
+                }
+            }
+            if let Some(change) = change {
+                opened |= change.to != State::Closed;
+                effects.push(transition(key, change));
+            }
+        }
+        let failed =
+            result.is_failure() || matches!(result, CallResult::Answered(Class::Blocked { .. } | Class::Unauthorized));
+        let is_out = || keys.iter().any(|key| self.state(key) != State::Closed);
+        let attempt = if is_probe || (failed && is_out()) { Attempt::Free } else { Attempt::Used };
+        Reported { attempt, effects }
+    }
+
+    /// Takes back a pass whose call was never made, or whose end nobody saw. A probe's place is free again.
+    pub fn abandon(&mut self, pass: Pass, now: Timestamp) {
+        let Pass { ticket, path, probes } = pass;
+        self.own_probes.retain(|probe| probe.ticket != ticket);
+        for (level, key) in path.keys().iter().enumerate() {
+            if probes & (1 << level) != 0 {
+                self.shelf.change(key, now, |breaker, _| {
+                    breaker.release_probe(ticket);
+                    None
+                });
+            }
+        }
+    }
+
+    /// When [`Breakers::on_time`] is to be called.
+    #[must_use]
+    pub fn next_wake(&self) -> Option<Timestamp> {
+        self.shelf.next_wake()
+    }
+
+    /// Does what time has brought: cooldowns end, lost probes fail, missing probes are asked for, quiet breakers go.
+    pub fn on_time(&mut self, now: Timestamp) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        for key in self.shelf.due(now) {
+            if let Some(change) = self.shelf.change(&key, now, Breaker::on_time) {
+                effects.push(transition(&key, change));
+            }
+            effects.extend(self.own_probe(&key, now));
+        }
+        self.shelf.forget_quiet(now);
+        effects
+    }
+
+    /// Opens a breaker until it is reset.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no room for another breaker that is not closed.
+    pub fn force(&mut self, key: &BreakerKey, now: Timestamp) -> Result<Vec<Effect>, TooManyKeys> {
+        if !self.shelf.watch(key, now) {
+            return Err(TooManyKeys);
+        }
+        let change = self.shelf.change(key, now, |breaker, step| {
+            (breaker.state() != State::ForcedOpen { why: Why::Forced }).then(|| breaker.force(Why::Forced, step))
+        });
+        Ok(change.map(|change| transition(key, change)).into_iter().collect())
+    }
+
+    /// Closes a breaker, whatever opened it.
+    pub fn reset(&mut self, key: &BreakerKey, now: Timestamp) -> Vec<Effect> {
+        let change = self.shelf.change(key, now, |breaker, step| {
+            (breaker.state() != State::Closed).then(|| breaker.reset(Why::Reset, step))
+        });
+        change.map(|change| transition(key, change)).into_iter().collect()
+    }
+
+    /// A credential has a new token: what the old one was answered means nothing any more.
+    pub fn token_changed(&mut self, credential: Credential, now: Timestamp) -> Vec<Effect> {
+        let key = BreakerKey::Discord(credential);
+        self.shelf.watch(&key, now);
+        let change = self.shelf.change(&key, now, |breaker, step| {
+            breaker.renew_token(step);
+            (breaker.state() == State::ForcedOpen { why: Why::Unauthorized })
+                .then(|| breaker.reset(Why::TokenChanged, step))
+        });
+        change.map(|change| transition(&key, change)).into_iter().collect()
+    }
+
+    /// The state of a breaker.
+    #[must_use]
+    pub fn state(&self, key: &BreakerKey) -> State {
+        self.shelf.get(key).map_or(State::Closed, Breaker::state)
+    }
+
+    /// How bad the worst state of a kind is: see [`State::severity`].
+    #[must_use]
+    pub fn severity(&self, kind: Kind) -> u8 {
+        let of_kind = self.shelf.iter().filter(|(key, _)| key.kind() == kind);
+        of_kind.map(|(_, breaker)| breaker.state().severity()).max().unwrap_or(0)
+    }
+
+    /// How many breakers are watched, those of bots and of the address among them.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shelf.len()
+    }
+
+    /// How many were forgotten early because others needed the room.
+    #[must_use]
+    pub const fn evicted(&self) -> u64 {
+        self.shelf.evicted()
+    }
+
+    /// How often one should have been made and there was no room.
+    #[must_use]
+    pub const fn unwatched(&self) -> u64 {
+        self.shelf.unwatched()
+    }
+
+    /// Whether none is watched.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.shelf.len() == 0
+    }
+
+    /// Sends a probe for a half-open breaker, if it wants one and nothing on the way forbids it.
+    fn own_probe(&mut self, key: &BreakerKey, now: Timestamp) -> Option<Effect> {
+        if !self.shelf.get(key)?.wants_probe(&self.shelf.config, now) {
+            return None;
+        }
+        let soon = now + self.shelf.config.probe_after;
+        self.own_probes.retain(|probe| probe.deadline > now);
+        let again = match self.prober(key, now) {
+            None => now + self.shelf.config.cooldown,
+            Some(credential)
+                if self.own_probes.iter().filter(|probe| probe.credential == credential).count() >= OWN_PROBES =>
+            {
+                soon
+            }
+            Some(credential) => match self.enter(Path::Own { key: key.clone(), credential }, true, now) {
+                Ok(pass) => {
+                    let deadline = now + self.shelf.config.probe_timeout;
+                    self.own_probes.push(OwnProbe { ticket: pass.ticket, credential, deadline });
+                    return Some(Effect::SendProbe { key: key.clone(), credential, pass });
+                }
+                // A wider breaker is open: its own probes come first.
+                Err(refused) => refused.until.unwrap_or(now + self.shelf.config.cooldown).max(soon),
+            },
+        };
+        self.shelf.change(key, now, |breaker, _| {
+            breaker.ask_again(again);
+            None
+        });
+        None
+    }
+
+    /// Who sends the probe of a breaker: its own credential; for the address, any that may.
+    fn prober(&self, key: &BreakerKey, now: Timestamp) -> Option<Credential> {
+        match key {
+            BreakerKey::Discord(credential) | BreakerKey::Route(credential, _) | BreakerKey::Pair(credential, ..) => {
+                Some(*credential)
+            }
+            BreakerKey::Address => {
+                let may = self.shelf.iter().filter_map(|(key, breaker)| match key {
+                    BreakerKey::Discord(credential) => {
+                        breaker.check(true, &self.shelf.config, now).ok().map(|_| *credential)
+                    }
+                    BreakerKey::Address | BreakerKey::Route(..) | BreakerKey::Pair(..) | BreakerKey::Target(_) => None,
+                });
+                // The same one each time, and a bot rather than nobody.
+                may.min()
+            }
+            BreakerKey::Target(_) => None,
+        }
+    }
+
+    fn absorb(&mut self, key: &BreakerKey, counted: &Tally, path: &Path, now: Timestamp) {
+        if let Some(source) = path.source(key) {
+            self.shelf.change(key, now, |breaker, step| {
+                breaker.absorb(counted, source, step);
+                None
+            });
+        }
+    }
+}
+
+/// The answers that open a breaker by themselves: a ban, and a wrong token.
+fn special(result: CallResult, key: &BreakerKey, ticket: u64, breaker: &mut Breaker, step: Step<'_>) -> Option<Change> {
+    match (result, key) {
+        (CallResult::Answered(Class::Blocked { retry_after }), BreakerKey::Address) => {
+            Some(breaker.open_for(retry_after.unwrap_or(step.config.blocked), Why::Blocked, step))
+        }
+        (CallResult::Answered(Class::Unauthorized), BreakerKey::Discord(Credential::Application(_)))
+            if breaker.has_token_of(ticket) =>
+        {
+            Some(breaker.force(Why::Unauthorized, step))
+        }
+        _ => None,
+    }
+}
+
+/// What a probe's end does. A slow success is none: whatever was wrong is not over.
+fn probed(sign: Sign, slow: bool, ticket: u64, breaker: &mut Breaker, step: Step<'_>) -> Option<Change> {
+    match sign {
+        Sign::Void => {
+            breaker.release_probe(ticket);
+            None
+        }
+        Sign::Fine if !slow => breaker.probe_succeeded(ticket, step),
+        Sign::Fine | Sign::Failed => Some(breaker.probe_failed(Why::ProbeFailed, step)),
+    }
+}
+
+/// What a result says about the breaker of `key`.
+fn sign(result: CallResult, key: &BreakerKey, path: &Path) -> Sign {
+    match result {
+        // A ban is about the address, a wrong token about the bot. The rest of the way learns nothing.
+        CallResult::Answered(Class::Blocked { .. }) => Sign::Void,
+        CallResult::Answered(Class::Unauthorized) if !matches!(path, Path::Target(_)) => match key.kind() {
+            Kind::Address => Sign::Fine,
+            Kind::Discord | Kind::Route | Kind::Pair | Kind::Target => Sign::Void,
+        },
+        CallResult::Answered(_) | CallResult::Unreachable | CallResult::TimedOut | CallResult::Broken => {
+            if result.is_failure() { Sign::Failed } else { Sign::Fine }
+        }
+    }
+}
+
+/// Whether nothing more can be done with the call's interaction or webhook. Nobody's 401 says as much: the only token there
+/// was is the one in the path.
+fn ends_interaction(result: CallResult, credential: Credential) -> bool {
+    result == CallResult::Answered(Class::InteractionEnded)
+        || (result == CallResult::Answered(Class::Unauthorized) && credential == Credential::Anonymous)
+}
+
+fn transition(key: &BreakerKey, Change { from, to, why }: Change) -> Effect {
+    Effect::Transition { key: key.clone(), from, to, why }
+}
+
+/// Whether to come again at `one` is later than at `other`; never is the latest.
+fn later(one: Option<Timestamp>, other: Option<Timestamp>) -> bool {
+    match (one, other) {
+        (_, None) => false,
+        (None, Some(_)) => true,
+        (Some(one), Some(other)) => one > other,
+    }
+}

@@ -1,0 +1,95 @@
+//! What people see of breakers.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::time::Timestamp;
+
+use super::{BreakerKey, Breakers, Kind, State, Why};
+
+/// How many breakers a snapshot shows.
+const MOST_SHOWN: usize = 1_000;
+
+/// What is to be seen of all breakers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BreakersSnapshot {
+    /// How many are watched.
+    pub watched: usize,
+    /// How many were forgotten early because others needed the room.
+    pub evicted: u64,
+    /// How often one should have been made and there was no room.
+    pub unwatched: u64,
+    /// Interactions that are known to have ended.
+    pub ended_interactions: usize,
+    /// The breakers, those that are not closed first.
+    pub breakers: Vec<BreakerSnapshot>,
+}
+
+/// What is to be seen of a breaker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BreakerSnapshot {
+    /// What it watches.
+    pub key: BreakerKey,
+    /// What kind of thing that is.
+    pub kind: Kind,
+    /// Its state.
+    pub state: &'static str,
+    /// How bad that is: see [`State::severity`].
+    pub severity: u8,
+    /// Why it is in that state.
+    pub why: Why,
+    /// How long it is still open.
+    pub retry_after_ms: Option<u64>,
+    /// Calls in the window.
+    pub calls: u32,
+    /// How many of them failed.
+    pub failures: u32,
+    /// How many of them were slow.
+    pub slow: u32,
+    /// Probes under way.
+    pub probes: usize,
+}
+
+impl Breakers {
+    /// What is to be seen: those that are not closed first, at most a thousand.
+    #[must_use]
+    pub fn snapshot(&self, now: Timestamp) -> BreakersSnapshot {
+        let mut breakers: Vec<BreakerSnapshot> = self
+            .shelf
+            .iter()
+            .map(|(key, breaker)| {
+                let (calls, failures, slow) = breaker.tally().counts(self.shelf.config.window, now);
+                let retry_after_ms = match breaker.state() {
+                    State::Open { until } => Some(millis(until.since(now))),
+                    State::Closed | State::HalfOpen | State::ForcedOpen { .. } => None,
+                };
+                BreakerSnapshot {
+                    key: key.clone(),
+                    kind: key.kind(),
+                    state: breaker.state().name(),
+                    severity: breaker.state().severity(),
+                    why: breaker.why(),
+                    retry_after_ms,
+                    calls,
+                    failures,
+                    slow,
+                    probes: breaker.probes_in_flight(),
+                }
+            })
+            .collect();
+        breakers.sort_unstable_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.key.cmp(&b.key)));
+        breakers.truncate(MOST_SHOWN);
+        BreakersSnapshot {
+            watched: self.shelf.len(),
+            evicted: self.shelf.evicted(),
+            unwatched: self.shelf.unwatched(),
+            ended_interactions: self.ended.len(),
+            breakers,
+        }
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

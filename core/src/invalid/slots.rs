@@ -1,0 +1,95 @@
+//! Counting over a sliding window, in little memory and never too little.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::time::Timestamp;
+
+/// Into how many slots the window is cut. What is counted stays for up to one slot longer than the window.
+const SLOTS: u64 = 120;
+
+#[derive(Debug)]
+struct Slot {
+    /// When all that it counted is out of the window.
+    end: Timestamp,
+    count: u32,
+}
+
+/// At most one slot more than [`SLOTS`], the oldest first.
+#[derive(Debug)]
+pub(super) struct Slots {
+    width: u64,
+    window: Duration,
+    slots: VecDeque<Slot>,
+    total: u32,
+}
+
+impl Slots {
+    pub(super) fn new(window: Duration) -> Self {
+        let width = u64::try_from(window.as_micros()).unwrap_or(u64::MAX) / SLOTS;
+        Self { width: width.max(1), window, slots: VecDeque::new(), total: 0 }
+    }
+
+    pub(super) fn add(&mut self, now: Timestamp) {
+        self.forget(now);
+        self.total += 1;
+        // Counted by the end of the slot, so that it never leaves early.
+        let closes = Timestamp::from_micros((now.micros() / self.width).saturating_add(1).saturating_mul(self.width));
+        let end = closes + self.window;
+        match self.slots.back_mut() {
+            Some(last) if last.end >= end => last.count += 1,
+            Some(_) | None => self.slots.push_back(Slot { end, count: 1 }),
+        }
+    }
+
+    pub(super) fn total(&mut self, now: Timestamp) -> u32 {
+        self.forget(now);
+        self.total
+    }
+
+    /// When the total will have fallen below `most`, if nothing is added.
+    pub(super) fn below(&self, most: u32, now: Timestamp) -> Timestamp {
+        let mut left = self.total;
+        for slot in &self.slots {
+            if left < most {
+                break;
+            }
+            left -= slot.count;
+            if left < most {
+                return slot.end;
+            }
+        }
+        // A threshold of nothing is never met: ask again when everything counted now is gone.
+        if left < most { now } else { now + self.window }
+    }
+
+    /// When the oldest leave.
+    pub(super) fn next_end(&self) -> Option<Timestamp> {
+        self.slots.front().map(|slot| slot.end)
+    }
+
+    fn forget(&mut self, now: Timestamp) {
+        while let Some(slot) = self.slots.front()
+            && slot.end <= now
+        {
+            self.total -= slot.count;
+            self.slots.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_bounded_however_often_something_is_counted() {
+        let mut slots = Slots::new(Duration::from_secs(600));
+        for millis in (0..2_000_000).step_by(100) {
+            slots.add(Timestamp::from_millis(millis));
+            assert!(slots.slots.len() as u64 <= SLOTS + 1);
+        }
+        // Ten a second for ten minutes, and what the oldest slot still holds.
+        assert!((6_000..=6_050).contains(&slots.total));
+    }
+}
