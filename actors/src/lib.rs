@@ -10,4 +10,6 @@
 //!
 //! The actors arrive with the machines that they carry.
 
+pub mod budgets;
+pub mod clock;
 pub mod rest;

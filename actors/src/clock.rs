@@ -1,0 +1,55 @@
+//! From the runtime's clock to the machines' time.
+
+use std::time::Duration;
+
+use guildhall_core::time::Timestamp;
+use tokio::time::Instant;
+
+/// The clock of a process. All actors have a copy of one, so that their times can be compared; under paused time it stands
+/// still, too.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    origin: Instant,
+}
+
+impl Clock {
+    /// A clock whose origin is now.
+    #[must_use]
+    pub fn start() -> Self {
+        Self { origin: Instant::now() }
+    }
+
+    /// The present time.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        Timestamp::ZERO + self.origin.elapsed()
+    }
+
+    /// The runtime's name for a point in time, to sleep until.
+    #[must_use]
+    pub fn instant(&self, at: Timestamp) -> Instant {
+        self.origin + Duration::from_micros(at.micros())
+    }
+
+    /// How long it is until then; nothing if that is past.
+    #[must_use]
+    pub fn until(&self, at: Timestamp) -> Duration {
+        at.since(self.now())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_clock_stands_still_with_the_runtime_and_moves_with_it() {
+        let clock = Clock::start();
+        assert_eq!(clock.now(), Timestamp::ZERO);
+        let later = Timestamp::from_millis(1_500);
+        assert_eq!(clock.until(later), Duration::from_millis(1_500));
+        tokio::time::sleep_until(clock.instant(later)).await;
+        assert_eq!(clock.now(), later);
+        assert_eq!(clock.until(later), Duration::ZERO);
+    }
+}
