@@ -11,6 +11,7 @@
 //! The actors arrive with the machines that they carry.
 
 pub mod circuit_breaker;
+pub mod budgets;
 pub mod clock;
 pub mod rest;
 pub mod telemetry;

@@ -1,7 +1,8 @@
-//! Adapters to Discord. So far its gateway; REST comes with the gate.
+//! Adapters to Discord: its gateway, and its REST API.
 
 mod fatal;
 mod gateway;
+pub mod rest;
 mod shard;
 
 pub use self::{

@@ -46,6 +46,8 @@ pub struct Settings {
     pub discord: Discord,
     /// What the gateway connection asks for.
     pub gateway: Gateway,
+    /// How REST calls are sent.
+    pub rest: Rest,
     /// The listener for health, metrics and the API.
     pub api: Api,
     /// What is logged, and how.
@@ -74,6 +76,19 @@ pub struct Gateway {
     pub max_concurrency: u16,
     /// Which events Discord sends.
     pub intents: Intents,
+}
+
+/// How REST calls are sent.
+#[derive(Clone, Debug)]
+pub struct Rest {
+    /// How long a call may wait for a connection, TLS included.
+    pub connect_timeout: Duration,
+    /// How long a call may take in all.
+    pub request_timeout: Duration,
+    /// The largest answer that is read.
+    pub max_response_bytes: usize,
+    /// How long an unused connection is kept.
+    pub pool_idle: Duration,
 }
 
 /// The listener for health, metrics and the API.
@@ -230,6 +245,12 @@ fn typed(effective: &[Effective]) -> Settings {
             shards: take!(effective, "gateway.shards", Integer).try_into().expect(narrow),
             max_concurrency: take!(effective, "gateway.max_concurrency", Integer).try_into().expect(narrow),
             intents: take!(effective, "gateway.intents", Intents),
+        },
+        rest: Rest {
+            connect_timeout: Duration::from_millis(take!(effective, "rest.connect_timeout_ms", Integer)),
+            request_timeout: Duration::from_millis(take!(effective, "rest.request_timeout_ms", Integer)),
+            max_response_bytes: take!(effective, "rest.max_response_bytes", Integer).try_into().expect(narrow),
+            pool_idle: Duration::from_millis(take!(effective, "rest.pool_idle_ms", Integer)),
         },
         api: Api { bind: take!(effective, "api.bind", Address) },
         log: Log {

@@ -86,6 +86,35 @@ pub(crate) const SCHEMA: &[Key] = &[
         allowed: "names of gateway intents (a comma between them in the environment), such as guilds, guild_members",
     },
     Key {
+        path: "rest.connect_timeout_ms",
+        kind: Kind::Integer { min: 1, max: 600_000 },
+        default: Some("3000"),
+        help: "How long a REST call may wait for a connection to Discord, TLS included, in milliseconds. A call that \
+               gets none was never sent.",
+        allowed: "a whole number from 1 to 600000",
+    },
+    Key {
+        path: "rest.request_timeout_ms",
+        kind: Kind::Integer { min: 1, max: 600_000 },
+        default: Some("15000"),
+        help: "How long a REST call may take in all, in milliseconds. After it nobody knows what came of the call.",
+        allowed: "a whole number from 1 to 600000",
+    },
+    Key {
+        path: "rest.max_response_bytes",
+        kind: Kind::Integer { min: 1_024, max: 1_073_741_824 },
+        default: Some("16777216"),
+        help: "The largest answer to a REST call that is read, in bytes.",
+        allowed: "a whole number from 1024 to 1073741824",
+    },
+    Key {
+        path: "rest.pool_idle_ms",
+        kind: Kind::Integer { min: 1, max: 3_600_000 },
+        default: Some("30000"),
+        help: "How long an unused connection to Discord's REST API is kept, in milliseconds.",
+        allowed: "a whole number from 1 to 3600000",
+    },
+    Key {
         path: "api.bind",
         kind: Kind::Address,
         default: Some("\"127.0.0.1:8080\""),

@@ -1,0 +1,259 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const LIMITS: Limits = Limits { maximum: Points::whole(10), restore_per_second: Points::whole(2) };
+const NOW: Timestamp = Timestamp::from_millis(100_000);
+
+fn budget() -> Budget {
+    Budget::new(LIMITS, NOW).unwrap()
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn take(budget: &mut Budget, cost: u64, max_wait: u64, now: Timestamp) -> Acquired {
+    budget.acquire(Points::whole(cost), seconds(max_wait), now).unwrap()
+}
+
+fn allowed(delay_ms: u64, remaining: u64) -> Acquired {
+    Acquired::Allowed { delay: Duration::from_millis(delay_ms), remaining: Points::whole(remaining) }
+}
+
+fn refused(retry_ms: u64, remaining: u64) -> Acquired {
+    let retry_after = Some(Duration::from_millis(retry_ms));
+    Acquired::Refused { retry_after, remaining: Points::whole(remaining) }
+}
+
+fn left(points: u64) -> Observation {
+    Observation { available: Some(Points::whole(points)), ..Observation::default() }
+}
+
+#[test]
+fn a_full_budget_is_spent_at_once_and_then_as_it_comes_back() {
+    let mut budget = budget();
+    assert_eq!(take(&mut budget, 7, 0, NOW), allowed(0, 3));
+    assert_eq!(take(&mut budget, 4, 0, NOW), refused(500, 3));
+    assert_eq!(take(&mut budget, 4, 1, NOW), allowed(500, 0));
+    assert_eq!(take(&mut budget, 2, 1, NOW), refused(1_500, 0), "it waits behind what is booked");
+    assert_eq!(budget.booked(NOW), Points::whole(4));
+    assert_eq!(budget.available(NOW + seconds(5)), Points::whole(9));
+    assert_eq!(budget.available(NOW + seconds(60)), LIMITS.maximum);
+}
+
+#[test]
+fn a_cost_that_can_never_be_met_is_an_error_that_says_so() {
+    let error = budget().try_acquire(Points::whole(11), NOW).unwrap_err();
+    assert_eq!(error.to_string(), "the cost of 11 is more than the budget can ever hold (10); split the call");
+}
+
+#[test]
+fn what_does_not_come_back_is_refused_without_a_time() {
+    let mut budget = Budget::new(Limits { restore_per_second: Points::ZERO, ..LIMITS }, NOW).unwrap();
+    assert_eq!(take(&mut budget, 10, 0, NOW), allowed(0, 0));
+    let never = Acquired::Refused { retry_after: None, remaining: Points::ZERO };
+    assert_eq!(take(&mut budget, 1, 1_000_000, NOW + seconds(1_000)), never);
+}
+
+#[test]
+fn a_rate_of_one_in_an_hour_is_not_lost_to_frequent_questions() {
+    let hourly = Points::new(1.0 / 3_600.0).unwrap();
+    let mut budget = Budget::new(Limits { maximum: Points::whole(1), restore_per_second: hourly }, NOW).unwrap();
+    assert_eq!(take(&mut budget, 1, 0, NOW), allowed(0, 0));
+    for millis in 0..3_000 {
+        let asked = budget.try_acquire(Points::whole(1), NOW + Duration::from_millis(millis)).unwrap();
+        assert!(matches!(asked, Acquired::Refused { .. }));
+    }
+    assert_eq!(take(&mut budget, 1, 0, NOW + seconds(3_610)), allowed(0, 0));
+}
+
+#[test]
+fn the_upstreams_word_replaces_the_defaults_and_they_do_not_come_back() {
+    let mut budget = budget();
+    let seen =
+        Observation { maximum: Some(Points::whole(100)), restore_per_second: Some(Points::whole(50)), ..left(40) };
+    budget.observe(&seen, NOW).unwrap();
+    assert_eq!(budget.available(NOW), Points::whole(40));
+    budget.configure(LIMITS, NOW).unwrap();
+    let upstreams = Limits { maximum: Points::whole(100), restore_per_second: Points::whole(50) };
+    assert_eq!((budget.limits(), budget.is_observed()), (upstreams, true));
+    assert_eq!(budget.available(NOW + seconds(1)), Points::whole(90));
+}
+
+#[test]
+fn a_default_is_changed_as_long_as_the_upstream_has_not_spoken_about_it() {
+    let mut budget = budget();
+    budget.observe(&Observation { maximum: Some(Points::whole(5)), ..Observation::default() }, NOW).unwrap();
+    assert_eq!(budget.available(NOW), Points::whole(5));
+    budget.configure(Limits { maximum: Points::whole(20), restore_per_second: Points::whole(3) }, NOW).unwrap();
+    assert_eq!(budget.limits(), Limits { maximum: Points::whole(5), restore_per_second: Points::whole(3) });
+}
+
+#[test]
+fn an_observation_forgets_nothing_that_the_upstream_cannot_have_seen() {
+    let mut budget = budget();
+    // The observed call, then one on its way, then one that still waits.
+    assert_eq!(take(&mut budget, 4, 0, NOW), allowed(0, 6));
+    let later = NOW + seconds(1);
+    assert_eq!(take(&mut budget, 8, 0, later), allowed(0, 0));
+    assert_eq!(take(&mut budget, 3, 10, later), allowed(1_500, 0));
+    // The upstream counted the first alone. Of its 6 the others need 11, so a further 1 is there in 3 seconds.
+    budget.observe(&Observation { age: seconds(1), ..left(6) }, later).unwrap();
+    assert_eq!(take(&mut budget, 1, 0, later), refused(3_000, 0));
+    // An answer to the second: only the one that waits is unknown to it, and finds the budget full.
+    budget.observe(&left(9), later).unwrap();
+    assert_eq!(budget.available(later + Duration::from_millis(1_500)), Points::whole(7));
+}
+
+#[test]
+fn what_waits_for_an_upstream_that_is_left_alone_is_not_given_back_meanwhile() {
+    let mut budget = budget();
+    budget.observe(&Observation { retry_after: Some(seconds(50)), ..left(10) }, NOW).unwrap();
+    assert_eq!(take(&mut budget, 6, 60, NOW), allowed(50_000, 0));
+    assert_eq!(take(&mut budget, 6, 60, NOW + seconds(49)), allowed(2_000, 0));
+}
+
+#[test]
+fn an_upstream_that_wants_to_be_left_alone_is() {
+    let mut budget = budget();
+    budget.observe(&Observation { retry_after: Some(seconds(5)), ..Observation::default() }, NOW).unwrap();
+    assert_eq!(budget.available(NOW), Points::ZERO);
+    assert_eq!(take(&mut budget, 1, 4, NOW), refused(5_000, 0));
+    assert_eq!(take(&mut budget, 1, 5, NOW), allowed(5_000, 0));
+    budget.observe(&left(10), NOW + seconds(1)).unwrap();
+    assert_eq!(budget.blocked_for(NOW + seconds(1)), seconds(4), "a good word does not lift it");
+    assert_eq!(take(&mut budget, 1, 0, NOW + seconds(5)), allowed(0, 8));
+}
+
+#[test]
+fn a_report_that_says_nothing_about_now_changes_nothing() {
+    let mut budget = budget();
+    let before = budget.clone();
+    let old = Observation { age: Budget::MEMORY + seconds(1), ..left(0) };
+    assert_eq!(budget.observe(&old, NOW), Err(BudgetError::StaleObservation));
+    let none = Observation { maximum: Some(Points::ZERO), ..left(0) };
+    assert_eq!(budget.observe(&none, NOW), Err(BudgetError::MaximumZero));
+    assert_eq!(budget, before);
+    assert!(Budget::new(Limits { maximum: Points::ZERO, ..LIMITS }, NOW).is_err());
+}
+
+#[test]
+fn bookings_are_remembered_within_a_bound_and_none_is_lost_from_the_sum() {
+    let limits = Limits { maximum: Points::whole(100_000), restore_per_second: Points::whole(1) };
+    let mut budget = Budget::new(limits, NOW).unwrap();
+    for _ in 0..3_000 {
+        assert!(matches!(take(&mut budget, 1, 0, NOW + seconds(1)), Acquired::Allowed { .. }));
+    }
+    assert_eq!(budget.bookings.len(), Budget::MOST_BOOKINGS);
+    budget.observe(&Observation { age: seconds(1), ..left(50_000) }, NOW + seconds(1)).unwrap();
+    assert_eq!(budget.available(NOW + seconds(1)), Points::whole(47_000));
+    let much_later = NOW + seconds(200);
+    let _ = take(&mut budget, 1, 0, much_later);
+    assert_eq!(budget.bookings.len(), 1, "what was long ago is forgotten");
+}
+
+fn points(range: std::ops::Range<u64>) -> impl Strategy<Value = Points> {
+    range.prop_map(|thousandths| Points::new(thousandths as f64 / 1_000.0).unwrap())
+}
+
+/// What happens next: how much later, at what cost, and how long somebody would wait.
+fn steps() -> impl Strategy<Value = Vec<(u64, Points, Duration)>> {
+    let step = (0..3_000_000u64, points(0..20_000), (0..5_000u64).prop_map(Duration::from_millis));
+    proptest::collection::vec(step, 1..60)
+}
+
+fn limits() -> impl Strategy<Value = Limits> {
+    (points(1_000..20_000), points(0..9_000))
+        .prop_map(|(maximum, restore_per_second)| Limits { maximum, restore_per_second })
+}
+
+proptest! {
+    #[test]
+    fn no_window_sees_more_than_the_maximum_and_what_came_back_in_it(
+        limits in limits(), steps in steps(), pauses in proptest::collection::vec(proptest::option::weighted(0.2, 0..9_000u64), 60),
+    ) {
+        let mut now = NOW;
+        let mut budget = Budget::new(limits, now).unwrap();
+        let mut spent: Vec<(Timestamp, i128)> = Vec::new();
+        for ((later, cost, max_wait), pause) in steps.into_iter().zip(pauses) {
+            now = now + Duration::from_micros(later);
+            if let Some(millis) = pause {
+                let retry_after = Some(Duration::from_millis(millis));
+                budget.observe(&Observation { retry_after, ..Observation::default() }, now).unwrap();
+            }
+            if let Ok(Acquired::Allowed { delay, .. }) = budget.acquire(cost, max_wait, now) {
+                prop_assert!(delay <= max_wait);
+                spent.push((now + delay, cost.micros()));
+            }
+        }
+        prop_assert!(spent.is_sorted_by_key(|(at, _)| *at), "first come, first served");
+        for (from, (start, _)) in spent.iter().enumerate() {
+            let mut sum = 0;
+            for (at, cost) in &spent[from..] {
+                sum += cost;
+                let window = i128::from(at.micros() - start.micros());
+                let most = limits.maximum.micros() * 1_000_000 + limits.restore_per_second.micros() * window;
+                prop_assert!(sum * 1_000_000 <= most, "{sum} spent within {window} us");
+            }
+        }
+    }
+
+    #[test]
+    fn a_refusal_changes_nothing_and_its_time_is_right(limits in limits(), steps in steps()) {
+        let mut now = NOW;
+        let mut budget = Budget::new(limits, now).unwrap();
+        for (later, cost, max_wait) in steps {
+            now = now + Duration::from_micros(later);
+            let before = budget.clone();
+            match budget.acquire(cost, max_wait, now) {
+                Ok(Acquired::Allowed { .. }) => {}
+                Ok(Acquired::Refused { retry_after, remaining }) => {
+                    prop_assert_eq!(&budget, &before);
+                    prop_assert_eq!(remaining, before.available(now));
+                    if let Some(wait) = retry_after {
+                        prop_assert!(wait > max_wait);
+                        let then = now + wait;
+                        let again = budget.clone().try_acquire(cost, then).unwrap();
+                        let is_allowed = matches!(again, Acquired::Allowed { delay: Duration::ZERO, .. });
+                        prop_assert!(is_allowed, "{:?}", again);
+                        let early = budget.clone().try_acquire(cost, then.before(Duration::from_micros(1))).unwrap();
+                        let is_refused = matches!(early, Acquired::Refused { .. });
+                        prop_assert!(is_refused, "{:?}", early);
+                    }
+                }
+                Err(_) => {
+                    prop_assert!(cost > limits.maximum);
+                    prop_assert_eq!(&budget, &before);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn after_an_observation_nobody_new_goes_before_there_is_enough_for_all_that_the_upstream_had_not_seen(
+        limits in limits(), before in steps(), reported in points(0..20_000), age_ms in 0..60_000u64, after in steps(),
+    ) {
+        let mut now = NOW;
+        let mut budget = Budget::new(limits, now).unwrap();
+        let mut booked: Vec<(Timestamp, i128)> = Vec::new();
+        for (later, cost, max_wait) in before {
+            now = now + Duration::from_micros(later);
+            if let Ok(Acquired::Allowed { delay, .. }) = budget.acquire(cost, max_wait, now) {
+                booked.push((now + delay, cost.micros()));
+            }
+        }
+        let (seen_at, age) = (now, Duration::from_millis(age_ms));
+        budget.observe(&Observation { available: Some(reported), age, ..Observation::default() }, now).unwrap();
+        let mut spent: i128 = booked.iter().filter(|(due, _)| *due > now.before(age)).map(|(_, cost)| cost).sum();
+        for (later, cost, max_wait) in after {
+            now = now + Duration::from_micros(later);
+            if let Ok(Acquired::Allowed { delay, .. }) = budget.acquire(cost, max_wait, now) {
+                spent += cost.micros();
+                let passed = i128::from((now + delay).micros() - seen_at.micros());
+                let most = reported.micros() * 1_000_000 + limits.restore_per_second.micros() * passed;
+                prop_assert!(spent * 1_000_000 <= most, "{spent} spent {passed} us after a report of {reported}");
+            }
+        }
+    }
+}

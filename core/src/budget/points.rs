@@ -1,0 +1,82 @@
+//! What budgets count in.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+/// An amount of an upstream's points, or so many a second. Never below 0; counted in millionths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Points(u64);
+
+const MICROS: u64 = 1_000_000;
+
+impl Points {
+    /// None.
+    pub const ZERO: Self = Self(0);
+
+    /// The most there may be, which is far more than any upstream has.
+    pub const MAX: Self = Self(1_000_000_000_000 * MICROS);
+
+    /// So many whole points, at most [`Points::MAX`].
+    #[must_use]
+    pub const fn whole(points: u64) -> Self {
+        let micros = points.saturating_mul(MICROS);
+        if micros > Self::MAX.0 { Self::MAX } else { Self(micros) }
+    }
+
+    /// So many points; nothing if that is no number, below 0 or above [`Points::MAX`].
+    #[must_use]
+    pub fn new(points: f64) -> Option<Self> {
+        #[expect(clippy::cast_precision_loss, reason = "the bound need not be exact")]
+        let micros = (points * MICROS as f64).round();
+        #[expect(clippy::cast_precision_loss, reason = "the bound need not be exact")]
+        let fits = (0.0..=Self::MAX.0 as f64).contains(&micros);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked on the line above")]
+        fits.then_some(Self(micros as u64))
+    }
+
+    /// As a number, as others write it.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "for people and JSON")]
+    pub fn as_f64(self) -> f64 {
+        self.0 as f64 / MICROS as f64
+    }
+
+    pub(super) const fn micros(self) -> i128 {
+        self.0 as i128
+    }
+
+    /// What is left of a balance that may be a debt.
+    pub(super) fn left(balance: i128) -> Self {
+        Self(u64::try_from(balance.max(0)).unwrap_or(u64::MAX))
+    }
+}
+
+impl fmt::Display for Points {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_f64().fmt(f)
+    }
+}
+
+impl Serialize for Points {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.as_f64())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_amounts_that_can_be_are_points() {
+        assert_eq!(Points::new(1.5), Some(Points(1_500_000)));
+        assert_eq!(Points::new(0.0), Some(Points::ZERO));
+        for wrong in [f64::NAN, f64::INFINITY, -0.1, 1e30] {
+            assert_eq!(Points::new(wrong), None, "{wrong}");
+        }
+        assert_eq!(Points::whole(u64::MAX), Points::MAX);
+        assert_eq!(Points::new(Points::MAX.as_f64()), Some(Points::MAX));
+        assert_eq!(Points::whole(40).to_string(), "40");
+    }
+}

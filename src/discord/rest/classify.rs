@@ -1,0 +1,314 @@
+//! What an answer is, read from its status, headers and body alone.
+
+use std::time::Duration;
+
+use guildhall_core::answer::{Class, Credential, RateHeaders, Scope};
+use http::{HeaderMap, StatusCode, header};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// What there is to know of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Classified {
+    /// What kind of answer it is.
+    pub class: Class,
+    /// Discord's error code, if the body had one.
+    pub code: Option<u32>,
+    /// The bucket's headers, if all were there and made sense.
+    pub rate: Option<RateHeaders>,
+}
+
+/// Discord's error code for a token in the path that is no longer good.
+const INVALID_WEBHOOK_TOKEN: u32 = 50_027;
+
+/// How long to wait after a 429 that does not say.
+const DEFAULT_WAIT: Duration = Duration::from_secs(1);
+
+/// Waits past this are taken for nonsense. The longest that have been seen are of about a day.
+const LONGEST_WAIT: Duration = Duration::from_secs(31 * 86_400);
+
+/// A bucket's name is a short hash; anything longer is not kept.
+const LONGEST_BUCKET: usize = 128;
+
+/// The parts of an error's body that say what it is. Any of them may be of a wrong type, and then says nothing.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ErrorBody {
+    code: Value,
+    global: Value,
+    retry_after: Value,
+}
+
+impl ErrorBody {
+    fn retry_after(&self) -> Option<Duration> {
+        wait(self.retry_after.as_f64()?)
+    }
+}
+
+/// Says what an answer is. One that makes no sense has a class, too.
+#[must_use]
+pub fn classify(credential: Credential, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Classified {
+    let rate = rate_headers(headers);
+    if status.is_success() {
+        return Classified { class: Class::Success, code: None, rate };
+    }
+    let error: Option<ErrorBody> = serde_json::from_slice(body).ok();
+    let code = error.as_ref().and_then(|error| error.code.as_u64()).and_then(|code| u32::try_from(code).ok());
+    let class = match status {
+        StatusCode::TOO_MANY_REQUESTS => too_many(headers, error.as_ref()),
+        // Without the bot's token in the call, its failure says nothing about that token.
+        StatusCode::UNAUTHORIZED if code == Some(INVALID_WEBHOOK_TOKEN) || credential == Credential::Anonymous => {
+            Class::InteractionEnded
+        }
+        StatusCode::UNAUTHORIZED => Class::Unauthorized,
+        // Not a ban, whoever sent it: Cloudflare also refuses single calls for what their body holds.
+        StatusCode::FORBIDDEN => Class::Forbidden,
+        StatusCode::NOT_FOUND => Class::NotFound,
+        status if status.is_server_error() => Class::ServerError,
+        // A redirect, too: none is followed.
+        _ => Class::Rejected,
+    };
+    Classified { class, code, rate }
+}
+
+/// A 429 is Discord's own if it names a limit of Discord's, or if it came through Discord's proxy (`Via`) and its body
+/// says how long to wait. Anything else is Cloudflare's: the 1015 page, or the JSON that never changes.
+fn too_many(headers: &HeaderMap, error: Option<&ErrorBody>) -> Class {
+    let names_limit = ["x-ratelimit-scope", "x-ratelimit-global", "x-ratelimit-bucket"]
+        .iter()
+        .any(|name| headers.contains_key(*name));
+    let in_body = error.and_then(ErrorBody::retry_after);
+    let in_header = text(headers, header::RETRY_AFTER.as_str()).and_then(|text| text.parse().ok()).and_then(wait);
+    // An absent wait is less than any other.
+    let retry_after = in_header.max(in_body);
+    let genuine = error.is_some() && (names_limit || (headers.contains_key(header::VIA) && in_body.is_some()));
+    if !genuine {
+        return Class::Blocked { retry_after };
+    }
+    let scope = scope(headers, error);
+    Class::RateLimited { scope, retry_after: retry_after.unwrap_or(DEFAULT_WAIT) }
+}
+
+fn scope(headers: &HeaderMap, error: Option<&ErrorBody>) -> Scope {
+    let global = text(headers, "x-ratelimit-global").is_some_and(|text| text.eq_ignore_ascii_case("true"))
+        || error.is_some_and(|error| error.global == Value::Bool(true));
+    match text(headers, "x-ratelimit-scope") {
+        Some("global") => Scope::Global,
+        _ if global => Scope::Global,
+        Some("shared") => Scope::Shared,
+        _ => Scope::User,
+    }
+}
+
+/// The five headers of a bucket: all of them, each making sense, or none.
+fn rate_headers(headers: &HeaderMap) -> Option<RateHeaders> {
+    let bucket = text(headers, "x-ratelimit-bucket")?;
+    if bucket.is_empty() || bucket.len() > LONGEST_BUCKET {
+        return None;
+    }
+    let limit: u32 = text(headers, "x-ratelimit-limit")?.parse().ok()?;
+    let remaining: u32 = text(headers, "x-ratelimit-remaining")?.parse().ok()?;
+    if limit == 0 || remaining > limit {
+        return None;
+    }
+    let reset_ms = epoch_ms(text(headers, "x-ratelimit-reset")?.parse().ok()?)?;
+    let reset_after = wait(text(headers, "x-ratelimit-reset-after")?.parse().ok()?)?;
+    Some(RateHeaders { bucket: bucket.to_owned(), limit, remaining, reset_ms, reset_after })
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok().map(str::trim)
+}
+
+/// Seconds as a time to wait; nothing if no sane server would say so.
+fn wait(seconds: f64) -> Option<Duration> {
+    let wait = Duration::try_from_secs_f64(seconds).ok()?;
+    (wait <= LONGEST_WAIT).then_some(wait)
+}
+
+/// Seconds since 1970 as milliseconds.
+fn epoch_ms(seconds: f64) -> Option<u64> {
+    // A double holds a time of these centuries to well below a microsecond, so the rounding finds Discord's millisecond.
+    let micros = Duration::try_from_secs_f64(seconds).ok()?.as_micros();
+    u64::try_from((micros + 500) / 1_000).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderName, HeaderValue};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BOT: Credential = Credential::Application(1);
+    const BUCKET: [(&str, &str); 5] = [
+        ("x-ratelimit-bucket", "abcd1234"),
+        ("x-ratelimit-limit", "5"),
+        ("x-ratelimit-remaining", "0"),
+        ("x-ratelimit-reset", "1470173023.123"),
+        ("x-ratelimit-reset-after", "64.57"),
+    ];
+
+    fn headers<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> HeaderMap {
+        let parsed = |(name, value): (&str, &str)| {
+            (HeaderName::from_bytes(name.as_bytes()).unwrap(), HeaderValue::from_str(value).unwrap())
+        };
+        pairs.into_iter().map(parsed).collect()
+    }
+
+    fn class_of(status: u16, pairs: &[(&str, &str)], body: &str) -> Class {
+        let status = StatusCode::from_u16(status).unwrap();
+        classify(BOT, status, &headers(pairs.iter().copied()), body.as_bytes()).class
+    }
+
+    fn limited(scope: Scope, millis: u64) -> Class {
+        Class::RateLimited { scope, retry_after: Duration::from_millis(millis) }
+    }
+
+    #[test]
+    fn a_buckets_headers_are_read_to_the_millisecond() {
+        let rate = classify(BOT, StatusCode::OK, &headers(BUCKET), b"[]").rate.unwrap();
+        assert_eq!(rate.bucket, "abcd1234");
+        assert_eq!((rate.limit, rate.remaining), (5, 0));
+        assert_eq!(rate.reset_ms, 1_470_173_023_123);
+        assert_eq!(rate.reset_after, Duration::from_millis(64_570));
+    }
+
+    #[test]
+    fn a_bucket_whose_headers_are_missing_or_make_no_sense_is_none() {
+        for (missing, _) in BUCKET {
+            let kept = BUCKET.into_iter().filter(|(name, _)| *name != missing);
+            assert_eq!(classify(BOT, StatusCode::OK, &headers(kept), b"").rate, None, "{missing}");
+        }
+        let long = "b".repeat(LONGEST_BUCKET + 1);
+        for (name, value) in [
+            ("x-ratelimit-bucket", ""),
+            ("x-ratelimit-bucket", &long),
+            ("x-ratelimit-limit", "0"),
+            ("x-ratelimit-limit", "-5"),
+            ("x-ratelimit-limit", "99999999999"),
+            ("x-ratelimit-remaining", "6"),
+            ("x-ratelimit-reset", "NaN"),
+            ("x-ratelimit-reset", "1e300"),
+            ("x-ratelimit-reset-after", "inf"),
+            ("x-ratelimit-reset-after", "-1"),
+            ("x-ratelimit-reset-after", "9999999"),
+            ("x-ratelimit-reset-after", "soon"),
+        ] {
+            let mut headers = headers(BUCKET);
+            headers.insert(HeaderName::from_static(name), HeaderValue::from_str(value).unwrap());
+            assert_eq!(classify(BOT, StatusCode::OK, &headers, b"").rate, None, "{name}: {value}");
+        }
+    }
+
+    #[test]
+    fn a_429_of_discord_says_whose_limit_it_is_and_the_longer_of_its_two_waits() {
+        let via = ("via", "1.1 google");
+        let body = r#"{"message":"You are being rate limited.","retry_after":64.57,"global":false}"#;
+        let user = [via, ("retry-after", "65"), ("x-ratelimit-scope", "user"), ("x-ratelimit-bucket", "b")];
+        assert_eq!(class_of(429, &user, body), limited(Scope::User, 65_000));
+        let shared = [via, ("retry-after", "3"), ("x-ratelimit-scope", "shared")];
+        assert_eq!(class_of(429, &shared, body), limited(Scope::Shared, 64_570));
+        let global = [via, ("retry-after", "1"), ("x-ratelimit-scope", "global"), ("x-ratelimit-global", "true")];
+        let global_body = r#"{"message":"You are being rate limited.","retry_after":0.5,"global":true}"#;
+        assert_eq!(class_of(429, &global, global_body), limited(Scope::Global, 1_000));
+        assert_eq!(class_of(429, &[via], global_body), limited(Scope::Global, 500));
+        assert_eq!(class_of(429, &[via], body), limited(Scope::User, 64_570));
+    }
+
+    #[test]
+    fn a_429_that_does_not_say_how_long_waits_all_the_same() {
+        for body in ["{}", r#"{"retry_after":"soon"}"#, r#"{"retry_after":-4}"#, r#"{"retry_after":1e99}"#] {
+            let class = class_of(429, &[("x-ratelimit-scope", "user"), ("retry-after", "-1")], body);
+            assert_eq!(class, Class::RateLimited { scope: Scope::User, retry_after: DEFAULT_WAIT }, "{body}");
+        }
+    }
+
+    #[test]
+    fn cloudflares_ban_is_told_from_a_429_of_discord() {
+        let page = "<html><h1>Error 1015</h1></html>";
+        let fixed = r#"{"message": "You are being blocked from accessing our API temporarily", "code": 0}"#;
+        let genuine = r#"{"message":"You are being rate limited.","retry_after":2.5,"global":false}"#;
+        let blocked = |seconds: Option<u64>| Class::Blocked { retry_after: seconds.map(Duration::from_secs) };
+        assert_eq!(class_of(429, &[], page), blocked(None));
+        assert_eq!(class_of(429, &[("retry-after", "3600")], page), blocked(Some(3_600)));
+        assert_eq!(class_of(429, &[], fixed), blocked(None));
+        assert_eq!(class_of(429, &[("via", "1.1 google")], fixed), blocked(None), "no rate headers, and no wait");
+        assert_eq!(class_of(429, &[("via", "1.1 google")], page), blocked(None), "not JSON");
+        assert!(matches!(class_of(429, &[], genuine), Class::Blocked { retry_after: Some(_) }), "no `Via`");
+    }
+
+    #[test]
+    fn a_403_or_a_502_as_a_page_is_no_ban() {
+        assert_eq!(class_of(403, &[], "<html>Sorry, you have been blocked</html>"), Class::Forbidden);
+        assert_eq!(class_of(502, &[], "<html>Bad gateway</html>"), Class::ServerError);
+    }
+
+    #[test]
+    fn a_401_condemns_the_bots_token_only_where_it_was_used_and_found_wrong() {
+        let wrong = br#"{"message":"401: Unauthorized","code":0}"#;
+        let ended = br#"{"message":"Invalid Webhook Token","code":50027}"#;
+        let class = |who, body| classify(who, StatusCode::UNAUTHORIZED, &HeaderMap::new(), body).class;
+        assert_eq!(class(BOT, wrong), Class::Unauthorized);
+        assert_eq!(class(BOT, ended), Class::InteractionEnded);
+        assert_eq!(class(Credential::Anonymous, wrong), Class::InteractionEnded);
+    }
+
+    #[test]
+    fn other_answers_have_the_class_of_their_status_and_the_code_of_their_body() {
+        let body = br#"{"message":"Missing Permissions","code":50013}"#;
+        for (status, class) in [
+            (204, Class::Success),
+            (302, Class::Rejected),
+            (400, Class::Rejected),
+            (403, Class::Forbidden),
+            (404, Class::NotFound),
+            (405, Class::Rejected),
+            (500, Class::ServerError),
+            (524, Class::ServerError),
+        ] {
+            let found = classify(BOT, StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), body);
+            assert_eq!(found.class, class, "{status}");
+            assert_eq!(found.code, (status >= 300).then_some(50_013), "{status}");
+        }
+        assert_eq!(classify(BOT, StatusCode::BAD_REQUEST, &HeaderMap::new(), br#"{"code":-1}"#).code, None);
+        assert_eq!(classify(BOT, StatusCode::BAD_REQUEST, &HeaderMap::new(), b"no json").code, None);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_a_server_sends_can_break_it(
+            status in 100u16..1000,
+            values in proptest::collection::vec(proptest::collection::vec(prop_oneof![Just(b'\t'), 32u8..127, 128u8..=255], 0..24), 9),
+            body in proptest::collection::vec(any::<u8>(), 0..64),
+        ) {
+            let names = ["x-ratelimit-bucket", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset",
+                "x-ratelimit-reset-after", "x-ratelimit-scope", "x-ratelimit-global", "retry-after", "via"];
+            let headers: HeaderMap = names.iter().zip(&values)
+                .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_bytes(value).unwrap()))
+                .collect();
+            let found = classify(BOT, StatusCode::from_u16(status).unwrap(), &headers, &body);
+            prop_assert_eq!(found.class == Class::Success, (200..300).contains(&status));
+        }
+
+        #[test]
+        fn any_sane_numbers_come_back_as_they_were_sent(
+            limit in 1u32.., used in 0u32.., reset_ms in 0u64..10_000_000_000_000, after_ms in 0u64..1_000_000_000,
+        ) {
+            let remaining = limit - used % limit;
+            let (reset, after) = (decimal(reset_ms), decimal(after_ms));
+            let (limit_text, remaining_text) = (limit.to_string(), remaining.to_string());
+            let headers = headers([
+                ("x-ratelimit-bucket", "b"), ("x-ratelimit-limit", &limit_text), ("x-ratelimit-remaining", &remaining_text),
+                ("x-ratelimit-reset", &reset), ("x-ratelimit-reset-after", &after),
+            ]);
+            let rate = classify(BOT, StatusCode::OK, &headers, b"").rate.unwrap();
+            prop_assert_eq!((rate.limit, rate.remaining, rate.reset_ms), (limit, remaining, reset_ms));
+            prop_assert!(rate.reset_after.abs_diff(Duration::from_millis(after_ms)) < Duration::from_micros(1));
+        }
+    }
+
+    fn decimal(ms: u64) -> String {
+        format!("{}.{:03}", ms / 1_000, ms % 1_000)
+    }
+}

@@ -1,0 +1,185 @@
+//! Calls by method and path, for what has no typed form: made sure of before anything else sees them.
+
+use guildhall_actors::rest::{Body, Request};
+use guildhall_core::{answer::Credential, route::SubLimit};
+use http::{HeaderMap, Method};
+use serde::{Deserialize, de::IgnoredAny};
+
+/// Why a path or a method cannot be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RawError {
+    /// It does not start with a slash.
+    #[error("a path starts with a slash and stands below the API's version, such as /users/@me")]
+    NoSlash,
+    /// It holds `.` or `..`, plain or encoded: it would not go where it seems to.
+    #[error("a path holds no `.` or `..` segment, plain or encoded")]
+    DotSegment,
+    /// It holds a slash that a server may or may not take for one.
+    #[error("a path holds no encoded slash, and no backslash")]
+    EncodedSlash,
+    /// It holds two slashes in a row, or one at its end.
+    #[error("a path holds no empty segment: no two slashes in a row, and none at its end")]
+    EmptySegment,
+    /// It holds a character that has to be encoded.
+    #[error("a path holds printable ASCII without `#`; percent-encode anything else")]
+    Character,
+    /// The method is none of a REST API.
+    #[error("the method is GET, HEAD, POST, PUT, PATCH or DELETE")]
+    Method,
+}
+
+/// A call by its method and path. A channel's name limit is found in a whole body only; a stream is not read here.
+///
+/// # Errors
+///
+/// When the path could be read in two ways, or the method is none of a REST API.
+pub fn raw(
+    method: Method,
+    path: &str,
+    headers: HeaderMap,
+    body: Body,
+    credential: Credential,
+) -> Result<Request, RawError> {
+    if !matches!(method, Method::GET | Method::HEAD | Method::POST | Method::PUT | Method::PATCH | Method::DELETE) {
+        return Err(RawError::Method);
+    }
+    check(path)?;
+    let mut request = Request::new(method, path, credential);
+    request.headers = headers;
+    request.body = body;
+    complete(&mut request);
+    Ok(request)
+}
+
+/// Limits and permissions are decided by what the path says, so it may say one thing only.
+fn check(path: &str) -> Result<(), RawError> {
+    if !path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
+        return Err(RawError::Character);
+    }
+    let path = path.split_once('?').map_or(path, |(path, _)| path).to_ascii_lowercase();
+    let below = path.strip_prefix('/').ok_or(RawError::NoSlash)?;
+    // Encoded once more, a proxy that decodes twice would be needed to read it so; cheap to refuse, too.
+    if path.contains('\\') || ["%2f", "%5c", "%252f", "%255c"].iter().any(|slash| path.contains(slash)) {
+        return Err(RawError::EncodedSlash);
+    }
+    for segment in below.split('/') {
+        match segment.replace("%25", "%").replace("%2e", ".").as_str() {
+            "" => return Err(RawError::EmptySegment),
+            "." | ".." => return Err(RawError::DotSegment),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Fills in what follows from path and body: the guild that pays, and the limit within the limit.
+pub(super) fn complete(request: &mut Request) {
+    let path = request.path.split_once('?').map_or(request.path.as_str(), |(path, _)| path);
+    let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+    if let ["guilds", id, ..] = parts.as_slice() {
+        request.guild = id.parse().ok();
+    }
+    if let (&Method::PATCH, ["channels", _], Body::Whole(body)) = (&request.method, parts.as_slice(), &request.body)
+        && renames(body)
+    {
+        request.sub = Some(SubLimit::ChannelName);
+    }
+}
+
+/// Whether a change of a channel sets its name or its topic, be it to nothing.
+fn renames(body: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Change {
+        #[serde(default, deserialize_with = "present")]
+        name: bool,
+        #[serde(default, deserialize_with = "present")]
+        topic: bool,
+    }
+    fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+        IgnoredAny::deserialize(deserializer).map(|_| true)
+    }
+    serde_json::from_slice::<Change>(body).is_ok_and(|change| change.name || change.topic)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use guildhall_actors::rest::Effects;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BOT: Credential = Credential::Application(5);
+
+    fn path(path: &str) -> Result<Request, RawError> {
+        raw(Method::GET, path, HeaderMap::new(), Body::Empty, BOT)
+    }
+
+    #[test]
+    fn a_path_that_could_be_read_in_two_ways_is_refused_with_the_reason() {
+        for (text, error) in [
+            ("", RawError::NoSlash),
+            ("users/@me", RawError::NoSlash),
+            ("?a=/", RawError::NoSlash),
+            ("http://elsewhere/", RawError::NoSlash),
+            ("/guilds/../users/@me", RawError::DotSegment),
+            ("/guilds/./1", RawError::DotSegment),
+            ("/guilds/1/..", RawError::DotSegment),
+            ("/guilds/%2e%2E/1", RawError::DotSegment),
+            ("/guilds/.%2e/1", RawError::DotSegment),
+            ("/guilds/%252e./1", RawError::DotSegment),
+            ("/guilds/1%2Froles", RawError::EncodedSlash),
+            ("/guilds/1%5croles", RawError::EncodedSlash),
+            ("/guilds/1%252froles", RawError::EncodedSlash),
+            ("/guilds\\1", RawError::EncodedSlash),
+            ("//elsewhere/x", RawError::EmptySegment),
+            ("/guilds//1", RawError::EmptySegment),
+            ("/guilds/1/", RawError::EmptySegment),
+            ("/", RawError::EmptySegment),
+            ("/a b", RawError::Character),
+            ("/a\r\nx: y", RawError::Character),
+            ("/a#b", RawError::Character),
+            ("/ü", RawError::Character),
+        ] {
+            assert_eq!(path(text).err(), Some(error), "{text}");
+        }
+        assert_eq!(raw(Method::CONNECT, "/a", HeaderMap::new(), Body::Empty, BOT).err(), Some(RawError::Method));
+    }
+
+    #[test]
+    fn an_ordinary_path_is_taken_as_it_is() {
+        for text in
+            ["/users/@me", "/guilds/1/audit-logs?before=..%2F#".trim_end_matches('#'), "/a/...", "/a/b.c?d=/../"]
+        {
+            assert_eq!(path(text).unwrap().path, text);
+        }
+        let request = raw(Method::POST, "/guilds/7/roles", HeaderMap::new(), Body::Empty, BOT).unwrap();
+        assert_eq!((request.guild, request.effects), (Some(7), Effects::Creates));
+    }
+
+    #[test]
+    fn a_change_of_a_channels_name_or_topic_has_a_limit_of_its_own() {
+        let sub = |method, path, body: &'static str| {
+            raw(method, path, HeaderMap::new(), Body::Whole(Bytes::from_static(body.as_bytes())), BOT).unwrap().sub
+        };
+        let named = Some(SubLimit::ChannelName);
+        assert_eq!(sub(Method::PATCH, "/channels/1", r#"{"name":"a"}"#), named);
+        assert_eq!(sub(Method::PATCH, "/channels/1?x=1", r#"{"nsfw":true,"topic":null}"#), named);
+        assert_eq!(sub(Method::PATCH, "/channels/1", r#"{"nsfw":true,"tags":[{"name":"a"}]}"#), None);
+        assert_eq!(sub(Method::PATCH, "/channels/1", "name"), None);
+        assert_eq!(sub(Method::PATCH, "/channels/1/messages/2", r#"{"name":"a"}"#), None);
+        assert_eq!(sub(Method::POST, "/channels/1", r#"{"name":"a"}"#), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_path_that_is_taken_reads_the_same_to_every_url_parser(text in "/[a-z./%25?#\\\\@ 0-9eEfF-]{0,24}") {
+            if path(&text).is_ok() {
+                let url = url::Url::parse(&format!("http://127.0.0.1/api{text}")).unwrap();
+                let (path, query) = text.split_once('?').map_or((text.as_str(), None), |(path, query)| (path, Some(query)));
+                prop_assert_eq!(url.path(), format!("/api{path}"));
+                prop_assert_eq!(url.query(), query);
+            }
+        }
+    }
+}

@@ -1,0 +1,447 @@
+//! The transport against raw TCP listeners that misbehave in every way a network can, and against the simulator.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    thread::JoinHandle,
+};
+
+use futures_util::{StreamExt as _, stream};
+use guildhall_core::answer::{Class, Scope};
+use guildhall_sim::{CloudflareForm, Fault, FaultAction, Sim, SimConfig, SimHandle};
+use http::StatusCode;
+use http_body_util::StreamBody;
+use hyper::body::Frame;
+use tokio::sync::oneshot;
+
+use super::*;
+
+const BOT: Credential = Credential::Application(1);
+const TOKEN: &str = "a.secret-token";
+
+/// Long enough that only something broken takes longer.
+const STUCK: Duration = Duration::from_secs(60);
+/// How long a call waits for an answer that never comes.
+const SOON: Duration = Duration::from_millis(300);
+
+fn config(api_url: String) -> TransportConfig {
+    TransportConfig {
+        api_url,
+        token: Token::new(TOKEN),
+        connect_timeout: STUCK,
+        request_timeout: STUCK,
+        max_response_bytes: 4_096,
+        pool_idle: STUCK,
+    }
+}
+
+fn transport_to(address: SocketAddr) -> HyperTransport {
+    HyperTransport::new(config(format!("http://{address}/api/v10"))).unwrap()
+}
+
+fn listener() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+/// A server on a thread of its own. The listener stays open until it ends, so that a second connection would be seen.
+fn server<T: Send + 'static>(
+    serve: impl FnOnce(&TcpListener) -> T + Send + 'static,
+) -> (SocketAddr, JoinHandle<(T, usize)>) {
+    let (listener, address) = listener();
+    let thread = std::thread::spawn(move || {
+        let kept = serve(&listener);
+        // Whatever knocked beside what was served.
+        listener.set_nonblocking(true).unwrap();
+        (kept, std::iter::from_fn(|| listener.accept().ok()).count())
+    });
+    (address, thread)
+}
+
+fn accept(listener: &TcpListener) -> TcpStream {
+    let (stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(STUCK)).unwrap();
+    stream
+}
+
+/// Reads a request's head; what follows it is left to the caller, but for what came along.
+fn read_head(stream: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        assert_eq!(stream.read(&mut byte).unwrap(), 1, "the request ended early");
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).unwrap().to_lowercase()
+}
+
+fn answer(stream: &mut TcpStream, body: &str) {
+    write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
+}
+
+fn call(method: Method) -> Request {
+    Request::new(method, "/users/@me?x=1", BOT)
+}
+
+#[tokio::test]
+async fn a_refused_port_means_that_the_call_never_left() {
+    let (listener, address) = listener();
+    drop(listener);
+    let error = transport_to(address).exchange(call(Method::POST)).await.unwrap_err();
+    assert!(matches!(&error, TransportError::Connect(why) if why.contains("refused")), "{error}");
+    assert!(error.never_left());
+}
+
+#[tokio::test]
+async fn no_connection_in_time_means_that_the_call_never_left() {
+    // A TLS server that never says hello: connected, but not so that a call could leave.
+    let (done, wait) = std::sync::mpsc::channel::<()>();
+    let (address, thread) = server(move |listener| {
+        let stream = accept(listener);
+        let _ = wait.recv();
+        stream
+    });
+    let transport =
+        HyperTransport::new(TransportConfig { connect_timeout: SOON, ..config(format!("https://{address}/api")) });
+    let error = transport.unwrap().exchange(call(Method::POST)).await.unwrap_err();
+    assert_eq!(error, TransportError::Connect("no connection in time".to_owned()));
+    drop(done);
+    thread.join().unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_is_no_tls_server_was_never_sent_anything() {
+    let (address, thread) = server(|listener| {
+        let mut stream = accept(listener);
+        stream.write_all(b"this is not TLS\r\n\r\n").unwrap();
+        let mut rest = Vec::new();
+        // It may also be reset, when our words were not all read.
+        drop(stream.read_to_end(&mut rest));
+        rest
+    });
+    let transport = HyperTransport::new(config(format!("https://{address}/api"))).unwrap();
+    let error = transport.exchange(call(Method::POST)).await.unwrap_err();
+    assert!(matches!(error, TransportError::Connect(_)), "{error}");
+    drop(transport);
+    let (seen, _) = thread.join().unwrap();
+    assert!(!seen.windows(TOKEN.len()).any(|window| window == TOKEN.as_bytes()));
+}
+
+#[tokio::test]
+async fn a_connection_closed_before_the_call_was_read_is_not_tried_again() {
+    let (address, thread) = server(|listener| drop(accept(listener)));
+    let error = transport_to(address).exchange(call(Method::POST)).await.unwrap_err();
+    // Which of the two depends on who was faster; either is true, and neither may lead to a second connection.
+    assert!(matches!(error, TransportError::Connect(_) | TransportError::Broken(_)), "{error}");
+    let ((), more) = thread.join().unwrap();
+    assert_eq!(more, 0);
+}
+
+#[tokio::test]
+async fn a_connection_closed_after_the_call_was_read_means_that_it_may_have_happened() {
+    let (address, thread) = server(|listener| read_head(&mut accept(listener)));
+    let error = transport_to(address).exchange(call(Method::POST)).await.unwrap_err();
+    assert!(matches!(error, TransportError::Broken(_)), "{error}");
+    assert!(!error.never_left());
+    let (_, more) = thread.join().unwrap();
+    assert_eq!(more, 0, "the call went out again");
+}
+
+#[tokio::test]
+async fn an_answer_cut_in_the_middle_of_its_body_means_that_it_may_have_happened() {
+    for head in ["content-length: 10", "transfer-encoding: chunked"] {
+        let (address, thread) = server(move |listener| {
+            let mut stream = accept(listener);
+            read_head(&mut stream);
+            write!(stream, "HTTP/1.1 200 OK\r\n{head}\r\n\r\n4\r\n{{}}").unwrap();
+        });
+        let error = transport_to(address).exchange(call(Method::GET)).await.unwrap_err();
+        assert!(matches!(error, TransportError::Broken(_)), "{error}");
+        let ((), more) = thread.join().unwrap();
+        assert_eq!(more, 0, "the call went out again");
+    }
+}
+
+#[tokio::test]
+async fn silence_and_half_an_answer_both_time_out_as_calls_that_may_have_happened() {
+    for half in ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{}"] {
+        let (done, wait) = std::sync::mpsc::channel::<()>();
+        let (address, thread) = server(move |listener| {
+            let mut stream = accept(listener);
+            read_head(&mut stream);
+            stream.write_all(half.as_bytes()).unwrap();
+            let _ = wait.recv();
+        });
+        let config = TransportConfig { request_timeout: SOON, ..config(format!("http://{address}")) };
+        let error = HyperTransport::new(config).unwrap().exchange(call(Method::GET)).await.unwrap_err();
+        assert_eq!(error, TransportError::TimedOut);
+        assert!(!error.never_left());
+        drop(done);
+        thread.join().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_the_server_closed_while_it_was_idle_costs_no_call() {
+    let (closed, told) = oneshot::channel();
+    let (address, thread) = server(|listener| {
+        let mut stream = accept(listener);
+        let first = read_head(&mut stream);
+        answer(&mut stream, "1");
+        stream.shutdown(Shutdown::Write).unwrap();
+        // The other side has seen it once it has closed, too.
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+        closed.send(()).unwrap();
+        let mut stream = accept(listener);
+        let second = read_head(&mut stream);
+        answer(&mut stream, "2");
+        (first, second)
+    });
+    let transport = transport_to(address);
+    assert_eq!(transport.exchange(call(Method::POST)).await.unwrap().body, "1");
+    told.await.unwrap();
+    assert_eq!(transport.exchange(call(Method::POST)).await.unwrap().body, "2");
+    assert_eq!(thread.join().unwrap().1, 0);
+}
+
+#[tokio::test]
+async fn a_call_on_a_kept_connection_that_dies_under_it_is_not_tried_again() {
+    let (address, thread) = server(|listener| {
+        let mut stream = accept(listener);
+        read_head(&mut stream);
+        answer(&mut stream, "1");
+        read_head(&mut stream)
+    });
+    let transport = transport_to(address);
+    assert_eq!(transport.exchange(call(Method::POST)).await.unwrap().body, "1");
+    let error = transport.exchange(call(Method::POST)).await.unwrap_err();
+    assert!(matches!(error, TransportError::Broken(_)), "{error}");
+    assert_eq!(thread.join().unwrap().1, 0, "the call went out again");
+}
+
+#[tokio::test]
+async fn an_answer_past_the_bound_is_not_kept() {
+    for head in ["content-length: 5000", "transfer-encoding: chunked"] {
+        let (address, thread) = server(move |listener| {
+            let mut stream = accept(listener);
+            read_head(&mut stream);
+            let chunk = if head.starts_with("transfer") { "1388\r\n" } else { "" };
+            let text = "x".repeat(5_000);
+            // The other side may hang up before it has all of it.
+            drop(write!(stream, "HTTP/1.1 200 OK\r\n{head}\r\n\r\n{chunk}{text}"));
+        });
+        let error = transport_to(address).exchange(call(Method::GET)).await.unwrap_err();
+        assert!(matches!(&error, TransportError::Broken(why) if why.contains("4096")), "{error}");
+        thread.join().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_is_an_answer_and_nothing_more() {
+    let (address, thread) = server(|listener| {
+        let mut stream = accept(listener);
+        let elsewhere = listener.local_addr().unwrap();
+        read_head(&mut stream);
+        write!(stream, "HTTP/1.1 307 Moved\r\nlocation: http://{elsewhere}/\r\ncontent-length: 0\r\n\r\n").unwrap();
+    });
+    let received = transport_to(address).exchange(call(Method::POST)).await.unwrap();
+    assert_eq!((received.status, received.class), (StatusCode::TEMPORARY_REDIRECT, Class::Rejected));
+    assert_eq!(thread.join().unwrap().1, 0);
+}
+
+#[tokio::test]
+async fn the_token_goes_only_where_the_bot_itself_calls_and_a_caller_cannot_speak_for_the_transport() {
+    let (address, thread) = server(|listener| {
+        let mut stream = accept(listener);
+        (0..2)
+            .map(|_| {
+                let head = read_head(&mut stream);
+                answer(&mut stream, "{}");
+                head
+            })
+            .collect::<Vec<_>>()
+    });
+    let transport = transport_to(address);
+    for credential in [BOT, Credential::Anonymous] {
+        let mut request = Request::new(Method::POST, "/webhooks/1/t?wait=true", credential);
+        for name in OWN_HEADERS {
+            request.headers.insert(name, HeaderValue::from_static("theirs"));
+        }
+        request.headers.insert("x-audit-log-reason", HeaderValue::from_static("why"));
+        transport.exchange(request).await.unwrap();
+    }
+    let (seen, _) = thread.join().unwrap();
+    let agent = format!("user-agent: {}\r\n", USER_AGENT.to_lowercase());
+    for head in &seen {
+        assert!(head.starts_with("post /api/v10/webhooks/1/t?wait=true http/1.1\r\n"), "{head}");
+        assert!(head.contains(&agent) && head.contains("x-audit-log-reason: why\r\n"), "{head}");
+        assert!(head.contains("content-length: 0\r\n") && !head.contains("theirs"), "{head}");
+    }
+    assert!(seen[0].contains(&format!("authorization: bot {TOKEN}\r\n")));
+    assert!(!seen[1].contains("authorization"));
+    assert!(USER_AGENT.starts_with("DiscordBot (https://") && USER_AGENT.ends_with(')'));
+}
+
+#[tokio::test]
+async fn a_streaming_body_is_sent_in_chunks_as_it_comes() {
+    let (address, thread) = server(|listener| {
+        let mut stream = accept(listener);
+        let head = read_head(&mut stream);
+        let mut body = Vec::new();
+        while !body.ends_with(b"0\r\n\r\n") {
+            let mut part = [0; 64];
+            let read = stream.read(&mut part).unwrap();
+            assert_ne!(read, 0, "the body ended early");
+            body.extend_from_slice(&part[..read]);
+        }
+        answer(&mut stream, "{}");
+        (head, String::from_utf8(body).unwrap())
+    });
+    let parts = ["first", "second"].map(|part| Ok(Frame::data(Bytes::from_static(part.as_bytes()))));
+    let mut request = call(Method::POST);
+    request.body = Body::Stream(StreamBody::new(stream::iter(parts)).boxed_unsync());
+    transport_to(address).exchange(request).await.unwrap();
+    let ((head, body), _) = thread.join().unwrap();
+    assert!(head.contains("transfer-encoding: chunked") && !head.contains("content-length"), "{head}");
+    assert_eq!(body, "5\r\nfirst\r\n6\r\nsecond\r\n0\r\n\r\n");
+}
+
+#[tokio::test]
+async fn a_streaming_body_that_breaks_off_leaves_a_call_that_may_have_happened() {
+    let (arrived, told) = oneshot::channel();
+    let (address, thread) = server(|listener| {
+        let mut stream = accept(listener);
+        read_head(&mut stream);
+        let mut rest = vec![0; b"4\r\nhalf\r\n".len()];
+        stream.read_exact(&mut rest).unwrap();
+        arrived.send(()).unwrap();
+        drop(stream.read_to_end(&mut rest));
+        rest
+    });
+    let half = stream::iter([Ok(Frame::data(Bytes::from_static(b"half")))]);
+    let end = stream::once(async {
+        told.await.unwrap();
+        Err("its sender is gone".into())
+    });
+    let mut request = call(Method::POST);
+    request.body = Body::Stream(StreamBody::new(half.chain(end)).boxed_unsync());
+    let error = transport_to(address).exchange(request).await.unwrap_err();
+    assert!(matches!(error, TransportError::Broken(_)), "{error}");
+    let (rest, more) = thread.join().unwrap();
+    assert!(!rest.ends_with(b"0\r\n\r\n"), "it must not look complete");
+    assert_eq!(more, 0);
+}
+
+#[tokio::test]
+async fn a_call_that_is_no_call_is_refused_before_it_is_sent() {
+    let (_listener, address) = listener();
+    let transport = transport_to(address);
+    for (method, path) in [(Method::GET, "users/@me"), (Method::GET, "/a b"), (Method::CONNECT, "/users/@me")] {
+        let error = transport.exchange(Request::new(method, path, BOT)).await.unwrap_err();
+        assert!(matches!(error, TransportError::Malformed(_)) && error.never_left(), "{path}: {error}");
+    }
+    for url in ["", "discord.com", "ftp://discord.com/", "http://", "https://discord.com/api?v=10"] {
+        let error = HyperTransport::new(config(url.to_owned())).unwrap_err();
+        assert_eq!(error, TransportConfigError::Url(url.to_owned()));
+    }
+    let config = TransportConfig { token: Token::new("two\nlines"), ..config("http://127.0.0.1".to_owned()) };
+    assert_eq!(HyperTransport::new(config).unwrap_err(), TransportConfigError::Token);
+}
+
+#[tokio::test]
+async fn nothing_that_it_says_of_itself_holds_the_token() {
+    let (listener, address) = listener();
+    drop(listener);
+    let transport = transport_to(address);
+    let error = transport.exchange(call(Method::GET)).await.unwrap_err();
+    let said = format!("{transport:?} {error} {error:?} {:?} {:?}", config(String::new()), transport.authorization);
+    assert!(!said.contains(TOKEN), "{said}");
+}
+
+#[test]
+fn the_settings_reach_the_transport() {
+    let loaded = crate::settings::load(crate::settings::Sources {
+        environment: [("CONNECT_TIMEOUT_MS", "7"), ("REQUEST_TIMEOUT_MS", "8"), ("POOL_IDLE_MS", "9")]
+            .map(|(name, value)| (format!("GUILDHALL__REST__{name}").into(), value.into()))
+            .to_vec(),
+        ..crate::settings::Sources::default()
+    });
+    let config = TransportConfig::new(&loaded.unwrap().settings, Token::new("t"));
+    let millis = [config.connect_timeout, config.request_timeout, config.pool_idle].map(|time| time.as_millis());
+    assert_eq!(millis, [7, 8, 9]);
+    assert_eq!(config.max_response_bytes, 16 * 1024 * 1024);
+}
+
+async fn sim() -> (SimHandle, HyperTransport) {
+    let config_of_sim = SimConfig::default();
+    let token = Token::new(config_of_sim.bots[0].token.clone());
+    let sim = Sim::start(config_of_sim).await.unwrap();
+    let transport = HyperTransport::new(TransportConfig { token, ..config(sim.api_url()) }).unwrap();
+    (sim, transport)
+}
+
+fn fault(route: &str, action: FaultAction) -> Fault {
+    Fault { route: route.to_owned(), action, probability: 1.0, count: Some(1), skip: 0 }
+}
+
+#[tokio::test]
+async fn an_answer_of_the_simulator_comes_whole_with_its_class_and_its_bucket() {
+    let (sim, transport) = sim().await;
+    let guild = sim.guilds()[0];
+    let received = transport.exchange(Request::new(Method::GET, format!("/guilds/{guild}/roles"), BOT)).await.unwrap();
+    assert_eq!((received.status, received.class, received.code), (StatusCode::OK, Class::Success, None));
+    assert!(received.rate.is_some_and(|rate| rate.remaining < rate.limit));
+    assert!(received.body.starts_with(b"["));
+    let missing = transport.exchange(Request::new(Method::GET, "/guilds/1/roles", BOT)).await.unwrap();
+    assert_eq!((missing.class, missing.code), (Class::NotFound, Some(10_004)));
+    let nobody = transport.exchange(Request::new(Method::GET, "/users/@me", Credential::Anonymous)).await.unwrap();
+    assert_eq!(nobody.status, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn every_refusal_of_the_simulator_is_told_from_the_others() {
+    let (sim, transport) = sim().await;
+    let limited = |scope| FaultAction::RateLimit { scope, retry_after_ms: 1_500 };
+    let cloudflare = |form| FaultAction::Cloudflare { form, retry_after_ms: Some(60_000) };
+    let wait = Duration::from_secs(2);
+    let blocked = Class::Blocked { retry_after: Some(Duration::from_secs(60)) };
+    let cases = [
+        (limited(guildhall_sim::Scope::User), Class::RateLimited { scope: Scope::User, retry_after: wait }),
+        (limited(guildhall_sim::Scope::Shared), Class::RateLimited { scope: Scope::Shared, retry_after: wait }),
+        (limited(guildhall_sim::Scope::Global), Class::RateLimited { scope: Scope::Global, retry_after: wait }),
+        (cloudflare(CloudflareForm::Html), blocked),
+        (cloudflare(CloudflareForm::Json), blocked),
+        (FaultAction::Status { status: 503, code: 0 }, Class::ServerError),
+        (FaultAction::Status { status: 403, code: 50_013 }, Class::Forbidden),
+    ];
+    for (guild, (action, class)) in (1..).zip(cases) {
+        sim.add_fault(fault("*", action.clone())).unwrap();
+        // Each with a bucket of its own, so that only the fault can refuse it.
+        let request = Request::new(Method::GET, format!("/guilds/{guild}/roles"), BOT);
+        let received = transport.exchange(request).await.unwrap();
+        assert_eq!(received.class, class, "{action:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_whose_connection_is_cut_had_its_effect_at_most_once() {
+    let (sim, transport) = sim().await;
+    let path = format!("/guilds/{}/roles", sim.guilds()[0]);
+    let create = |name: &str| {
+        let mut request = Request::new(Method::POST, path.clone(), BOT);
+        request.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        request.body = Body::Whole(format!(r#"{{"name":"{name}"}}"#).into());
+        request
+    };
+    for (action, name, effects) in [(FaultAction::DropAfter, "after", 1), (FaultAction::DropBefore, "before", 0)] {
+        // One call first, so that the cut one goes over a kept connection, where a client is most tempted to retry.
+        transport.exchange(Request::new(Method::GET, path.clone(), BOT)).await.unwrap();
+        sim.add_fault(fault("POST /guilds/{guild.id}/roles", action)).unwrap();
+        let error = transport.exchange(create(name)).await.unwrap_err();
+        assert!(matches!(error, TransportError::Broken(_)), "{error}");
+        let roles = transport.exchange(Request::new(Method::GET, path.clone(), BOT)).await.unwrap().body;
+        let roles: Vec<serde_json::Value> = serde_json::from_slice(&roles).unwrap();
+        assert_eq!(roles.iter().filter(|role| role["name"] == name).count(), effects, "{name}");
+    }
+}
