@@ -10,8 +10,9 @@
 //!
 //! The actors arrive with the machines that they carry.
 
-pub mod circuit_breaker;
 pub mod budgets;
+pub mod circuit_breaker;
 pub mod clock;
 pub mod rest;
 pub mod telemetry;
+pub mod token_bucket;

@@ -8,13 +8,15 @@
 //! A [`Transport`] takes nothing but a [`Cleared`] call, and only the gate can make one: no call can leave that has not
 //! passed breaker and token bucket.
 
+mod gate;
 mod outcome;
 mod request;
 mod transport;
 
+pub use gate::{Gate, GateConfig, GateView};
 pub use outcome::{Answered, NotSent, Outcome, Unknown};
 pub use request::{Body, Effects, Request};
-pub use transport::{Cleared, Received, Transport, TransportError};
+pub use transport::{Cleared, Received, SendFuture, Transport, TransportError};
 
 use std::future::Future;
 use std::pin::Pin;

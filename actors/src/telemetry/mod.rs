@@ -2,6 +2,7 @@
 //! cannot disagree.
 
 pub mod breaker;
+pub mod limits;
 
 /// Something worth a log line, a metric, or both.
 pub trait InternalEvent {
@@ -17,4 +18,5 @@ pub fn emit(event: impl InternalEvent) {
 /// Describes every metric of the actors to the recorder.
 pub fn describe() {
     breaker::describe();
+    limits::describe();
 }

@@ -328,6 +328,11 @@ impl Limiter {
         self.domains.values().filter_map(|domain| domain.wake).chain(alarm).min()
     }
 
+    /// Free tokens of the global limits, of all credentials together.
+    pub fn available(&mut self, now: Timestamp) -> u32 {
+        self.domains.values_mut().filter_map(|domain| domain.global.as_mut()).map(|global| global.free(now)).sum()
+    }
+
     /// How many wait.
     #[must_use]
     pub fn waiting(&self) -> usize {

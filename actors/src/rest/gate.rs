@@ -1,0 +1,241 @@
+//! The gate: the one way for a call to reach Discord.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use actix::{Actor, Addr};
+use guildhall_core::answer::{Answer, Credential};
+use guildhall_core::breaker::{BreakerConfig, CallInfo, CallResult};
+use guildhall_core::invalid::InvalidConfig;
+use guildhall_core::lane::Lane;
+use guildhall_core::limit::LimitConfig;
+use guildhall_core::route::Route;
+use http::Method;
+use tokio::time::Instant;
+
+use super::{
+    Answered, CallFuture, Cleared, Effects, NotSent, Outcome, Request, Rest, Transport, TransportError, Unknown,
+};
+use crate::circuit_breaker::{self, Admit, CircuitBreaker, Pass, ProbeRequest, SetProber};
+use crate::clock::Clock;
+use crate::telemetry::emit;
+use crate::telemetry::limits::{CallAnswered, RouteLabels};
+use crate::token_bucket::{Permit, TokenBucket, Tokens};
+
+/// How long a probe of the breaker's own waits for its turn.
+const PROBE_WAIT: Duration = Duration::from_secs(5);
+
+/// The local gate. It alone holds the transport, so that no call can go around it.
+pub struct Gate {
+    transport: Box<dyn Transport>,
+    breaker: Addr<CircuitBreaker>,
+    tokens: Tokens,
+    clock: Clock,
+    labels: Mutex<RouteLabels>,
+}
+
+impl std::fmt::Debug for Gate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gate").finish_non_exhaustive()
+    }
+}
+
+/// How a gate counts.
+#[derive(Clone, Debug, Default)]
+pub struct GateConfig {
+    /// Rate limits.
+    pub limits: LimitConfig,
+    /// Circuit breakers.
+    pub breakers: BreakerConfig,
+    /// The budget of invalid requests.
+    pub invalid: InvalidConfig,
+    /// For the jitter of cooldowns; should differ between processes.
+    pub seed: u64,
+}
+
+impl Gate {
+    /// Starts a token bucket and a circuit breaker where the caller runs, which must be within a `LocalSet` or an actix
+    /// `System`, and a gate over both.
+    #[must_use]
+    pub fn start(transport: impl Transport, config: GateConfig) -> Arc<Self> {
+        let clock = Clock::start();
+        let breaker = CircuitBreaker::new(clock, config.breakers, config.invalid, config.seed).start();
+        let bucket = TokenBucket::new(clock, config.limits).start();
+        Self::new(transport, breaker, Tokens::new(bucket, clock), clock)
+    }
+
+    /// The breaker, for people who force or reset it, and for calls to other upstreams.
+    #[must_use]
+    pub fn breaker(&self) -> &Addr<CircuitBreaker> {
+        &self.breaker
+    }
+
+    /// A gate over running actors, which also sends the breaker's own probes. `clock` must be the actors' own.
+    #[must_use]
+    pub fn new(transport: impl Transport, breaker: Addr<CircuitBreaker>, tokens: Tokens, clock: Clock) -> Arc<Self> {
+        Arc::new_cyclic(|gate: &Weak<Self>| {
+            let gate = Weak::clone(gate);
+            // Once, at the start: there is room in the mailbox.
+            breaker.do_send(SetProber(Arc::new(move |probe| {
+                if let Some(gate) = gate.upgrade() {
+                    tokio::spawn(async move { gate.probe(probe).await });
+                }
+            })));
+            Self { transport: Box::new(transport), breaker, tokens, clock, labels: Mutex::default() }
+        })
+    }
+
+    async fn pass_through(&self, request: Request) -> Outcome {
+        let route = request.route(unix_ms());
+        let about = About::of(&request);
+        let mut pass = match self.admit(about, &route).await {
+            Ok(pass) => pass,
+            Err(refused) => return Outcome::NotSent(refused),
+        };
+        let asked = self.clock.now();
+        let permit = match self.permit(about, &route).await {
+            Ok(permit) => permit,
+            Err(refused) => return Outcome::NotSent(refused),
+        };
+        // Whoever waited may find the breaker open that was closed before.
+        if self.clock.now() > asked && !pass.is_probe() {
+            drop(pass);
+            pass = match self.admit(about, &route).await {
+                Ok(pass) => pass,
+                Err(refused) => return Outcome::NotSent(refused),
+            };
+        }
+        self.send(request, &route, permit, pass).await
+    }
+
+    async fn admit(&self, about: About, route: &Route) -> Result<Pass, NotSent> {
+        let call = CallInfo {
+            credential: about.credential,
+            route: route.key.clone(),
+            major: route.major,
+            lane: about.lane,
+            guild: about.guild,
+            may_probe: about.may_probe,
+        };
+        match self.breaker.send(Admit(call)).await {
+            Ok(Ok(pass)) => Ok(pass),
+            Ok(Err(refused)) => Err(NotSent {
+                retry_after: refused.until.map(|until| until.since(self.clock.now())),
+                why: refused.to_string(),
+                reason: refused.reason,
+            }),
+            Err(_) => Err(NotSent { retry_after: None, why: "the process is ending".into(), reason: "shutting_down" }),
+        }
+    }
+
+    async fn permit(&self, about: About, route: &Route) -> Result<Permit, NotSent> {
+        let acquired = self.tokens.acquire(about.credential, route.clone(), about.lane, about.max_wait).await;
+        acquired.map_err(|refused| NotSent {
+            retry_after: refused.retry_after,
+            why: refused.to_string(),
+            reason: refused.reason,
+        })
+    }
+
+    async fn send(&self, request: Request, route: &Route, mut permit: Permit, pass: Pass) -> Outcome {
+        let guild = request.guild;
+        let began = Instant::now();
+        permit.sent();
+        let received = self.transport.send(Cleared::new(request)).await;
+        let took = began.elapsed();
+        match received {
+            Ok(received) => {
+                permit.answered(Answer { class: received.class, rate: received.rate });
+                let _ = pass.report(CallResult::Answered(received.class), took);
+                let label = self.labels.lock().unwrap_or_else(PoisonError::into_inner).of(&route.key);
+                let (status, class) = (received.status.as_u16(), received.class.name());
+                emit(CallAnswered { route: label, status, class, guild, took });
+                Outcome::Answered(Answered {
+                    status: received.status,
+                    headers: received.headers,
+                    body: received.body,
+                    class: received.class,
+                    code: received.code,
+                })
+            }
+            Err(error) if error.never_left() => {
+                permit.unused();
+                match &error {
+                    TransportError::Connect(_) => drop(pass.report(CallResult::Unreachable, took)),
+                    // The caller's own mistake says nothing about Discord.
+                    _ => drop(pass),
+                }
+                let (why, reason) = (error.to_string(), "unreachable");
+                Outcome::NotSent(NotSent { retry_after: Some(Duration::from_secs(1)), why, reason })
+            }
+            Err(error) => {
+                // The permit is dropped as sent: the call counts until it can no longer arrive.
+                drop(permit);
+                let result = if error == TransportError::TimedOut { CallResult::TimedOut } else { CallResult::Broken };
+                let _ = pass.report(result, took);
+                Outcome::Unknown(Unknown { why: error.to_string() })
+            }
+        }
+    }
+
+    /// Sends a probe that the breaker asked for, and has admitted.
+    async fn probe(&self, probe: ProbeRequest) {
+        let mut request = Request::new(Method::GET, probe.path(), probe.credential);
+        request.lane = Lane::Interactive;
+        request.max_wait = PROBE_WAIT;
+        let route = request.route(unix_ms());
+        if let Ok(permit) = self.permit(About::of(&request), &route).await {
+            let _ = self.send(request, &route, permit, probe.pass).await;
+        }
+    }
+
+    /// What is to be seen of limits and breakers; `None` if the process is ending.
+    pub async fn observe(&self) -> Option<GateView> {
+        let limits = self.tokens.observe().await?;
+        let breakers = self.breaker.send(circuit_breaker::Observe).await.ok()?;
+        Some(GateView { limits, breakers })
+    }
+}
+
+/// What breaker and token bucket ask of a call; its body is nobody's business but the transport's.
+#[derive(Clone, Copy)]
+struct About {
+    credential: Credential,
+    lane: Lane,
+    guild: Option<u64>,
+    may_probe: bool,
+    max_wait: Duration,
+}
+
+impl About {
+    fn of(request: &Request) -> Self {
+        Self {
+            credential: request.credential,
+            lane: request.lane,
+            guild: request.guild,
+            may_probe: request.effects != Effects::Creates,
+            max_wait: request.max_wait,
+        }
+    }
+}
+
+/// What is to be seen of the gate.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct GateView {
+    /// The token bucket.
+    pub limits: guildhall_core::limit::LimiterView,
+    /// Breakers and the budget of invalid requests.
+    pub breakers: circuit_breaker::CircuitBreakerSnapshot,
+}
+
+impl Rest for Gate {
+    fn call(&self, request: Request) -> CallFuture<'_> {
+        Box::pin(self.pass_through(request))
+    }
+}
+
+/// The wall clock, which tells how old a message is.
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

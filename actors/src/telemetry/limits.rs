@@ -1,0 +1,160 @@
+//! What is told of the token bucket and of Discord's limits.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use guildhall_core::answer::Scope;
+use guildhall_core::lane::Lane;
+use guildhall_core::limit::Reason;
+use guildhall_core::route::RouteKey;
+use metrics::{SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use tracing::{debug, warn};
+
+use super::InternalEvent;
+
+/// Permits granted, by lane.
+pub const ACQUIRED: &str = "guildhall_token_bucket_acquired_total";
+/// Permits that somebody had to wait for, by lane.
+pub const WAITS: &str = "guildhall_token_bucket_waits_total";
+/// Calls that got no permit, by lane and why.
+pub const EXHAUSTED: &str = "guildhall_token_bucket_exhausted_total";
+/// Tokens of the global limit that are free.
+pub const AVAILABLE: &str = "guildhall_token_bucket_available";
+/// Callers that wait for a permit.
+pub const WAITING: &str = "guildhall_token_bucket_waiting";
+/// How long permits were waited for, by lane.
+pub const WAIT_SECONDS: &str = "guildhall_token_bucket_wait_seconds";
+/// 429s of Discord, by route and scope.
+pub const LIMITED: &str = "guildhall_discord_429_total";
+/// 429s of Discord's global limit.
+pub const LIMITED_GLOBALLY: &str = "guildhall_discord_429_global_total";
+/// What 429s said to wait.
+pub const RETRY_AFTER: &str = "guildhall_discord_429_retry_after_seconds";
+/// Calls to Discord that were answered, by route and class of status.
+pub const REQUEST_SECONDS: &str = "guildhall_rest_request_seconds";
+
+/// Routes that have a label of their own; the others share one.
+const ROUTE_LABELS: usize = 200;
+
+pub(super) fn describe() {
+    describe_counter!(ACQUIRED, Unit::Count, "Permits granted");
+    describe_counter!(WAITS, Unit::Count, "Permits that somebody had to wait for");
+    describe_counter!(EXHAUSTED, Unit::Count, "Calls that got no permit");
+    describe_gauge!(AVAILABLE, Unit::Count, "Tokens of the global limit that are free");
+    describe_gauge!(WAITING, Unit::Count, "Callers that wait for a permit");
+    describe_histogram!(WAIT_SECONDS, Unit::Seconds, "How long permits were waited for");
+    describe_counter!(LIMITED, Unit::Count, "429s of Discord");
+    describe_counter!(LIMITED_GLOBALLY, Unit::Count, "429s of Discord's global limit");
+    describe_histogram!(RETRY_AFTER, Unit::Seconds, "What 429s said to wait");
+    describe_histogram!(REQUEST_SECONDS, Unit::Seconds, "How long Discord took to answer");
+}
+
+/// Routes as labels, out of a bounded set.
+#[derive(Debug, Default)]
+pub(crate) struct RouteLabels {
+    known: HashMap<RouteKey, Arc<str>>,
+}
+
+impl RouteLabels {
+    pub(crate) fn of(&mut self, route: &RouteKey) -> SharedString {
+        if let Some(label) = self.known.get(route) {
+            return SharedString::from(Arc::clone(label));
+        }
+        if self.known.len() >= ROUTE_LABELS {
+            return SharedString::const_str("other");
+        }
+        let label: Arc<str> = route.as_str().into();
+        self.known.insert(route.clone(), Arc::clone(&label));
+        SharedString::from(label)
+    }
+}
+
+/// A call may go.
+pub(crate) struct PermitGranted {
+    pub(crate) lane: Lane,
+    /// How long it waited; nothing if it did not have to.
+    pub(crate) waited: Option<Duration>,
+}
+
+impl InternalEvent for PermitGranted {
+    fn emit(self) {
+        let lane = self.lane.name();
+        counter!(ACQUIRED, "lane" => lane).increment(1);
+        if self.waited.is_some() {
+            counter!(WAITS, "lane" => lane).increment(1);
+        }
+        histogram!(WAIT_SECONDS, "lane" => lane).record(self.waited.unwrap_or_default().as_secs_f64());
+    }
+}
+
+/// A call may not go in time.
+pub(crate) struct PermitRefused {
+    pub(crate) lane: Lane,
+    pub(crate) reason: Reason,
+}
+
+impl InternalEvent for PermitRefused {
+    fn emit(self) {
+        let (lane, reason) = (self.lane.name(), self.reason.name());
+        debug!(lane, reason, "no permit in time");
+        counter!(EXHAUSTED, "lane" => lane, "reason" => reason).increment(1);
+    }
+}
+
+/// Discord answered 429.
+pub(crate) struct RateLimitHit {
+    pub(crate) route: SharedString,
+    pub(crate) scope: Scope,
+    pub(crate) retry_after: Duration,
+}
+
+impl InternalEvent for RateLimitHit {
+    fn emit(self) {
+        let (scope, seconds) = (self.scope.name(), self.retry_after.as_secs_f64());
+        warn!(route = %self.route, scope, retry_after_s = seconds, "Discord answered 429");
+        counter!(LIMITED, "route" => self.route, "scope" => scope).increment(1);
+        histogram!(RETRY_AFTER, "scope" => scope).record(seconds);
+        if self.scope == Scope::Global {
+            counter!(LIMITED_GLOBALLY).increment(1);
+        }
+    }
+}
+
+/// The number of free tokens or of those who wait has changed.
+pub(crate) struct TokensCounted {
+    pub(crate) waiting: usize,
+    pub(crate) available: u32,
+}
+
+impl InternalEvent for TokensCounted {
+    fn emit(self) {
+        gauge!(WAITING).set(self.waiting as f64);
+        gauge!(AVAILABLE).set(f64::from(self.available));
+    }
+}
+
+/// A call was answered.
+pub(crate) struct CallAnswered {
+    pub(crate) route: SharedString,
+    pub(crate) status: u16,
+    pub(crate) class: &'static str,
+    pub(crate) guild: Option<u64>,
+    pub(crate) took: Duration,
+}
+
+impl InternalEvent for CallAnswered {
+    fn emit(self) {
+        let duration_ms = u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX);
+        debug!(route = %self.route, status = self.status, result = self.class, guild_id = self.guild, duration_ms, "call answered");
+        let status_class = match self.status / 100 {
+            2 => "2xx",
+            3 => "3xx",
+            4 => "4xx",
+            5 => "5xx",
+            _ => "other",
+        };
+        histogram!(REQUEST_SECONDS, "route" => self.route, "status_class" => status_class)
+            .record(self.took.as_secs_f64());
+    }
+}

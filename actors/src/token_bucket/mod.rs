@@ -1,0 +1,234 @@
+//! The actor that every call to Discord gets its permit from. One a process.
+//!
+//! ```text
+//!  Tokens::acquire ──Acquire──▶ Limiter ──▶ Permit ──▶ … the call … ──▶ Permit::answered | lost | (dropped)
+//!                                  │ ▲                                         │
+//!                               timer └────────────── Ended ───────────────────┘
+//! ```
+//!
+//! [`Limiter`] decides; the actor carries messages to it, wakes it when time has something for it, and tells what it did.
+
+mod permit;
+mod tokens;
+
+#[cfg(test)]
+mod tests;
+
+pub use permit::Permit;
+pub use tokens::{Refused, Tokens};
+
+use std::collections::HashMap;
+
+use actix::{Actor, AsyncContext, Context, Handler, Message, MessageResult, SpawnHandle};
+use guildhall_core::answer::{Answer, Class};
+use guildhall_core::lane::Lane;
+use guildhall_core::limit::{Acquired, Ask, Delay, Effect, LimitConfig, Limiter, LimiterView, PermitId, Ticket};
+use guildhall_core::route::RouteKey;
+use guildhall_core::time::Timestamp;
+use tokio::sync::oneshot;
+
+use crate::clock::Clock;
+use crate::telemetry::emit;
+use crate::telemetry::limits::{PermitGranted, PermitRefused, RateLimitHit, RouteLabels, TokensCounted};
+
+/// Messages that wait for the actor at most, for each sender.
+const MAILBOX: usize = 4_096;
+
+/// Hands out permits under Discord's limits.
+pub struct TokenBucket {
+    clock: Clock,
+    limiter: Limiter,
+    /// Who waits: where to tell it, by the name that its caller gave it.
+    waiting: HashMap<Ticket, (Name, Lane, Reply)>,
+    tickets: HashMap<Name, Ticket>,
+    timer: Option<(Timestamp, SpawnHandle)>,
+    labels: RouteLabels,
+    told: Option<(usize, u32)>,
+}
+
+/// A caller's own name for its wish, so that it can take it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Name(pub(crate) u64);
+
+/// Where a caller waits for its answer.
+type Reply = oneshot::Sender<Result<Permit, Delay>>;
+
+/// Asks for a permit.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct Acquire {
+    pub(crate) name: Name,
+    pub(crate) ask: Ask,
+    pub(crate) reply: Reply,
+}
+
+/// A caller no longer wants what it asked for.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct Cancel(pub(crate) Name);
+
+/// A permit has ended.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct Ended {
+    pub(crate) permit: PermitId,
+    pub(crate) route: RouteKey,
+    pub(crate) how: End,
+}
+
+/// How a permit ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// The call was answered.
+    Answered(Answer),
+    /// It was sent, and no answer will come.
+    Lost,
+    /// It was never sent.
+    Unused,
+}
+
+/// Asks for what is to be seen.
+#[derive(Message)]
+#[rtype(result = "LimiterView")]
+pub struct Observe;
+
+impl TokenBucket {
+    /// An actor that grants nothing under a global limit for its first window, to be started.
+    #[must_use]
+    pub fn new(clock: Clock, config: LimitConfig) -> Self {
+        Self {
+            limiter: Limiter::new(config, clock.now()),
+            clock,
+            waiting: HashMap::new(),
+            tickets: HashMap::new(),
+            timer: None,
+            labels: RouteLabels::default(),
+            told: None,
+        }
+    }
+
+    /// Does a step, then carries out what it led to.
+    fn step(&mut self, ctx: &mut Context<Self>, act: impl FnOnce(&mut Self, &mut Context<Self>, Timestamp)) {
+        let now = self.clock.now();
+        act(self, ctx, now);
+        let effects: Vec<Effect> = self.limiter.take_effects().collect();
+        for effect in effects {
+            match effect {
+                Effect::Grant { ticket, permit, waited } => {
+                    if let Some((name, lane, reply)) = self.waiting.remove(&ticket) {
+                        self.tickets.remove(&name);
+                        emit(PermitGranted { lane, waited: Some(waited) });
+                        // If the caller is gone, the permit comes back unsent and is given back by its drop.
+                        let _ = reply.send(Ok(Permit::new(permit, ctx.address())));
+                    }
+                }
+                Effect::Expire { ticket, delay } => {
+                    if let Some((name, lane, reply)) = self.waiting.remove(&ticket) {
+                        self.tickets.remove(&name);
+                        emit(PermitRefused { lane, reason: delay.reason });
+                        let _ = reply.send(Err(delay));
+                    }
+                }
+            }
+        }
+        self.tell();
+        self.arm(ctx);
+    }
+
+    fn tell(&mut self) {
+        let counted = (self.limiter.waiting(), self.limiter.available(self.clock.now()));
+        if self.told != Some(counted) {
+            emit(TokensCounted { waiting: counted.0, available: counted.1 });
+            self.told = Some(counted);
+        }
+    }
+
+    /// Sees to it that it wakes when time has something for it.
+    fn arm(&mut self, ctx: &mut Context<Self>) {
+        let next = self.limiter.next_wake();
+        if self.timer.map(|(at, _)| at) == next {
+            return;
+        }
+        if let Some((_, handle)) = self.timer.take() {
+            ctx.cancel_future(handle);
+        }
+        self.timer = next.map(|at| {
+            let handle = ctx.run_later(self.clock.until(at), |bucket, ctx| {
+                bucket.timer = None;
+                bucket.step(ctx, |bucket, _, now| bucket.limiter.on_time(now));
+            });
+            (at, handle)
+        });
+    }
+}
+
+impl Actor for TokenBucket {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        ctx.set_mailbox_capacity(MAILBOX);
+        self.tell();
+    }
+}
+
+impl Handler<Acquire> for TokenBucket {
+    type Result = ();
+
+    fn handle(&mut self, Acquire { name, ask, reply }: Acquire, ctx: &mut Self::Context) {
+        self.step(ctx, |bucket, ctx, now| {
+            let lane = ask.lane;
+            match bucket.limiter.acquire(ask, now) {
+                Acquired::Granted(permit) => {
+                    emit(PermitGranted { lane, waited: None });
+                    let _ = reply.send(Ok(Permit::new(permit, ctx.address())));
+                }
+                Acquired::Delay(delay) => {
+                    emit(PermitRefused { lane, reason: delay.reason });
+                    let _ = reply.send(Err(delay));
+                }
+                Acquired::Waiting(ticket) => {
+                    bucket.tickets.insert(name, ticket);
+                    bucket.waiting.insert(ticket, (name, lane, reply));
+                }
+            }
+        });
+    }
+}
+
+impl Handler<Cancel> for TokenBucket {
+    type Result = ();
+
+    fn handle(&mut self, Cancel(name): Cancel, ctx: &mut Self::Context) {
+        self.step(ctx, |bucket, _, now| {
+            if let Some(ticket) = bucket.tickets.remove(&name) {
+                bucket.waiting.remove(&ticket);
+                bucket.limiter.cancel(ticket, now);
+            }
+        });
+    }
+}
+
+impl Handler<Ended> for TokenBucket {
+    type Result = ();
+
+    fn handle(&mut self, Ended { permit, route, how }: Ended, ctx: &mut Self::Context) {
+        self.step(ctx, |bucket, _, now| match how {
+            End::Answered(answer) => {
+                if let Class::RateLimited { scope, retry_after } = answer.class {
+                    emit(RateLimitHit { route: bucket.labels.of(&route), scope, retry_after });
+                }
+                bucket.limiter.answered(permit, &answer, now);
+            }
+            End::Lost => bucket.limiter.lose(permit, now),
+            End::Unused => bucket.limiter.give_back(permit, now),
+        });
+    }
+}
+
+impl Handler<Observe> for TokenBucket {
+    type Result = MessageResult<Observe>;
+
+    fn handle(&mut self, _: Observe, _: &mut Self::Context) -> Self::Result {
+        MessageResult(self.limiter.snapshot(self.clock.now()))
+    }
+}

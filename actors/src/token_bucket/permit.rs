@@ -1,0 +1,69 @@
+//! Permits as values: given back by a word, or by being dropped.
+
+use actix::Addr;
+use guildhall_core::answer::Answer;
+use guildhall_core::limit::PermitId;
+use guildhall_core::route::RouteKey;
+
+use super::{End, Ended, TokenBucket};
+
+/// Leave to send one call now. Dropped before [`Permit::sent`], it is given back unused; dropped after, it counts as a
+/// call whose answer was lost.
+#[derive(Debug)]
+#[must_use = "a permit that is dropped is given back unused"]
+pub struct Permit {
+    id: PermitId,
+    route: Option<RouteKey>,
+    state: State,
+    bucket: Addr<TokenBucket>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum State {
+    Unused,
+    Sent,
+    Ended,
+}
+
+impl Permit {
+    pub(super) fn new(id: PermitId, bucket: Addr<TokenBucket>) -> Self {
+        Self { id, route: None, state: State::Unused, bucket }
+    }
+
+    pub(super) fn of(mut self, route: RouteKey) -> Self {
+        self.route = Some(route);
+        self
+    }
+
+    /// The call goes out now.
+    pub fn sent(&mut self) {
+        self.state = State::Sent;
+    }
+
+    /// The call was answered.
+    pub fn answered(mut self, answer: Answer) {
+        self.end(End::Answered(answer));
+    }
+
+    /// It is certain that the call never left, although it was meant to.
+    pub fn unused(mut self) {
+        self.end(End::Unused);
+    }
+
+    fn end(&mut self, how: End) {
+        self.state = State::Ended;
+        let route = self.route.clone().unwrap_or_else(|| RouteKey::new(""));
+        // Past the mailbox's bound, but no more often than permits were granted; one that was lost would never come back.
+        self.bucket.do_send(Ended { permit: self.id, route, how });
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        match self.state {
+            State::Unused => self.end(End::Unused),
+            State::Sent => self.end(End::Lost),
+            State::Ended => {}
+        }
+    }
+}

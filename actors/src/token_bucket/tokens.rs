@@ -1,0 +1,103 @@
+//! The way to the actor: asking for a permit, and taking that back by no longer waiting.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use actix::Addr;
+use actix::dev::SendError;
+use guildhall_core::answer::Credential;
+use guildhall_core::lane::Lane;
+use guildhall_core::limit::{Ask, LimiterView, Reason};
+use guildhall_core::route::Route;
+use tokio::sync::oneshot;
+
+use super::{Acquire, Cancel, Name, Observe, Permit, TokenBucket};
+use crate::clock::Clock;
+
+/// Why there is no permit.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no permit: {reason}")]
+pub struct Refused {
+    /// How long to wait before there may be one; nothing if waiting does not help.
+    pub retry_after: Option<Duration>,
+    /// The reason, for metrics: a short word.
+    pub reason: &'static str,
+}
+
+/// Asks the token bucket for permits. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Tokens {
+    bucket: Addr<TokenBucket>,
+    clock: Clock,
+    names: Arc<AtomicU64>,
+}
+
+impl Tokens {
+    /// The way to a running actor; `clock` must be the actor's own.
+    #[must_use]
+    pub fn new(bucket: Addr<TokenBucket>, clock: Clock) -> Self {
+        Self { bucket, clock, names: Arc::default() }
+    }
+
+    /// Waits for a permit, at most `max_wait`. If that cannot suffice, the answer comes at once. Whoever stops waiting
+    /// gives up its place.
+    ///
+    /// # Errors
+    ///
+    /// When there is no permit in time, or too many wait already.
+    pub async fn acquire(
+        &self,
+        credential: Credential,
+        route: Route,
+        lane: Lane,
+        max_wait: Duration,
+    ) -> Result<Permit, Refused> {
+        let name = Name(self.names.fetch_add(1, Ordering::Relaxed));
+        let key = route.key.clone();
+        let ask = Ask { credential, route, lane, deadline: self.clock.now() + max_wait };
+        let (reply, answer) = oneshot::channel();
+        match self.bucket.try_send(Acquire { name, ask, reply }) {
+            Ok(()) => {}
+            Err(SendError::Full(_)) => {
+                return Err(Refused { retry_after: Some(Duration::from_secs(1)), reason: Reason::Full.name() });
+            }
+            Err(SendError::Closed(_)) => return Err(GONE),
+        }
+        let mut place = Place { bucket: &self.bucket, name, waits: true };
+        let answered = answer.await;
+        place.waits = false;
+        match answered {
+            Ok(Ok(permit)) => Ok(permit.of(key)),
+            Ok(Err(delay)) => {
+                let retry_after = Some(delay.until.since(self.clock.now()));
+                Err(Refused { retry_after, reason: delay.reason.name() })
+            }
+            Err(_) => Err(GONE),
+        }
+    }
+
+    /// What is to be seen of the limits; `None` if the process is ending.
+    pub async fn observe(&self) -> Option<LimiterView> {
+        self.bucket.send(Observe).await.ok()
+    }
+}
+
+/// The actor is gone, as the process soon will be.
+const GONE: Refused = Refused { retry_after: None, reason: "shutting_down" };
+
+/// A place among those who wait, given up when it is dropped while its owner still waits.
+struct Place<'a> {
+    bucket: &'a Addr<TokenBucket>,
+    name: Name,
+    waits: bool,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if self.waits {
+            // Once for each that waits, so bounded as they are.
+            self.bucket.do_send(Cancel(self.name));
+        }
+    }
+}
