@@ -77,3 +77,17 @@ fn wrong_usage_exits_with_two() {
         assert_eq!(Guildhall::new(args).output().status.code(), Some(2), "{args:?}");
     }
 }
+
+#[test]
+fn the_page_about_it_names_every_flag() {
+    let page = include_str!("../docs/simulator.md");
+    let help = text(&Guildhall::new(&["sim", "--help"]).output().stdout);
+    let flags = help.lines().filter_map(|line| line.trim_start().strip_prefix("--")?.split(' ').next());
+    // One belongs to all commands, and says nothing about the simulator.
+    let own: Vec<_> = flags.filter(|flag| *flag != "config").collect();
+    assert_eq!(own.len(), 13, "{own:?}");
+    for flag in own {
+        let named = page.contains(&format!("| `--{flag}` ")) || page.contains(&format!("| `--{flag} "));
+        assert!(named, "docs/simulator.md does not name --{flag}");
+    }
+}
