@@ -1,5 +1,7 @@
 //! The demo as a newcomer meets it: what it prints, how long it serves, and how it exits.
 
+#![expect(clippy::unwrap_used, reason = "tests")]
+
 mod support;
 
 use std::net::SocketAddr;

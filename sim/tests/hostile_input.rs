@@ -1,7 +1,5 @@
 //! Input that is well-formed and still absurd: each is refused in words or served, and nothing breaks by it.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
 mod common;
 
 use common::Fixture;

@@ -71,6 +71,9 @@ mod tests {
     use crate::config::SimConfig;
     use crate::time::At;
 
+    /// Takes a part out of a world.
+    type Spoil = fn(&mut World);
+
     fn world() -> World {
         World::new(&SimConfig::default(), At::from_micros(1_700_000_000_000_000))
     }
@@ -78,7 +81,7 @@ mod tests {
     #[test]
     fn a_world_with_a_part_missing_is_told_by_that_part() {
         assert_eq!(world().flaw(), None);
-        let spoil: [(fn(&mut World), &str); 8] = [
+        let spoil: [(Spoil, &str); 8] = [
             (|world| world.bots.clear(), "no bot"),
             (|world| world.users.clear(), "is no user"),
             (|world| world.guilds.clear(), "is nowhere"),
