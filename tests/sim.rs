@@ -44,6 +44,14 @@ fn each_bot_has_its_token_and_limits_may_be_left_out() {
 }
 
 #[test]
+fn two_bots_cannot_have_one_token() {
+    let output = Guildhall::new(&["sim", "--token", "one", "--token", "other", "--token", "one"]).output();
+    let says = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(says.lines().count() == 1 && says.contains("--token one is given twice"), "{says}");
+}
+
+#[test]
 fn an_address_that_others_can_reach_has_to_be_allowed() {
     for bind in ["0.0.0.0:0", "[::]:0", "[::ffff:0.0.0.0]:0"] {
         let output = Guildhall::new(&["sim", "--bind", bind]).output();
@@ -73,6 +81,8 @@ fn wrong_usage_exits_with_two() {
         &["sim", "--shards", "0"],
         &["sim", "--heartbeat-interval-ms", "1"],
         &["sim", "--token"],
+        &["sim", "--token", ""],
+        &["sim", "--token", "Bot sim-bot-token"],
     ] {
         assert_eq!(Guildhall::new(args).output().status.code(), Some(2), "{args:?}");
     }
