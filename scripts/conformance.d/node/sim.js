@@ -47,21 +47,13 @@ class Sim {
 
   /** The counters that the checks compare before and after. */
   async score() {
-    const score = await this.get('/sim/score');
+    const { rate_limited: limited, gateway } = await this.get('/sim/score?brief=true');
     return {
-      identifies: total(score.identifies),
-      resumes: total(score.resumes),
-      rateLimited: total(score.rate_limited),
-      invalid: total(score.invalid_requests),
+      identifies: gateway.identifies,
+      resumes: gateway.resumes,
+      rateLimited: limited.user + limited.shared + limited.global,
     };
   }
-}
-
-/** A counter may be one number or a number for each token, scope or shard. */
-function total(counter) {
-  if (typeof counter === 'number') return counter;
-  if (counter === null || typeof counter !== 'object') throw new Error(`not a counter: ${JSON.stringify(counter)}`);
-  return Object.values(counter).reduce((sum, part) => sum + total(part), 0);
 }
 
 module.exports = { Sim };

@@ -1,7 +1,6 @@
 """Calls to the simulator's REST API, each answer of which is held against the description."""
 
 import json
-import time
 from collections import defaultdict
 from urllib.parse import quote, urlencode
 
@@ -11,6 +10,7 @@ from sim import USER_AGENT
 
 # An id that is well formed, and that no object bears: snowflakes of this size belong to the year 2015.
 UNKNOWN_ID = "100000000000000001"
+LOOSE = {"limit": 10_000, "per_ms": 1_000}
 REFUSED = (400, 401, 403, 404)
 
 
@@ -33,7 +33,7 @@ class Caller:
         self.answers = 0
 
     def call(self, method, template, ids=(), body=None, *, query=None, expect=(200, 201, 204), auth=True, headers=None):
-        """Calls a route and checks its answer; gives the parsed body. Waits out the global limit, as a client must."""
+        """Calls a route and checks its answer; gives the parsed body."""
         route = self.routes.get((method, shape(template)))
         if route is None:
             raise NotAsExpected(f"the simulator has no route {method} {template}")
@@ -42,13 +42,8 @@ class Caller:
         if auth:
             sent["Authorization"] = f"Bot {self.token}"
         expect = (expect,) if isinstance(expect, int) else expect
-        while True:
-            answer = self.sim.send(method, path, body, sent)
-            parsed = self.check(route, answer)
-            if answer.headers.get("x-ratelimit-scope") == "global" and 429 not in expect:
-                time.sleep(parsed["retry_after"])
-                continue
-            break
+        answer = self.sim.send(method, path, body, sent)
+        parsed = self.check(route, answer)
         if answer.status not in expect:
             wanted = " or ".join(str(status) for status in expect)
             raise NotAsExpected(f"{method} {path} answered {answer.status}, not {wanted}: {answer.text[:300]}")
@@ -139,6 +134,19 @@ class Caller:
         return idle, unlimited
 
 
+def loosen(sim):
+    """
+    Takes the limits out of the way of a check that calls faster than any bot: they stay, with their headers, but are
+    not reached. A channel's name keeps its own, which nothing else shows.
+    """
+    limits = sim.drive("GET", "/sim/limits")
+    limits["global"].update(limit=100_000)
+    for route in limits["routes"]:
+        if route["case"] != "name_or_topic":
+            route.update(LOOSE)
+    sim.drive("PUT", "/sim/limits", limits)
+
+
 class TightLimit:
     """Leaves a route one call a minute while it lasts, so that the second one is answered with a 429."""
 
@@ -150,7 +158,7 @@ class TightLimit:
         self._set(limit=1, per_ms=60_000)
 
     def __exit__(self, *_):
-        self._set(limit=10_000, per_ms=1_000)
+        self._set(**LOOSE)
 
     def _set(self, **limit):
         self.sim.drive("PUT", "/sim/limits/routes", {**self.route, **limit, "algorithm": "fixed"})

@@ -15,7 +15,9 @@ WEBHOOK = "/webhooks/{application.id}/{interaction.token}"
 ORIGINAL = "/webhooks/{application.id}/{interaction.token}/messages/@original"
 FOLLOWUP = "/webhooks/{application.id}/{interaction.token}/messages/{message.id}"
 
-VIEW_AUDIT_LOG = 1 << 7
+AUDIT_LOG = "/guilds/{guild.id}/audit-logs"
+
+ADMINISTRATOR = 1 << 3
 SEND_MESSAGES = 1 << 11
 BUTTON_ROW = {"type": 1, "components": [{"type": 2, "style": 1, "label": "Open", "custom_id": "open:1"}]}
 
@@ -203,9 +205,8 @@ def direct_messages(scene):
 
 def audit_log(scene):
     c = scene.caller
-    path = "/guilds/{guild.id}/audit-logs"
-    c.exercise("GET", path, [scene.guild])
-    entries = c.call("GET", path, [scene.guild], query={"action_type": 30, "user_id": scene.bot, "limit": 5})
+    c.exercise("GET", AUDIT_LOG, [scene.guild])
+    entries = c.call("GET", AUDIT_LOG, [scene.guild], query={"action_type": 30, "user_id": scene.bot, "limit": 5})
     if not any(entry.get("reason") == "schön" for entry in entries["audit_log_entries"]):
         raise AssertionError("the audit log does not hold the reason of a role that was made with one")
 
@@ -247,6 +248,38 @@ def interactions(scene):
     c.call("POST", CALLBACK, scene.interaction("/sim/modals", custom_id="form:1"), answer, auth=False)
 
 
+def permissions(scene):
+    """What a bot without permissions is told: 403s of the reading and of the writing kind."""
+    c, guild_id = scene.caller, scene.guild
+    role = c.call("POST", GUILD_ROLES, [guild_id], {"name": "Out of reach"})
+    scene.sim.drive("PATCH", f"/sim/guilds/{guild_id}", {"bot_permissions": 0})
+    try:
+        c.call("POST", GUILD_ROLES, [guild_id], {}, expect=403)
+        c.call("PATCH", GUILD_ROLES, [guild_id], [{"id": role["id"], "position": 1}], expect=403)
+        c.call("PATCH", GUILD_ROLE, [guild_id, role["id"]], {"name": "Mine"}, expect=403)
+        c.call("DELETE", GUILD_ROLE, [guild_id, role["id"]], expect=403)
+        c.call("POST", GUILD_CHANNELS, [guild_id], {"name": "quay"}, expect=403)
+        c.call("PATCH", CHANNEL, [scene.channel], {"nsfw": True}, expect=403)
+        c.call("DELETE", CHANNEL, [scene.channel], expect=403)
+        c.call("PUT", OVERWRITE, [scene.channel, scene.user], {"type": 1, "allow": "1024"}, expect=403)
+        c.call("PATCH", MEMBER, [guild_id, scene.user], {"nick": "Ada"}, expect=403)
+        c.call("PUT", MEMBER_ROLE, [guild_id, scene.user, role["id"]], expect=403)
+        c.call("GET", AUDIT_LOG, [guild_id], expect=403)
+    finally:
+        scene.sim.drive("PATCH", f"/sim/guilds/{guild_id}", {"bot_permissions": ADMINISTRATOR})
+    c.call("DELETE", GUILD_ROLE, [guild_id, role["id"]])
+
+
+def limits(scene):
+    """The 429s that no route's own limit brings: of everybody together, and of the whole token."""
+    c = scene.caller
+    for scope in ("shared", "global"):
+        refuse = {"kind": "rate_limit", "scope": scope, "retry_after_ms": 1500}
+        scene.sim.drive("POST", "/sim/faults", {"route": f"GET {CHANNEL}", "do": refuse, "count": 1})
+        c.call("GET", CHANNEL, [scene.channel], expect=429)
+        c.call("GET", CHANNEL, [scene.channel])
+
+
 RECIPES = (
     gateway,
     identity,
@@ -259,4 +292,6 @@ RECIPES = (
     direct_messages,
     audit_log,
     interactions,
+    permissions,
+    limits,
 )
