@@ -201,8 +201,7 @@ class Life:
         before = {member["id"] for member in await self.members()}
         self.sim.drive("POST", f"/sim/guilds/{self.guild.id}/members", {"count": 1})
         _, member = await self.bot_says(lambda what: what[0] == "join" and str(what[1].id) not in before)
-        self.say("hello from a user", user_id=str(member.id))
-        _, message = await self.bot_says(lambda what: what[0] == "message" and what[1].content == "hello from a user")
+        message = await self.say_and_hear("hello from a user", user_id=str(member.id))
         same(message.author.id, member.id, "author")
         same(message.guild.id, self.guild.id, "guild")
         self.sim.drive("DELETE", f"/sim/guilds/{self.guild.id}/members/{member.id}")
@@ -214,6 +213,11 @@ class Life:
     def say(self, content, **more):
         body = {"guild_id": str(self.guild.id), "channel_id": str(self.channel.id), "content": content, **more}
         self.sim.drive("POST", "/sim/messages", body)
+
+    async def say_and_hear(self, content, **more):
+        self.say(content, **more)
+        _, message = await self.bot_says(lambda what: what[0] == "message" and what[1].content == content)
+        return message
 
     async def fire(self, path, body):
         """Lets a user do something in the steps' channel; gives the interaction that the client makes of it."""
@@ -278,8 +282,10 @@ class Life:
         """After `fault`, what happens while the client is away arrives once, in order, and before RESUMED."""
         before = self.sim.score()
         words = [f"{fault['kind']} {n}" for n in (1, 2, 3)]
-        last = f"{fault['kind']} last"
+        first, last = f"{fault['kind']} first", f"{fault['kind']} last"
         self.bot.heard.clear()
+        # The last event before the fault: a replay that begins too early repeats it.
+        await self.say_and_hear(first)
         with HeldReconnect(self.bot) as gate:
             self.sim.drive("POST", "/sim/gateway/faults", fault)
             await self.bot_says(lambda what: what[0] == "disconnect")
@@ -288,10 +294,9 @@ class Life:
             gate.open()
             await self.bot_says(lambda what: what[0] == "resumed")
         # Events keep their order, so whatever came twice has come before this one.
-        self.say(last)
-        await self.bot_says(lambda what: what[0] == "message" and what[1].content == last)
+        await self.say_and_hear(last)
         heard = [what[1].content if what[0] == "message" else what[0] for what in self.bot.heard]
-        same(heard, ["disconnect", *words, "resumed", last], "what the client heard")
+        same(heard, [first, "disconnect", *words, "resumed", last], "what the client heard")
         after = self.sim.score()
         same(after["resumes"] - before["resumes"], 1, "resumes seen by the simulator")
         same(after["identifies"] - before["identifies"], 0, "identifies seen by the simulator")
@@ -299,12 +304,11 @@ class Life:
     async def identifies_anew(self):
         before = self.sim.score()
         self.bot.heard.clear()
-        self.sim.drive("POST", "/sim/gateway/faults", {"kind": "invalid_session"})
+        self.sim.drive("POST", "/sim/gateway/faults", {"kind": "invalid_session", "resumable": False})
         await self.bot_says(lambda what: what[0] == "ready")
         after = self.sim.score()
         same(after["identifies"] - before["identifies"], 1, "identifies seen by the simulator")
-        self.say("after the new session")
-        await self.bot_says(lambda what: what[0] == "message" and what[1].content == "after the new session")
+        await self.say_and_hear("after the new session")
         # A new session makes new objects of everything.
         self.guild = self.bot.get_guild(self.guild.id)
         self.quiet = self.guild.get_channel(self.quiet.id)

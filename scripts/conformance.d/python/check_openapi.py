@@ -8,11 +8,29 @@ from openapi_calls import Caller, NotAsExpected, loosen
 from openapi_description import Description
 from openapi_findings import AllowList, Findings
 from openapi_recipes import RECIPES, Scene
-from sim import Sim
+from sim import Sim, SimError
 
 DEVIATIONS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "openapi_deviations.json")
 # What bots meet and must be able to tell apart; each has to have come up, in its described form.
 SCOPES = {"user", "shared", "global"}
+CODES = {
+    10002: "unknown application",
+    10003: "unknown channel",
+    10004: "unknown guild",
+    10007: "unknown member",
+    10008: "unknown message",
+    10011: "unknown role",
+    10013: "unknown user",
+    10062: "unknown interaction",
+    40060: "already acknowledged",
+    50001: "missing access",
+    50005: "another's message",
+    50006: "empty message",
+    50013: "missing permissions",
+    50027: "invalid webhook token",
+    50035: "invalid form body",
+    50109: "invalid JSON",
+}
 
 
 class Report:
@@ -48,6 +66,8 @@ def main():
     report.step("every route was called beyond its limit", unlimited)
     missing = sorted(SCOPES - caller.scopes)
     report.step("429s of every scope were seen", [f"none of scope {scope!r}" for scope in missing])
+    absent = [f"never {code} ({what})" for code, what in CODES.items() if code not in caller.codes]
+    report.step("errors of every kind that bots meet were seen", absent)
     unused = [f"{entry['route']} {entry['at']}" for entry in findings.allow_list.unused()]
     report.step("every allowed deviation still occurs", unused)
     print(f"openapi: {caller.answers} answers of {len(caller.routes)} routes held against the description")
@@ -60,7 +80,7 @@ def follow(recipe, scene, findings):
     problems = []
     try:
         recipe(scene)
-    except (NotAsExpected, AssertionError) as error:
+    except (NotAsExpected, SimError, AssertionError) as error:
         problems.append(str(error))
     except (KeyError, StopIteration, TypeError) as error:
         problems.append(f"an answer lacks what the next call needs: {type(error).__name__} {error}")

@@ -22,21 +22,22 @@ class Finding:
 
 
 class AllowList:
-    """The deliberate deviations: a JSON list of {route, status, kind, at, reason}, all but the reason as globs."""
+    """The deliberate deviations: a JSON list of objects with a glob for each of `GLOBS`, and a `reason`."""
+
+    GLOBS = ("route", "status", "kind", "at", "message")
 
     def __init__(self, path):
         with open(path, encoding="utf-8") as file:
             self.entries = json.load(file)
         self.used = [0] * len(self.entries)
         for entry in self.entries:
-            missing = {"route", "status", "kind", "at", "reason"} - set(entry)
+            missing = {*self.GLOBS, "reason"} - set(entry)
             if missing or not entry["reason"].strip():
                 raise ValueError(f"{path}: an entry lacks {', '.join(sorted(missing)) or 'its reason'}: {entry}")
 
     def covers(self, finding):
         for index, entry in enumerate(self.entries):
-            names = ("route", "status", "kind", "at")
-            if all(fnmatch.fnmatchcase(str(getattr(finding, name)), _literal_brackets(entry[name])) for name in names):
+            if all(_fits(str(getattr(finding, name)), entry[name]) for name in self.GLOBS):
                 self.used[index] += 1
                 return True
         return False
@@ -45,9 +46,9 @@ class AllowList:
         return [entry for entry, used in zip(self.entries, self.used, strict=True) if not used]
 
 
-def _literal_brackets(pattern):
-    """Paths are full of `[0]`, which `fnmatch` would take for a set of characters."""
-    return pattern.replace("[", "[[]")
+def _fits(value, glob):
+    """Whether a glob fits. Paths are full of `[0]`, which `fnmatch` would take for a set of characters."""
+    return fnmatch.fnmatchcase(value, glob.replace("[", "[[]"))
 
 
 class Findings:

@@ -18,12 +18,13 @@ FOLLOWUP = "/webhooks/{application.id}/{interaction.token}/messages/{message.id}
 AUDIT_LOG = "/guilds/{guild.id}/audit-logs"
 
 ADMINISTRATOR = 1 << 3
+VIEW_CHANNEL = 1 << 10
 SEND_MESSAGES = 1 << 11
 BUTTON_ROW = {"type": 1, "components": [{"type": 2, "style": 1, "label": "Open", "custom_id": "open:1"}]}
 
 
 class Scene:
-    """What the recipes work on: a guild of their own, its members and a text channel."""
+    """What the recipes work on: a guild of their own, its people and a text channel."""
 
     def __init__(self, caller, sim):
         self.caller = caller
@@ -35,11 +36,8 @@ class Scene:
         self.guild = made["guilds"][0]["id"]
         held = sim.guild(self.guild)
         self.channel = next(channel["id"] for channel in held["channels"] if channel["type"] == 0)
-        listed = caller.call("GET", MEMBERS, [self.guild], query={"limit": 1000})
-        owner = caller.call("GET", "/guilds/{guild.id}", [self.guild])["owner_id"]
-        people = [member["user"]["id"] for member in listed if not member["user"].get("bot")]
-        self.owner = owner
-        self.user = next(user for user in people if user != owner)
+        joined = sim.drive("POST", f"/sim/guilds/{self.guild}/members", {"count": 1})
+        self.user = joined["id"]
 
     def interaction(self, path="/sim/commands", **body):
         """A user's doing, unanswered: its id and token."""
@@ -57,6 +55,10 @@ def gateway(scene):
 def identity(scene):
     c = scene.caller
     c.exercise("GET", "/users/@me")
+    c.exercise("GET", "/users/@me/guilds")
+    c.call("GET", "/users/@me/guilds", query={"limit": 1, "with_counts": "true"})
+    c.exercise("GET", "/users/{user.id}", [scene.user])
+    c.call("GET", "/users/{user.id}", [scene.bot])
     c.exercise("GET", "/applications/@me")
     c.exercise("GET", "/oauth2/applications/@me")
 
@@ -78,6 +80,12 @@ def commands(scene):
     ):
         c.exercise("PUT", path, ids, [greet, {"name": "Report", "type": 2}], wrong=[nameless])
         c.exercise("GET", path, ids)
+        made = c.exercise("POST", path, ids, {"name": "once", "description": "Not for long"}, wrong=nameless)
+        c.call("POST", path, ids, {"name": "once", "description": "The same again, which replaces it"})
+        one = path + "/{command.id}"
+        c.exercise("GET", one, [*ids, made["id"]])
+        c.exercise("DELETE", one, [*ids, made["id"]])
+        c.call("GET", one, [*ids, made["id"]], expect=404)
 
 
 def guild(scene):
@@ -133,7 +141,7 @@ def channels(scene):
     for other in (category, voice, news, forum):
         c.call("GET", CHANNEL, [other["id"]])
     c.exercise("PATCH", CHANNEL, [channel["id"]], {"nsfw": True, "rate_limit_per_user": 5}, wrong=[{"name": ""}])
-    sub_limited(c, channel["id"])
+    sub_limited(c, news["id"])
 
     target = [channel["id"], scene.user]
     c.exercise("PUT", OVERWRITE, target, {"type": 1, "allow": "1024", "deny": "0"}, wrong=[{"type": 7}])
@@ -158,7 +166,12 @@ def members(scene):
     c.call("GET", MEMBER, [guild_id, scene.bot])
     c.exercise("PATCH", MEMBER, [guild_id, scene.user], {"nick": "Ada"}, wrong=[{"nick": "x" * 33}])
     c.call("PATCH", MEMBER, [guild_id, scene.user], {"roles": []})
-    c.call("PATCH", MEMBER, [guild_id, scene.owner], {"nick": "Boss"}, expect=403)
+    c.exercise("PATCH", "/guilds/{guild.id}/members/@me", [guild_id], {"nick": "Warden"}, wrong=[{"nick": "x" * 33}])
+    joined = scene.sim.drive("POST", f"/sim/guilds/{guild_id}/members", {"count": 1})
+    c.exercise("DELETE", MEMBER, [guild_id, joined["id"]])
+    c.call("GET", MEMBER, [guild_id, joined["id"]], expect=404)
+    owner = c.call("GET", "/guilds/{guild.id}", [guild_id])["owner_id"]
+    c.call("PATCH", MEMBER, [guild_id, owner], {"nick": "Boss"}, expect=403)
 
 
 def messages(scene):
@@ -187,6 +200,10 @@ def messages(scene):
     scene.sim.drive("POST", "/sim/messages", theirs)
     listed = c.call("GET", MESSAGES, [channel_id], query={"limit": 1})
     c.call("PATCH", MESSAGE, [channel_id, listed[0]["id"]], {"content": "not yours"}, expect=403)
+
+    c.exercise("POST", "/channels/{channel.id}/typing", [channel_id])
+    made = [c.call("POST", MESSAGES, [channel_id], {"content": f"passing {n}"})["id"] for n in range(2)]
+    c.exercise("POST", MESSAGES + "/bulk-delete", [channel_id], {"messages": made}, wrong=[{"messages": []}])
 
     for pins in ("/channels/{channel.id}/pins", "/channels/{channel.id}/messages/pins"):
         c.exercise("PUT", pins + "/{message.id}", [channel_id, message["id"]])
@@ -240,6 +257,7 @@ def interactions(scene):
     c.exercise("DELETE", FOLLOWUP, target, auth=False)
     c.exercise("DELETE", ORIGINAL, hook, auth=False)
     c.call("GET", ORIGINAL, hook, auth=False, expect=404)
+    c.call("GET", ORIGINAL, [scene.application, "run-out"], auth=False, expect=401)
 
     message = c.call("POST", MESSAGES, [scene.channel], {"content": "press", "components": [BUTTON_ROW]})
     button = scene.interaction("/sim/buttons", custom_id="open:1", message_id=message["id"])
@@ -252,6 +270,8 @@ def permissions(scene):
     """What a bot without permissions is told: 403s of the reading and of the writing kind."""
     c, guild_id = scene.caller, scene.guild
     role = c.call("POST", GUILD_ROLES, [guild_id], {"name": "Out of reach"})
+    hide = {"id": guild_id, "type": 0, "allow": "0", "deny": str(VIEW_CHANNEL)}
+    hidden = c.call("POST", GUILD_CHANNELS, [guild_id], {"name": "vault", "permission_overwrites": [hide]})
     scene.sim.drive("PATCH", f"/sim/guilds/{guild_id}", {"bot_permissions": 0})
     try:
         c.call("POST", GUILD_ROLES, [guild_id], {}, expect=403)
@@ -265,9 +285,12 @@ def permissions(scene):
         c.call("PATCH", MEMBER, [guild_id, scene.user], {"nick": "Ada"}, expect=403)
         c.call("PUT", MEMBER_ROLE, [guild_id, scene.user, role["id"]], expect=403)
         c.call("GET", AUDIT_LOG, [guild_id], expect=403)
+        c.call("GET", CHANNEL, [hidden["id"]], expect=403)
+        c.call("POST", MESSAGES, [hidden["id"]], {"content": "hello"}, expect=403)
     finally:
         scene.sim.drive("PATCH", f"/sim/guilds/{guild_id}", {"bot_permissions": ADMINISTRATOR})
     c.call("DELETE", GUILD_ROLE, [guild_id, role["id"]])
+    c.call("DELETE", CHANNEL, [hidden["id"]])
 
 
 def limits(scene):
