@@ -8,14 +8,13 @@ const {
   ButtonBuilder,
   ButtonStyle,
   ChannelType,
-  Client,
   Events,
-  GatewayIntentBits,
   OverwriteType,
   PermissionFlagsBits,
   Routes,
 } = require('discord.js');
 
+const { holdReconnect, newClient } = require('./client.js');
 const { Sim } = require('./sim.js');
 const { next, run } = require('./steps.js');
 
@@ -23,23 +22,6 @@ const sim = new Sim(process.argv[2]);
 
 /** What the steps share: the client, the guild they work in and its text channels. */
 const bot = { client: null, guild: null, channel: null, quiet: null };
-
-function newClient(options = {}) {
-  const client = new Client({
-    intents: [
-      GatewayIntentBits.Guilds,
-      GatewayIntentBits.GuildMembers,
-      GatewayIntentBits.GuildMessages,
-      GatewayIntentBits.MessageContent,
-    ],
-    rest: { api: `${sim.origin}/api` },
-    ...options,
-  });
-  // Without a listener an `error` event would end the process; the step that waits in vain tells what is missing.
-  client.on(Events.Error, error => console.log(`  client error: ${error.message}`));
-  client.on(Events.ShardError, error => console.log(`  shard error: ${error.message}`));
-  return client;
-}
 
 async function login(client) {
   const { bots } = await sim.state();
@@ -54,7 +36,7 @@ async function logsIn() {
   for (const name of ['Harbour', 'Mill & "Wheel" <3>', 'Zürich 市場 🏛']) {
     await sim.post('/sim/guilds', { count: 1, name, members: 5, channels: 3 });
   }
-  bot.client = newClient();
+  bot.client = newClient(sim.origin);
   await login(bot.client);
   bot.guild = bot.client.guilds.cache.find(guild => guild.name === 'Harbour');
   assert.ok(bot.guild, 'the guild "Harbour" did not arrive');
@@ -344,29 +326,6 @@ async function sayAndHear(content) {
   await heard;
 }
 
-/**
- * Keeps a shard that has lost its connection from opening a new one until the gate opens: it asks for its session
- * first, and waits for the answer.
- */
-function holdReconnect(client) {
-  const options = client.ws._ws.options;
-  const retrieve = options.retrieveSessionInfo;
-  let open;
-  const opened = new Promise(resolve => (open = resolve));
-  let away = false;
-  client.once(Events.ShardReconnecting, () => (away = true));
-  options.retrieveSessionInfo = async shardId => {
-    if (away) await opened;
-    return retrieve(shardId);
-  };
-  return {
-    open() {
-      options.retrieveSessionInfo = retrieve;
-      open();
-    },
-  };
-}
-
 async function identifiesAnew() {
   const before = await sim.score();
   const shard = bot.client.ws.shards.get(0);
@@ -400,7 +359,7 @@ async function logsOut() {
 }
 
 async function runsTwoShards() {
-  const client = newClient({ shards: [0, 1], shardCount: 2 });
+  const client = newClient(sim.origin, { shards: [0, 1], shardCount: 2 });
   try {
     await login(client);
     await assertGuilds(client, guild => Number((BigInt(guild.id) >> 22n) % 2n));
