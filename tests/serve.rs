@@ -206,6 +206,12 @@ fn the_listener_bounds_what_clients_may_do() {
     let elsewhere = get(address, "/v1/nothing");
     assert_eq!((elsewhere.status, &elsewhere.json()["type"]), (404, &"urn:guildhall:problem:not-found".into()));
 
+    // A body that nobody asked for is not waited for, however it is sent.
+    for length in ["Transfer-Encoding: chunked", "Content-Length: 100"] {
+        let endless = request(address, &format!("POST /readyz HTTP/1.1\r\nHost: test\r\n{length}\r\n\r\n5\r\nhello"));
+        assert_eq!(endless.status, 405, "{length}");
+    }
+
     // A client that never finishes its request is told so and let go.
     let slow = request(address, "GET /livez HTTP/1.1\r\nHost: te");
     assert_eq!(slow.status, 408);

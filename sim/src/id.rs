@@ -43,6 +43,11 @@ impl Snowflake {
     }
 }
 
+/// A text that is no snowflake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an id is a number below 2^64, in digits alone")]
+pub struct NotAnId;
+
 impl fmt::Display for Snowflake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -50,10 +55,12 @@ impl fmt::Display for Snowflake {
 }
 
 impl FromStr for Snowflake {
-    type Err = std::num::ParseIntError;
+    type Err = NotAnId;
 
+    /// Reads an id as it is written, and no other way: a bucket is told by an id's text, so `07` and `+7` must not be 7.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.parse().map(Self)
+        let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+        if is_plain { text.parse().map(Self).map_err(|_| NotAnId) } else { Err(NotAnId) }
     }
 }
 
@@ -141,5 +148,14 @@ mod tests {
         assert_eq!(serde_json::from_str::<Snowflake>("7").unwrap(), Snowflake(7));
         assert_eq!(serde_json::from_str::<Snowflake>("\"7\"").unwrap(), Snowflake(7));
         assert!(serde_json::from_str::<Snowflake>("\"seven\"").is_err());
+    }
+
+    #[test]
+    fn an_id_has_one_spelling() {
+        assert_eq!("18446744073709551615".parse(), Ok(Snowflake(u64::MAX)));
+        assert_eq!("0".parse(), Ok(Snowflake(0)));
+        for text in ["", "+7", "07", "-7", " 7", "7 ", "7.0", "0x7", "18446744073709551616"] {
+            assert_eq!(text.parse::<Snowflake>(), Err(NotAnId), "{text:?}");
+        }
     }
 }

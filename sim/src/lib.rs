@@ -1,4 +1,38 @@
-//! A Discord to test against.
+//! A Discord to test against: REST, gateway, rate limits, faults on demand, and a score that judges who lived with it.
+//!
+//! ```text
+//!                          one port
+//!   a bot ──REST──▶ http ──▶ admit: ban, token, limits, faults ──▶ rest ──▶ ┌───────┐
+//!     ▲               │                                                     │ world │──▶ events ┐
+//!     │               └──▶ control: /sim moves world, limits and faults ──▶ └───────┘           │
+//!     └──ws──── gateway: sessions, sequence, replay, intents ◀──────────────────────────────────┘
+//!
+//!                   score: what arrived, what came of it, in which order
+//! ```
+//!
+//! The world, the windows of the limits, the sessions and the score are machines: time and chance are handed in. They
+//! stand behind one lock ([`Sim`] hands out no part of it), so that effects have one order. What does I/O (`http`,
+//! the gateway's sockets) decides nothing.
+//!
+//! It depends on no other package of this workspace, so that it cannot inherit their mistakes.
+//! `docs/simulator.md` tells what it offers and where it deviates from Discord on purpose.
+//!
+//! ```
+//! use guildhall_sim::{FireSpec, Sim, SimConfig};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+//! let sim = Sim::start(SimConfig { guilds: 3, ..SimConfig::default() }).await?;
+//! println!("REST at {}, the gateway at {}", sim.api_url(), sim.gateway_url());
+//!
+//! sim.fire(FireSpec::command(sim.guilds()[0], "hello")).await?;
+//! let score = sim.score();
+//! assert_eq!((score.interactions.fired, score.interactions.answered), (1, 0), "no bot was there to answer");
+//! sim.stop().await;
+//! # Ok(())
+//! # })
+//! # }
+//! ```
 
 mod config;
 mod control;
@@ -19,7 +53,7 @@ pub use config::{BotConfig, GatewayConfig, SimConfig};
 pub use control::{ControlError, DriveReport, FireSpec, GuildsSpec, JoinSpec, MessageSpec, Pace, Posted};
 pub use fault::{CloudflareForm, Fault, FaultAction, FaultError, Stage};
 pub use gateway::{GatewayFault, GatewayScore, SessionScore, SessionStarts, StormEvent, StormReport, StormSpec};
-pub use id::Snowflake;
+pub use id::{NotAnId, Snowflake};
 pub use limit::{Algorithm, Case, InvalidLimit, LimitConfig, Rate, RouteLimit, Scope};
 pub use score::{EffectScore, InteractionScore, RateLimited, RouteScore, Score};
 pub use sim::{Sim, SimHandle};

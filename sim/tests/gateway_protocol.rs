@@ -85,6 +85,22 @@ async fn default_sim() -> SimHandle {
 }
 
 #[tokio::test]
+async fn a_flood_of_pings_is_closed_even_when_its_connection_is_a_zombie() {
+    let sim = default_sim().await;
+    for zombie in [false, true] {
+        let mut client = Client::greeted(&sim).await;
+        if zombie {
+            assert_eq!(sim.gateway_fault(GatewayFault::Zombie { shard: None }), 1);
+        }
+        for _ in 0..121 {
+            client.socket.feed(Message::ping("are you there?")).await.unwrap();
+        }
+        client.socket.flush().await.unwrap();
+        assert_eq!(client.closed().await.0, 4008);
+    }
+}
+
+#[tokio::test]
 async fn a_client_may_heartbeat_before_it_identifies_and_leave_out_its_shard() {
     let sim = default_sim().await;
     let mut client = Client::connect(&sim, "v=10&encoding=json").await;

@@ -1,14 +1,18 @@
 //! The answers to probes and to Prometheus.
 
-use std::time::Duration;
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use actix_web::{
-    Error, HttpResponse,
-    body::MessageBody,
-    dev::{ServiceRequest, ServiceResponse},
+    Error, HttpMessage as _, HttpResponse,
+    body::{BodySize, BoxBody, MessageBody},
+    dev::{Payload, ServiceRequest, ServiceResponse},
     http::header::{CONTENT_LENGTH, CONTENT_TYPE},
     middleware::Next,
-    web,
+    web::{self, Bytes},
 };
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde_json::json;
@@ -74,10 +78,10 @@ async fn metrics(ops: web::Data<Ops>) -> HttpResponse {
         .body(ops.metrics.render())
 }
 
-/// Refuses a body by its announced size, before a byte of it is read. One that announces no size is never read: the
-/// connection is closed once the answer is out.
+/// Refuses a body by its announced size, before a byte of it is read. Any other is never read either: if it has not
+/// arrived by then, the connection is closed once the answer is out.
 pub(crate) async fn limit_body(
-    request: ServiceRequest,
+    mut request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     let announced = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
@@ -86,7 +90,28 @@ pub(crate) async fn limit_body(
         response.head_mut().set_connection_type(actix_web::http::ConnectionType::Close);
         return Ok(request.into_response(response).map_into_right_body());
     }
-    next.call(request).await.map(ServiceResponse::map_into_left_body)
+    let unread = request.take_payload();
+    let response = next.call(request).await?.map_into_boxed_body();
+    Ok(response.map_body(|_, body| Answer { body, _unread: unread }).map_into_left_body())
+}
+
+/// An answer that holds on to the request's body while it goes out. A chunked body that nobody holds is read to its end
+/// by actix-http, without a bound in size or time, and one that never ends would keep its connection for ever.
+struct Answer {
+    body: BoxBody,
+    _unread: Payload,
+}
+
+impl MessageBody for Answer {
+    type Error = <BoxBody as MessageBody>::Error;
+
+    fn size(&self) -> BodySize {
+        self.body.size()
+    }
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>> {
+        Pin::new(&mut self.body).poll_next(cx)
+    }
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ pub(super) struct Args {
     #[arg(long)]
     allow_public: bool,
     /// A bot's token; give it again for more bots
-    #[arg(long, value_name = "TOKEN", default_value = "sim-bot-token")]
+    #[arg(long, value_name = "TOKEN", default_value = "sim-bot-token", value_parser = token)]
     token: Vec<String>,
     /// Guilds to begin with
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=100_000))]
@@ -54,6 +54,14 @@ pub(super) struct Args {
     log_filter: String,
 }
 
+/// A token that a client can send: `Bot ` goes in front of it, so it has no blank of its own.
+fn token(text: &str) -> Result<String, &'static str> {
+    if text.is_empty() || text.contains(|letter: char| !letter.is_ascii_graphic()) {
+        return Err("a token is plain ASCII without blanks, and without `Bot ` in front");
+    }
+    Ok(text.to_owned())
+}
+
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     logging::init(&Log { format: LogFormat::Auto, filter: args.log_filter.clone() }, Vec::new())?;
     if !args.bind.ip().to_canonical().is_loopback() && !args.allow_public {
@@ -62,6 +70,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
              such as 127.0.0.1:0, or add --allow-public",
             args.bind
         );
+    }
+    if let Some(twice) = (1..args.token.len()).find(|at| args.token[..*at].contains(&args.token[*at])) {
+        anyhow::bail!("--token {} is given twice; each bot needs a token of its own", args.token[twice]);
     }
     app::raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("sim").build()?;

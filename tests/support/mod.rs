@@ -7,7 +7,7 @@ pub(crate) mod gateway;
 
 use std::{
     cell::RefCell,
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    io::{BufRead as _, BufReader, Read, Write as _},
     net::{SocketAddr, TcpStream},
     path::PathBuf,
     process::{Child, Command, Output, Stdio},
@@ -75,11 +75,25 @@ impl Guildhall {
 
     pub(crate) fn spawn(mut self) -> Running {
         let mut child = self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let stdout = Lines::of(child.stdout.take().unwrap());
+        let stderr = Lines::of(child.stderr.take().unwrap());
+        Running { child, stdout, stderr, _folder: self.folder }
+    }
+}
+
+/// What the program writes to one of its outputs, line by line.
+struct Lines {
+    lines: Receiver<String>,
+    read: RefCell<Vec<String>>,
+    reader: Option<JoinHandle<String>>,
+}
+
+impl Lines {
+    fn of(output: impl Read + Send + 'static) -> Self {
         let (send, lines) = channel();
         let reader = std::thread::spawn(move || {
             let mut all = String::new();
-            for line in stderr.lines() {
+            for line in BufReader::new(output).lines() {
                 let line = line.unwrap();
                 all.push_str(&line);
                 all.push('\n');
@@ -87,38 +101,7 @@ impl Guildhall {
             }
             all
         });
-        Running { child, lines, read: RefCell::default(), reader: Some(reader), _folder: self.folder }
-    }
-}
-
-/// The program while it runs.
-pub(crate) struct Running {
-    child: Child,
-    lines: Receiver<String>,
-    read: RefCell<Vec<String>>,
-    reader: Option<JoinHandle<String>>,
-    _folder: TempDir,
-}
-
-/// How it ended, and everything it wrote.
-pub(crate) struct Ended {
-    pub(crate) code: Option<i32>,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
-}
-
-impl Running {
-    /// Waits for the next line of the log that holds this text.
-    pub(crate) fn line_with(&self, text: &str) -> String {
-        self.wait(text, |line| line.contains(text))
-    }
-
-    /// Waits until so many lines of the whole log hold this text.
-    pub(crate) fn lines_with(&self, text: &str, count: usize) {
-        let held = || self.read.borrow().iter().filter(|line| line.contains(text)).count();
-        if held() < count {
-            self.wait(text, |_| held() >= count);
-        }
+        Self { lines, read: RefCell::default(), reader: Some(reader) }
     }
 
     fn wait(&self, what: &str, enough: impl Fn(&str) -> bool) -> String {
@@ -136,6 +119,47 @@ impl Running {
         }
     }
 
+    /// All of it, once the program has ended.
+    fn whole(&mut self) -> String {
+        self.reader.take().unwrap().join().unwrap()
+    }
+}
+
+/// The program while it runs.
+pub(crate) struct Running {
+    child: Child,
+    stdout: Lines,
+    stderr: Lines,
+    _folder: TempDir,
+}
+
+/// How it ended, and everything it wrote.
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Running {
+    /// Waits for the next line of the log that holds this text.
+    pub(crate) fn line_with(&self, text: &str) -> String {
+        self.stderr.wait(text, |line| line.contains(text))
+    }
+
+    /// Waits for the next line of its standard output that begins so; returns the rest of that line.
+    pub(crate) fn says(&self, start: &str) -> String {
+        let line = self.stdout.wait(start, |line| line.starts_with(start));
+        line[start.len()..].to_owned()
+    }
+
+    /// Waits until so many lines of the whole log hold this text.
+    pub(crate) fn lines_with(&self, text: &str, count: usize) {
+        let held = || self.stderr.read.borrow().iter().filter(|line| line.contains(text)).count();
+        if held() < count {
+            self.stderr.wait(text, |_| held() >= count);
+        }
+    }
+
     /// Where it listens, as its log says.
     pub(crate) fn address(&self) -> SocketAddr {
         let line: serde_json::Value = serde_json::from_str(&self.line_with("\"listening\"")).unwrap();
@@ -149,11 +173,8 @@ impl Running {
 
     /// Waits for its end.
     pub(crate) fn end(mut self) -> Ended {
-        let mut stdout = String::new();
-        self.child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
         let code = self.child.wait().unwrap().code();
-        let stderr = self.reader.take().unwrap().join().unwrap();
-        Ended { code, stdout, stderr }
+        Ended { code, stdout: self.stdout.whole(), stderr: self.stderr.whole() }
     }
 }
 

@@ -161,20 +161,20 @@ pub struct Posted {
 }
 
 impl FireSpec {
-    /// A command that the guild's owner uses, sent over the gateway.
+    /// A command that a member of the guild uses, sent over the gateway.
     #[must_use]
     pub fn command(guild: Snowflake, name: &str) -> Self {
         let name = Some(name.to_owned());
         Self::over_gateway(InteractionSpec { guild_id: Some(guild), name, ..InteractionSpec::default() })
     }
 
-    /// A button of the bot's newest message, pressed by the guild's owner.
+    /// A button of the bot's newest message, pressed by a member of the guild.
     #[must_use]
     pub fn button(guild: Snowflake, custom_id: &str) -> Self {
         Self::by_custom_id(Deed::Button, guild, custom_id)
     }
 
-    /// A modal, sent by the guild's owner.
+    /// A modal, sent by a member of the guild.
     #[must_use]
     pub fn modal(guild: Snowflake, custom_id: &str) -> Self {
         Self::by_custom_id(Deed::Modal, guild, custom_id)

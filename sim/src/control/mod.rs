@@ -18,7 +18,7 @@ pub(crate) use drive::Drive;
 pub use drive::{DriveReport, FireSpec, GuildsSpec, JoinSpec, MessageSpec, Pace, Posted};
 pub(crate) use signed::{public_key, signing_key};
 
-use crate::gateway;
+use crate::gateway::{self, StormSpec};
 use crate::http::{Answer, BodyError, json as answer_json, read_body};
 use crate::id::Snowflake;
 use crate::state::Shared;
@@ -28,6 +28,9 @@ const MAX_SNAPSHOT: usize = 256 * 1024 * 1024;
 
 /// Every other request is small.
 const MAX_REQUEST: usize = 1024 * 1024;
+
+/// How long one request may keep a storm up.
+const MAX_STORM_S: f64 = 600.0;
 
 /// What `/sim` offers: shown by `GET /sim`, and named in errors.
 pub(crate) const ENDPOINTS: &[(&str, &str)] = &[
@@ -70,9 +73,12 @@ pub enum ControlError {
     /// The body is not what the endpoint takes.
     #[error("the body does not fit: {0}; GET /sim shows what each endpoint takes")]
     BadBody(String),
-    /// The body is too large, or did not arrive.
-    #[error("the body was not read: {0}")]
-    Body(String),
+    /// The body is too large.
+    #[error("the body is larger than {0} bytes")]
+    TooLarge(usize),
+    /// The body did not arrive.
+    #[error("the body did not arrive whole, or not in time")]
+    Incomplete,
     /// A thing that was named does not exist.
     #[error("{0}")]
     Unknown(String),
@@ -93,8 +99,8 @@ impl ControlError {
     fn status(&self) -> StatusCode {
         match self {
             Self::NoSuchEndpoint(_) | Self::Unknown(_) => StatusCode::NOT_FOUND,
-            Self::BadBody(_) | Self::Invalid(_) => StatusCode::BAD_REQUEST,
-            Self::Body(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::BadBody(_) | Self::Invalid(_) | Self::Incomplete => StatusCode::BAD_REQUEST,
+            Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Post { .. } => StatusCode::BAD_GATEWAY,
         }
     }
@@ -118,8 +124,8 @@ async fn route(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Bytes,
     let limit = if head.uri.path() == "/sim/snapshot" { MAX_SNAPSHOT } else { MAX_REQUEST };
     let body =
         read_body(body, &head.headers, limit, shared.config.idle_timeout).await.map_err(|error| match error {
-            BodyError::TooLarge(limit) => ControlError::Body(format!("it is larger than {limit} bytes")),
-            BodyError::Incomplete => ControlError::Body("it did not arrive whole, or not in time".into()),
+            BodyError::TooLarge(limit) => ControlError::TooLarge(limit),
+            BodyError::Incomplete => ControlError::Incomplete,
         })?;
     let path = head.uri.path().trim_end_matches('/').to_owned();
     let parts: Vec<&str> = path.split('/').skip(2).collect();
@@ -170,7 +176,13 @@ async fn route(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Bytes,
             let spec: FireSpec = FireSpec::of(kind, parse::<Value>(&body)?)?;
             Ok(encode(&shared.drive(Drive::Fire(spec)).await?))
         }
-        ["storm"] if is(&post) => Ok(encode(&gateway::storm(Arc::clone(&shared), parse(&body)?).await)),
+        ["storm"] if is(&post) => {
+            let spec: StormSpec = parse(&body)?;
+            if !(0.0..=MAX_STORM_S).contains(&spec.seconds) {
+                return Err(ControlError::Invalid(format!("`seconds` must be 0 to {MAX_STORM_S}")));
+            }
+            Ok(encode(&gateway::storm(Arc::clone(&shared), spec).await))
+        }
         ["faults"] if is(&get) => Ok(encode(&shared.lock().faults.standing())),
         ["faults"] if is(&post) => Ok(encode(&json!({ "id": shared.add_fault(parse(&body)?)? }))),
         ["faults"] if is(&delete) => Ok(encode(&json!({ "removed": shared.lock().faults.remove(None) }))),
@@ -184,7 +196,12 @@ async fn route(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Bytes,
         ["gateway", "faults"] if is(&get) => Ok(encode(&shared.lock().hub.faults(shared.now()))),
         ["gateway", "faults"] if is(&post) => {
             let fault = parse(&body)?;
-            Ok(encode(&json!({ "affected": shared.lock().hub.fault(fault, shared.now()) })))
+            let mut core = shared.lock();
+            if !core.hub.has_room_for(&fault) {
+                let advice = "too many events are muted; end that with DELETE /sim/gateway/faults";
+                return Err(ControlError::Invalid(advice.into()));
+            }
+            Ok(encode(&json!({ "affected": core.hub.fault(fault, shared.now()) })))
         }
         ["gateway", "faults"] if is(&delete) => {
             shared.lock().hub.clear_faults(shared.now());
@@ -211,9 +228,14 @@ fn id(text: &str) -> Result<Snowflake, ControlError> {
     text.parse().map_err(|_| ControlError::Invalid(format!("\"{text}\" is no id: ids are digits")))
 }
 
-/// Reads a body; an empty one is an empty object.
+/// Reads a body, which is an object; an empty one is an empty object.
 fn parse<T: DeserializeOwned>(body: &Bytes) -> Result<T, ControlError> {
-    let text: &[u8] = if body.is_empty() { b"{}" } else { body };
+    let text = body.trim_ascii();
+    let text: &[u8] = if text.is_empty() { b"{}" } else { text };
+    // Serde would take a list for a struct.
+    if text[0] != b'{' {
+        return Err(ControlError::BadBody("it must be an object".into()));
+    }
     serde_json::from_slice(text).map_err(|error| ControlError::BadBody(error.to_string()))
 }
 

@@ -73,6 +73,7 @@ impl Shared {
     pub(crate) fn reset_score(&self) {
         let mut core = self.lock();
         core.score.reset();
+        core.bans.reset_most();
         core.hub.reset_score();
         core.world.reset_interaction_score();
     }
@@ -92,6 +93,9 @@ impl Shared {
     pub(crate) fn restore(&self, snapshot: &[u8]) -> Result<(), ControlError> {
         let mut world: crate::world::World =
             serde_json::from_slice(snapshot).map_err(|error| ControlError::BadBody(error.to_string()))?;
+        if let Some(flaw) = world.flaw() {
+            return Err(ControlError::Invalid(format!("the snapshot does not hold together: {flaw}")));
+        }
         let now = self.now();
         let mut core = self.lock();
         world.gateway_url.clone_from(&core.world.gateway_url);

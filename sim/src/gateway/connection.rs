@@ -11,6 +11,10 @@ use crate::time::At;
 /// The time that `sends_per_minute` is counted over.
 const MINUTE: Duration = Duration::from_secs(60);
 
+/// Pings that a connection may send per minute. Each is answered, and a client that reads no answer would otherwise fill
+/// the memory with them.
+const PINGS_PER_MINUTE: u32 = 120;
+
 /// Where a connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
@@ -45,10 +49,33 @@ pub(crate) struct Connection {
     last_heartbeat: At,
     /// How long the client may go without a heartbeat.
     patience: Duration,
-    /// Sends are counted in windows that begin with the first send after the last one's end.
-    window: At,
-    sends: u32,
-    sends_per_minute: u32,
+    sends: Minute,
+    /// WebSocket pings, which Discord does not count as sends.
+    pings: Minute,
+}
+
+/// Counts in windows of a minute, each of which begins with the first one after the last window's end.
+#[derive(Debug)]
+struct Minute {
+    began: At,
+    count: u32,
+    most: u32,
+}
+
+impl Minute {
+    fn new(most: u32, now: At) -> Self {
+        Self { began: now, count: 0, most }
+    }
+
+    /// Counts one more; says whether it was allowed.
+    fn allows(&mut self, now: At) -> bool {
+        if now.since(self.began) >= MINUTE || self.count == 0 {
+            self.began = now;
+            self.count = 0;
+        }
+        self.count = self.count.saturating_add(1);
+        self.count <= self.most
+    }
 }
 
 impl Connection {
@@ -57,9 +84,8 @@ impl Connection {
             state: State::AwaitingIdentify,
             last_heartbeat: now,
             patience: config.heartbeat_interval.saturating_mul(config.missed_heartbeats.max(1)),
-            window: now,
-            sends: 0,
-            sends_per_minute: config.sends_per_minute,
+            sends: Minute::new(config.sends_per_minute, now),
+            pings: Minute::new(PINGS_PER_MINUTE, now),
         }
     }
 
@@ -112,7 +138,7 @@ impl Connection {
         if self.state == State::Closing {
             return None;
         }
-        if !self.count_send(now) {
+        if !self.sends.allows(now) {
             return Some(Action::Close(Close::RATE_LIMITED));
         }
         let text = match frame {
@@ -142,13 +168,10 @@ impl Connection {
         }
     }
 
-    fn count_send(&mut self, now: At) -> bool {
-        if now.since(self.window) >= MINUTE || self.sends == 0 {
-            self.window = now;
-            self.sends = 0;
-        }
-        self.sends += 1;
-        self.sends <= self.sends_per_minute
+    /// What a WebSocket ping leads to; the answer to it is not this machine's.
+    pub(crate) fn on_ping(&mut self, now: At) -> Option<Action> {
+        let is_open = self.state != State::Closing;
+        (is_open && !self.pings.allows(now)).then_some(Action::Close(Close::RATE_LIMITED))
     }
 }
 
@@ -217,6 +240,17 @@ mod tests {
             connection.on_frame(HEARTBEAT, next);
         }
         assert_eq!(connection.on_frame(HEARTBEAT, next), Some(Action::Close(Close::RATE_LIMITED)));
+    }
+
+    #[test]
+    fn pings_have_an_allowance_of_their_own() {
+        let mut connection = connection();
+        for _ in 0..PINGS_PER_MINUTE {
+            assert_eq!(connection.on_ping(START), None);
+        }
+        assert_eq!(connection.on_frame(HEARTBEAT, START), Some(Action::AcknowledgeHeartbeat));
+        assert_eq!(connection.on_ping(START), Some(Action::Close(Close::RATE_LIMITED)));
+        assert_eq!(connection.on_ping(START.after(MINUTE)), None);
     }
 
     #[test]

@@ -11,6 +11,9 @@ use super::hub::{ConnectionId, Ending, Hub};
 use super::session::SessionKey;
 use crate::time::At;
 
+/// Events that may be muted at once; Discord has fewer.
+const MAX_MUTED: usize = 1_000;
+
 /// A fault of the gateway. Where a shard can be named and is not, every shard is meant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
@@ -60,6 +63,7 @@ pub enum GatewayFault {
     /// Swallows every event of one type; it gets no sequence number.
     Mute {
         /// The event's name, such as `MESSAGE_CREATE`.
+        #[serde(deserialize_with = "event_name")]
         event: String,
     },
     /// Ends a `mute`.
@@ -101,6 +105,16 @@ fn legal_code<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Erro
     }
 }
 
+fn event_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    let is_name = (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
+    if is_name {
+        Ok(name)
+    } else {
+        Err(serde::de::Error::custom("`event` must be an event's name, such as MESSAGE_CREATE"))
+    }
+}
+
 /// The faults that stay until they are used up or cleared.
 #[derive(Debug, Default)]
 pub(crate) struct StandingFaults {
@@ -128,6 +142,11 @@ impl StandingFaults {
 }
 
 impl Hub {
+    /// Whether one more fault of this kind may stand.
+    pub(crate) fn has_room_for(&self, fault: &GatewayFault) -> bool {
+        !matches!(fault, GatewayFault::Mute { .. }) || self.faults.muted.len() < MAX_MUTED
+    }
+
     /// Brings a fault about; says how many connections it struck. One that only stands ready strikes none yet.
     pub(crate) fn fault(&mut self, fault: GatewayFault, now: At) -> u64 {
         match fault {
@@ -248,6 +267,10 @@ mod tests {
         assert!(read(json!({"kind": "disconnect", "code": 999})).is_err());
         assert!(read(json!({"kind": "disconnect", "code": 1006})).is_err());
         assert!(read(json!({"kind": "skip_sequence"})).is_err());
+        assert!(read(json!({"kind": "mute", "event": "MESSAGE_CREATE"})).is_ok());
+        for event in ["", "message_create", "MESSAGE CREATE", &"X".repeat(65)] {
+            assert!(read(json!({"kind": "mute", "event": event})).is_err(), "{event}");
+        }
     }
 
     #[test]

@@ -145,6 +145,14 @@ impl Hub {
         }
     }
 
+    /// A WebSocket ping came. Even a zombie's are counted, since they are answered below this.
+    pub(crate) fn ping(&mut self, id: ConnectionId, now: At) {
+        let link = self.connections.get_mut(&id);
+        if let Some(Action::Close(close)) = link.and_then(|link| link.machine.on_ping(now)) {
+            self.end(id, Ending::Close(close), now);
+        }
+    }
+
     /// What a connection's task is to send now; at most `room` events.
     pub(crate) fn take(&mut self, world: &World, id: ConnectionId, room: usize, out: &mut Outbound, now: At) {
         out.controls.clear();

@@ -9,6 +9,9 @@ use std::collections::VecDeque;
 
 use super::frame::Event;
 
+/// As far as numbers can be skipped. Clients that keep numbers as doubles count exactly up to twice that.
+const MAX_SKIPPED: u64 = 1 << 52;
+
 /// The bounded buffer of a session.
 #[derive(Debug)]
 pub(crate) struct Replay {
@@ -107,7 +110,7 @@ impl Replay {
 
     /// Leaves out `count` sequence numbers, as if their events had been lost.
     pub(crate) fn skip(&mut self, count: u64) {
-        self.last = self.last.saturating_add(count);
+        self.last = self.last.max(self.last.saturating_add(count).min(MAX_SKIPPED));
     }
 
     /// How many events wait to be sent.
@@ -216,6 +219,16 @@ mod tests {
         assert_eq!(take(&mut replay, 10), [1, 5]);
         assert_eq!(replay.resume(3), Ok(()));
         assert_eq!(take(&mut replay, 10), [5]);
+    }
+
+    #[test]
+    fn numbers_can_be_skipped_only_so_far_and_never_backwards() {
+        let mut replay = Replay::new(10);
+        for _ in 0..3 {
+            replay.skip(u64::MAX);
+            replay.push(event(1)).unwrap();
+        }
+        assert_eq!(take(&mut replay, 10), [MAX_SKIPPED + 1, MAX_SKIPPED + 2, MAX_SKIPPED + 3]);
     }
 
     #[derive(Clone, Copy, Debug)]

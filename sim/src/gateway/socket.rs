@@ -79,6 +79,8 @@ pub(crate) async fn serve(shared: Arc<Shared>, mut socket: Socket, query: &str) 
                     seat.frame(Incoming::Text(text), &url);
                 } else if message.is_binary() {
                     seat.frame(Incoming::Binary, &url);
+                } else if message.is_ping() {
+                    seat.ping();
                 }
             }
             Turn::Received(Some(Err(error))) => {
@@ -145,6 +147,10 @@ impl Seat {
         let mut core = self.shared.lock();
         let Core { world, hub, .. } = &mut *core;
         hub.frame(world, self.id, frame, url, self.shared.now());
+    }
+
+    fn ping(&self) {
+        self.shared.lock().hub.ping(self.id, self.shared.now());
     }
 }
 

@@ -146,7 +146,13 @@ impl Core {
 pub(super) fn route_name(method: &Method, route: &Result<(&'static Route, Params<'_>), ApiError>) -> String {
     match route {
         Ok((route, _)) => format!("{} {}", route.method, route.template),
-        Err(_) => format!("{method} (no such route)"),
+        // Methods are made up by callers: only the usual ones have a line of their own.
+        Err(_) => match *method {
+            Method::GET | Method::POST | Method::PUT | Method::PATCH | Method::DELETE => {
+                format!("{method} (no such route)")
+            }
+            _ => "(no such route)".to_owned(),
+        },
     }
 }
 

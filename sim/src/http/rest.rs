@@ -30,6 +30,10 @@ use crate::time::At;
 /// The versions served, longest first.
 const VERSIONS: [&str; 3] = ["/api/v10/", "/api/v9/", "/api/"];
 
+/// How deep a body may be nested. What is kept of it must fit into a snapshot, which nests it deeper, and which is read
+/// with a bound of 128.
+const MAX_DEPTH: usize = 100;
+
 /// Whether a path is the REST API's.
 pub(super) fn is_api(path: &str) -> bool {
     path.starts_with("/api/")
@@ -224,10 +228,16 @@ struct Ended {
     place: Option<crate::score::Place>,
 }
 
-/// The path below the API's version, decoded.
+/// The path below the API's version, each part decoded; a part that would fall into two stays as it came.
 fn below_version(path: &str) -> String {
     let rest = VERSIONS.iter().find_map(|version| path.strip_prefix(version)).unwrap_or_default();
-    format!("/{}", percent_decode_str(rest).decode_utf8_lossy())
+    let mut below = String::with_capacity(rest.len() + 1);
+    for part in rest.split('/') {
+        let decoded = percent_decode_str(part).decode_utf8_lossy();
+        below.push('/');
+        below.push_str(if decoded.contains('/') { part } else { &decoded });
+    }
+    below
 }
 
 fn guild_of(core: &Core, params: &Params<'_>) -> Option<Snowflake> {
@@ -250,7 +260,18 @@ fn parse(headers: &HeaderMap, bytes: &Bytes) -> Result<Value, ApiError> {
             "The simulator takes no attachments; send JSON.",
         ));
     }
-    serde_json::from_slice(bytes).map_err(|_| ApiError::INVALID_JSON)
+    let body: Value = serde_json::from_slice(bytes).map_err(|_| ApiError::INVALID_JSON)?;
+    if is_deeper_than(&body, MAX_DEPTH) { Err(ApiError::INVALID_JSON) } else { Ok(body) }
+}
+
+fn is_deeper_than(value: &Value, levels: usize) -> bool {
+    let deeper = |inner: &Value| is_deeper_than(inner, levels - 1);
+    match value {
+        Value::Array(_) | Value::Object(_) if levels == 0 => true,
+        Value::Array(list) => list.iter().any(deeper),
+        Value::Object(fields) => fields.values().any(deeper),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
 }
 
 fn reason(headers: &HeaderMap) -> Result<Option<String>, ApiError> {

@@ -54,6 +54,11 @@ impl BanLedger {
         true
     }
 
+    /// Counts the most anew; nobody is forgiven.
+    pub(crate) fn reset_most(&mut self) {
+        self.most = 0;
+    }
+
     /// The most invalid requests that one address had in any window.
     pub(crate) fn most(&self) -> u32 {
         self.most

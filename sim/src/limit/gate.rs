@@ -208,3 +208,6 @@ pub(crate) fn ceil_millis(time: Duration) -> u64 {
 fn seconds(millis: u64) -> String {
     format!("{}.{:03}", millis / 1_000, millis % 1_000)
 }
+
+#[cfg(test)]
+mod tests;

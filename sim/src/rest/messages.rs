@@ -37,7 +37,7 @@ pub(crate) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
         && let Some(text) = &nonce_text
         && let Some(first) = first_with(world, call, spot.author.id, text)
     {
-        return Ok(Reply::ok(&answer(&first, nonce.as_ref(), spot.kind)));
+        return Ok(Reply::ok(&answer(&first, nonce.as_ref())));
     }
     let mut message =
         Message::new(world.mint.mint(call.now), spot.channel, Arc::clone(&spot.author), String::new(), call.now);
@@ -50,15 +50,15 @@ pub(crate) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
     if let Some(text) = &nonce_text {
         world.nonces.note(spot.author.id, text, &message, call.now);
     }
-    let reply = Reply::ok(&answer(&message, nonce.as_ref(), spot.kind));
+    let reply = Reply::ok(&answer(&message, nonce.as_ref()));
     let effect = Effect::new(Verb::Create, "message", spot.guild, message.id, &message.content);
     world.post(message, nonce.as_ref());
     Ok(reply.with_effect(effect))
 }
 
 /// The message as its maker sees it: with the nonce, which nobody sees later.
-fn answer<'a>(message: &'a Message, nonce: Option<&'a Value>, channel_type: u8) -> MessageEvent<'a> {
-    MessageEvent { message, guild_id: None, member: None, channel_type, nonce }
+fn answer<'a>(message: &'a Message, nonce: Option<&'a Value>) -> MessageEvent<'a> {
+    MessageEvent { message, guild_id: None, member: None, channel_type: None, nonce }
 }
 
 /// The message that this author already sent with this nonce.

@@ -36,6 +36,8 @@ pub(crate) enum DriveError {
     NotMember(Snowflake),
     #[error("{0} is a bot and stays; remove the guild instead")]
     IsBot(Snowflake),
+    #[error("{0} owns the guild and stays; remove the guild instead")]
+    IsOwner(Snowflake),
     #[error("channel {0} takes no messages")]
     NotTextBased(Snowflake),
     #[error("the guild has no channel to speak in; name one by `channel_id`")]
@@ -160,9 +162,9 @@ impl World {
 
     /// Moves the managed role of every bot in the guild, one above the other from `position` on.
     pub(crate) fn set_bot_role_position(&mut self, id: Snowflake, position: u32) -> Result<(), DriveError> {
-        for (to, role) in (position.max(1)..).zip(self.bot_roles(id)) {
+        for (above, role) in (0..).zip(self.bot_roles(id)) {
             let roles = &mut self.guild_mut(id)?.roles;
-            let positions = roles.after_moves(&[(role, to)]);
+            let positions = roles.after_moves(&[(role, position.max(1).saturating_add(above))]);
             for changed in roles.set_positions(&positions) {
                 self.tell_role_update(id, changed);
             }
@@ -212,6 +214,9 @@ impl World {
         let member = guild.members.get(&user).ok_or(DriveError::NotMember(user))?;
         if member.user.bot {
             return Err(DriveError::IsBot(user));
+        }
+        if guild.owner == user {
+            return Err(DriveError::IsOwner(user));
         }
         self.remove_member(id, user);
         Ok(())

@@ -132,14 +132,14 @@ impl World {
                     message,
                     guild_id: Some(guild_id),
                     member: guild.members.get(&message.author.id).map(|member| &member.part),
-                    channel_type: guild.channels.get(&message.channel_id)?.kind,
+                    channel_type: Some(guild.channels.get(&message.channel_id)?.kind),
                     nonce,
                 };
                 Some(Dispatch::guild(name, guild_id, intents::GUILD_MESSAGES, &event))
             }
             Home::Direct(application) => {
                 let event =
-                    MessageEvent { message, guild_id: None, member: None, channel_type: channel::DIRECT, nonce };
+                    MessageEvent { message, guild_id: None, member: None, channel_type: Some(channel::DIRECT), nonce };
                 Some(Dispatch::application(name, application, intents::DIRECT_MESSAGES, &event))
             }
         }

@@ -264,7 +264,7 @@ impl World {
 fn somebody(guild: &Guild) -> Arc<User> {
     let plain = |member: &&Member| !member.user.bot && member.user.id != guild.owner;
     let member = guild.members.values().find(plain).or_else(|| guild.members.get(&guild.owner));
-    Arc::clone(&member.expect("invariant: a guild has its owner, who cannot be kicked").user)
+    Arc::clone(&member.expect("invariant: a guild has its owner, who can neither leave nor be kicked").user)
 }
 
 #[cfg(test)]

@@ -110,7 +110,9 @@ pub(crate) struct MessageEvent<'a> {
     pub(crate) guild_id: Option<Snowflake>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) member: Option<&'a Part>,
-    pub(crate) channel_type: u8,
+    /// Told in events only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) channel_type: Option<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) nonce: Option<&'a Value>,
 }

@@ -18,6 +18,7 @@ pub(crate) mod member;
 pub(crate) mod message;
 pub(crate) mod permissions;
 pub(crate) mod role;
+mod soundness;
 pub(crate) mod summary;
 pub(crate) mod user;
 pub(crate) mod wire;

@@ -1,5 +1,7 @@
 //! The world at a glance, for whoever drives it.
 
+use std::ops::Bound;
+
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -39,10 +41,10 @@ impl World {
             .iter()
             .map(|bot| json!({ "token": bot.token, "application_id": bot.application_id, "user_id": bot.user_id }))
             .collect();
-        let first = after.map_or(Snowflake::default(), |after| Snowflake::new(after.get() + 1));
+        let first = after.map_or(Bound::Unbounded, Bound::Excluded);
         let guilds: Vec<GuildSummary<'_>> = self
             .guilds
-            .range(first..)
+            .range((first, Bound::Unbounded))
             .take(limit)
             .map(|(_, guild)| GuildSummary {
                 id: guild.id,
@@ -83,5 +85,7 @@ mod tests {
         assert_eq!(second["guilds"].as_array().unwrap().len(), 2);
         assert_eq!(second["guilds"][0]["name"], "guild-4");
         assert_eq!(second["guilds"][0]["channels"][0]["name"], "general");
+        let past_all = world.state(Some(Snowflake::new(u64::MAX)), 3);
+        assert_eq!(past_all["guilds"].as_array().unwrap().len(), 0);
     }
 }

@@ -1,0 +1,46 @@
+'use strict';
+// A discord.js client of the simulator, and a gate that keeps it from reconnecting.
+
+const { Client, Events, GatewayIntentBits } = require('discord.js');
+
+function newClient(origin, options = {}) {
+  const client = new Client({
+    intents: [
+      GatewayIntentBits.Guilds,
+      GatewayIntentBits.GuildMembers,
+      GatewayIntentBits.GuildMessages,
+      GatewayIntentBits.MessageContent,
+    ],
+    rest: { api: `${origin}/api` },
+    ...options,
+  });
+  // Without a listener an `error` event would end the process; the step that waits in vain tells what is missing.
+  client.on(Events.Error, error => console.log(`  client error: ${error.message}`));
+  client.on(Events.ShardError, error => console.log(`  shard error: ${error.message}`));
+  return client;
+}
+
+/**
+ * Keeps a shard that has lost its connection from opening a new one until the gate opens: it asks for its session
+ * first, and waits for the answer.
+ */
+function holdReconnect(client) {
+  const options = client.ws._ws.options;
+  const retrieve = options.retrieveSessionInfo;
+  let open;
+  const opened = new Promise(resolve => (open = resolve));
+  let away = false;
+  client.once(Events.ShardReconnecting, () => (away = true));
+  options.retrieveSessionInfo = async shardId => {
+    if (away) await opened;
+    return retrieve(shardId);
+  };
+  return {
+    open() {
+      options.retrieveSessionInfo = retrieve;
+      open();
+    },
+  };
+}
+
+module.exports = { holdReconnect, newClient };

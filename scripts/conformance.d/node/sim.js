@@ -1,0 +1,59 @@
+'use strict';
+// The simulator, as a test drives it: /sim/* over plain HTTP.
+
+class Sim {
+  constructor(origin) {
+    this.origin = origin;
+  }
+
+  async request(method, path, body) {
+    const response = await fetch(this.origin + path, {
+      method,
+      headers: body === undefined ? {} : { 'content-type': 'application/json' },
+      body: body === undefined ? undefined : JSON.stringify(body),
+    });
+    const text = await response.text();
+    if (!response.ok) throw new Error(`${method} ${path} answered ${response.status}: ${text.slice(0, 300)}`);
+    return text === '' ? null : JSON.parse(text);
+  }
+
+  get(path) {
+    return this.request('GET', path);
+  }
+
+  post(path, body = {}) {
+    return this.request('POST', path, body);
+  }
+
+  put(path, body) {
+    return this.request('PUT', path, body);
+  }
+
+  delete(path) {
+    return this.request('DELETE', path);
+  }
+
+  state() {
+    return this.get('/sim/state');
+  }
+
+  /** A guild as the simulator holds it, not as the client believes it to be. */
+  async guild(id) {
+    const { guilds } = await this.state();
+    const guild = guilds.find(candidate => candidate.id === id);
+    if (!guild) throw new Error(`the simulator has no guild ${id}`);
+    return guild;
+  }
+
+  /** The counters that the checks compare before and after. */
+  async score() {
+    const { rate_limited: limited, gateway } = await this.get('/sim/score?brief=true');
+    return {
+      identifies: gateway.identifies,
+      resumes: gateway.resumes,
+      rateLimited: limited.user + limited.shared + limited.global,
+    };
+  }
+}
+
+module.exports = { Sim };

@@ -1,0 +1,110 @@
+//! Whether a world that came from outside holds together: everything named is there, so that nothing has to ask again.
+
+use super::World;
+use super::channel::Home;
+use super::guild::Guild;
+use crate::id::Snowflake;
+
+impl World {
+    /// What does not hold together, if anything.
+    pub(crate) fn flaw(&self) -> Option<String> {
+        self.flaw_of_bots()
+            .or_else(|| self.guilds.iter().find_map(|(id, guild)| self.flaw_of_guild(*id, guild)))
+            .or_else(|| self.flaw_of_channels())
+    }
+
+    fn flaw_of_bots(&self) -> Option<String> {
+        if self.bots.is_empty() {
+            return Some("there is no bot".into());
+        }
+        if self.rules.max_messages == 0 {
+            return Some("`max_messages` is 0".into());
+        }
+        let is_user = |id: &Snowflake| self.users.get(id).is_some_and(|user| user.id == *id);
+        let bot = self.bots.iter().find(|bot| !is_user(&bot.user_id))?;
+        Some(format!("bot {} is no user", bot.user_id))
+    }
+
+    fn flaw_of_guild(&self, id: Snowflake, guild: &Guild) -> Option<String> {
+        if guild.id != id {
+            return Some(format!("guild {id} calls itself {}", guild.id));
+        }
+        if !guild.members.contains_key(&guild.owner) {
+            return Some(format!("the owner of guild {id} is no member"));
+        }
+        if guild.roles.get(id).is_none() {
+            return Some(format!("guild {id} has no @everyone"));
+        }
+        let roles = guild.roles.len();
+        if let Some(role) = guild.roles.iter().find(|role| role.position as usize > roles) {
+            return Some(format!("role {} of guild {id} stands above all {roles} places", role.id));
+        }
+        if let Some((key, _)) = guild.members.iter().find(|(key, member)| member.user.id != **key) {
+            return Some(format!("member {key} of guild {id} is somebody else"));
+        }
+        let misplaced = guild.channels.iter().find(|(key, channel)| {
+            channel.id != **key || channel.guild_id != id || self.homes.get(key) != Some(&Home::Guild(id))
+        });
+        misplaced.map(|(key, _)| format!("channel {key} of guild {id} does not belong there"))
+    }
+
+    fn flaw_of_channels(&self) -> Option<String> {
+        let is_there = |channel: &Snowflake, home: &Home| match home {
+            Home::Guild(guild) => self.guilds.get(guild).is_some_and(|guild| guild.channels.contains_key(channel)),
+            Home::Direct(_) => self.directs.contains_key(channel),
+        };
+        if let Some((channel, _)) = self.homes.iter().find(|(channel, home)| !is_there(channel, home)) {
+            return Some(format!("channel {channel} is nowhere"));
+        }
+        let homeless = self.directs.keys().chain(self.feeds.keys()).find(|channel| !self.homes.contains_key(channel));
+        if let Some(channel) = homeless {
+            return Some(format!("channel {channel} has no home"));
+        }
+        let astray = self.directs_of.values().flatten().find(|(_, channel)| !self.directs.contains_key(channel));
+        astray.map(|(_, channel)| format!("direct channel {channel} is nowhere"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::SimConfig;
+    use crate::time::At;
+
+    /// Takes a part out of a world.
+    type Spoil = fn(&mut World);
+
+    fn world() -> World {
+        World::new(&SimConfig::default(), At::from_micros(1_700_000_000_000_000))
+    }
+
+    #[test]
+    fn a_world_with_a_part_missing_is_told_by_that_part() {
+        assert_eq!(world().flaw(), None);
+        let spoil: [(Spoil, &str); 8] = [
+            (|world| world.bots.clear(), "no bot"),
+            (|world| world.users.clear(), "is no user"),
+            (|world| world.guilds.clear(), "is nowhere"),
+            (|world| world.homes.clear(), "does not belong there"),
+            (|world| first(world).members.clear(), "the owner"),
+            (|world| first(world).channels.clear(), "is nowhere"),
+            (|world| first(world).roles = Default::default(), "has no @everyone"),
+            (|world| everyone(world).position = u32::MAX, "stands above"),
+        ];
+        for (spoil, says) in spoil {
+            let mut world = world();
+            spoil(&mut world);
+            let flaw = world.flaw().unwrap();
+            assert!(flaw.contains(says), "{flaw} does not say {says}");
+        }
+    }
+
+    fn first(world: &mut World) -> &mut Guild {
+        world.guilds.values_mut().next().unwrap()
+    }
+
+    fn everyone(world: &mut World) -> &mut super::super::role::Role {
+        let guild = first(world);
+        guild.roles.get_mut(guild.id).unwrap()
+    }
+}

@@ -1,0 +1,91 @@
+//! The page about the simulator names all there is: endpoints, faults, limits, and what the score tells.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use common::Fixture;
+use guildhall_sim::{Algorithm, Case, LimitConfig, Score, SimConfig};
+use http::Method;
+use serde_json::{Value, json};
+
+const PAGE: &str = include_str!("../../docs/simulator.md");
+
+fn assert_named(what: &str, name: &str) {
+    assert!(PAGE.contains(name), "docs/simulator.md does not name the {what} {name}");
+}
+
+#[tokio::test]
+async fn the_page_names_every_endpoint() {
+    let fixture = Fixture::start(SimConfig::default()).await;
+    let offered = fixture.control(Method::GET, "/sim", None).await.json();
+    let endpoints: Vec<_> = offered.as_array().unwrap().iter().map(|one| one["endpoint"].as_str().unwrap()).collect();
+    assert!(endpoints.len() > 20, "{endpoints:?}");
+    for endpoint in endpoints {
+        assert_named("endpoint", &format!("`{endpoint}`"));
+    }
+}
+
+/// The kinds that an endpoint knows, as its refusal of an unknown one lists them.
+async fn kinds(fixture: &Fixture, path: &str, unknown: Value) -> Vec<String> {
+    let refused = fixture.control(Method::POST, path, Some(unknown)).await;
+    assert_eq!(refused.status, 400, "{}", refused.text);
+    let error = refused.json()["error"].as_str().unwrap().to_owned();
+    let (_, listed) = error.split_once("expected one of ").unwrap();
+    listed.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn the_page_shows_every_kind_of_fault() {
+    let fixture = Fixture::start(SimConfig::default()).await;
+    let rest = kinds(&fixture, "/sim/faults", json!({ "do": { "kind": "unknown" } })).await;
+    let gateway = kinds(&fixture, "/sim/gateway/faults", json!({ "kind": "unknown" })).await;
+    assert_eq!((rest.len(), gateway.len()), (7, 9), "{rest:?} {gateway:?}");
+    for kind in rest.iter().chain(&gateway) {
+        assert_named("fault", &format!("| `{{\"kind\": \"{kind}\""));
+    }
+}
+
+#[tokio::test]
+async fn every_fault_that_the_page_shows_is_taken() {
+    let fixture = Fixture::start(SimConfig::default()).await;
+    let shown = PAGE.lines().filter_map(|line| line.strip_prefix("| `{\"kind\": ")?.split_once("` |"));
+    let bodies: Vec<Value> =
+        shown.map(|(rest, _)| serde_json::from_str(&format!("{{\"kind\": {rest}")).unwrap()).collect();
+    assert_eq!(bodies.len(), 16);
+    for body in bodies {
+        let as_rest = fixture.control(Method::POST, "/sim/faults", Some(json!({ "do": body }))).await;
+        let as_gateway = fixture.control(Method::POST, "/sim/gateway/faults", Some(body.clone())).await;
+        assert!([as_rest.status, as_gateway.status].contains(&200), "{body}: {} {}", as_rest.text, as_gateway.text);
+    }
+}
+
+#[test]
+fn the_page_shows_the_table_of_limits_as_it_is() {
+    for row in LimitConfig::default().routes {
+        let case = match row.case {
+            Case::Any => "any",
+            Case::OldMessage => "old_message",
+            Case::Message => "message",
+            Case::NameOrTopic => "name_or_topic",
+        };
+        let counted = match row.algorithm {
+            Algorithm::Fixed => "fixed",
+            Algorithm::Leaky => "leaky",
+            Algorithm::Sliding | Algorithm::Aligned => panic!("no route is counted so"),
+        };
+        let bucket = row.bucket.as_deref().unwrap_or("its own");
+        let (method, path, limit, per_ms) = (row.method, row.path, row.limit, row.per_ms);
+        assert_named("limit", &format!("| `{method} {path}` | {case} | {limit} | {per_ms} | {counted} | {bucket} |"));
+    }
+}
+
+#[test]
+fn the_page_explains_every_field_of_the_score() {
+    let score = serde_json::to_value(Score::default()).unwrap();
+    for part in [&score, &score["gateway"], &score["interactions"]] {
+        for field in part.as_object().unwrap().keys() {
+            assert_named("score's field", &format!("`{field}`"));
+        }
+    }
+}
