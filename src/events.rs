@@ -1,22 +1,28 @@
 //! What the daemon has to say. One event, one emission: the log line and the metric come from the same fields, so they
 //! cannot disagree.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use metrics::{counter, gauge};
 use tracing::{debug, error, info, trace, warn};
 
 use crate::metrics::{GATEWAY_DISCONNECTS, GATEWAY_EVENTS, GATEWAY_SESSIONS, GATEWAY_SHARD_CONNECTED, READY};
 
-/// Something worth a log line, a metric, or both.
-pub trait InternalEvent {
-    /// Writes the line and moves the metric.
-    fn emit(self);
+pub use guildhall_actors::telemetry::{InternalEvent, emit};
+
+/// Discord has not said where the gateway is.
+pub struct GatewayNotFound<'a> {
+    /// Why.
+    pub why: &'a str,
+    /// How long until it is asked again.
+    pub retry_after: Duration,
 }
 
-/// Says that something happened.
-pub fn emit(event: impl InternalEvent) {
-    event.emit();
+impl InternalEvent for GatewayNotFound<'_> {
+    fn emit(self) {
+        let retry_after_ms = u64::try_from(self.retry_after.as_millis()).unwrap_or(u64::MAX);
+        warn!(why = self.why, retry_after_ms, "Discord has not said where the gateway is");
+    }
 }
 
 /// The listener accepts connections.

@@ -24,14 +24,18 @@ pub const PROCESS_OPEN_FDS: &str = "process_open_fds";
 /// How many of them it may have open.
 pub const PROCESS_MAX_FDS: &str = "process_max_fds";
 
+/// Where the buckets of histograms end, in seconds: from a millisecond to Discord's longest waits.
+const BUCKETS: &[f64] = &[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 600.0];
+
 /// Installs the recorder for this process, and describes every metric to it.
 ///
 /// # Errors
 ///
 /// When the process already has a recorder.
 pub fn install() -> Result<PrometheusHandle, BuildError> {
-    let handle = PrometheusBuilder::new().install_recorder()?;
+    let handle = PrometheusBuilder::new().set_buckets(BUCKETS)?.install_recorder()?;
     describe();
+    guildhall_actors::telemetry::describe();
     gauge!(BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1);
     Ok(handle)
 }

@@ -4,6 +4,7 @@ mod support;
 
 use std::{net::TcpListener, sync::Arc};
 
+use guildhall_sim::{Sim, SimConfig, SimHandle};
 use support::{
     CANARY, Guildhall, Running,
     gateway::{Gateway, Manner, Seen},
@@ -215,6 +216,72 @@ fn the_listener_bounds_what_clients_may_do() {
     // A client that never finishes its request is told so and let go.
     let slow = request(address, "GET /livez HTTP/1.1\r\nHost: te");
     assert_eq!(slow.status, 408);
+    daemon.signal("TERM");
+    assert_eq!(daemon.end().code, Some(0));
+}
+
+/// `serve` against a whole simulated Discord, with nothing said about its gateway.
+fn serve_on(sim: &SimHandle, token: &str) -> Guildhall {
+    Guildhall::serve("").env("GUILDHALL__DISCORD__TOKEN", token).env("GUILDHALL__DISCORD__API_URL", &sim.api_url())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_asks_discord_where_the_gateway_is_and_how_many_shards_it_wants() {
+    let mut config = SimConfig::default();
+    config.gateway.shards = 2;
+    config.gateway.max_concurrency = 2;
+    let sim = Sim::start(config).await.unwrap();
+    let daemon = serve_on(&sim, "sim-bot-token").spawn();
+    ready(&daemon);
+    let score = sim.score();
+    assert_eq!(score.gateway.identifies, 2);
+    assert_eq!(score.routes["GET /gateway/bot"].requests, 1);
+    let metrics = get(daemon.address(), "/metrics").body;
+    for line in [
+        "guildhall_token_bucket_acquired_total{lane=\"interactive\"} 1",
+        "guildhall_rest_request_seconds_count{route=\"GET /gateway/bot\",status_class=\"2xx\"} 1",
+        "guildhall_invalid_requests_used_ratio 0",
+    ] {
+        assert!(metrics.contains(line), "{line} is not in {metrics}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_discord_refuses_ends_it_after_one_call() {
+    let sim = Sim::start(SimConfig::default()).await.unwrap();
+    let ended = serve_on(&sim, "not-the-token").spawn().end();
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.contains("Discord refused the token (401)"), "{}", ended.stderr);
+    assert_eq!((sim.score().requests, sim.score().invalid_requests), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_session_starts_left_nothing_is_started() {
+    let mut config = SimConfig::default();
+    config.gateway.session_starts = 1;
+    config.gateway.shards = 2;
+    let sim = Sim::start(config).await.unwrap();
+    let ended = serve_on(&sim, "sim-bot-token").spawn().end();
+    assert_eq!(ended.code, Some(1));
+    assert!(
+        ended.stderr.contains("1 more session starts") && ended.stderr.contains("2 are needed"),
+        "{}",
+        ended.stderr
+    );
+    assert_eq!(sim.score().gateway.identifies, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_discord_does_not_answer_it_lives_says_why_it_is_not_ready_and_ends_on_a_signal() {
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/api/v10", nobody.local_addr().unwrap());
+    drop(nobody);
+    let daemon = Guildhall::serve("").env("GUILDHALL__DISCORD__API_URL", &url).spawn();
+    daemon.line_with("has not said where the gateway is");
+    let answer = get(daemon.address(), "/readyz");
+    assert_eq!((answer.status, get(daemon.address(), "/livez").status), (503, 200));
+    let reason = answer.json()["parts"]["gateway"]["reason"].to_string();
+    assert!(reason.contains("cannot connect"), "{reason}");
     daemon.signal("TERM");
     assert_eq!(daemon.end().code, Some(0));
 }

@@ -4,12 +4,15 @@ use std::{fmt, io, net::SocketAddr, time::Duration};
 
 use metrics_exporter_prometheus::{BuildError, PrometheusHandle};
 use tokio::{task::JoinHandle, time::Instant};
-use twilight_gateway::queue::InMemoryQueue;
 
-use super::gateway_part::GatewayPart;
+use super::{
+    discovery::{self, DiscoveryError},
+    gateway_part::GatewayPart,
+    rest::Rest,
+};
 use crate::{
     api::{self, BindError, Listener, Readiness},
-    discord::{FatalClose, ShardEnd, ShardEvent, Shards, ShardsConfig},
+    discord::{FatalClose, ShardEnd, ShardEvent, Shards, ShardsConfig, rest::TransportConfigError},
     events::{ListenerStarted, emit},
     metrics, process,
     settings::Settings,
@@ -17,9 +20,6 @@ use crate::{
 
 /// How often the recorder folds what it has collected, which bounds its memory when nobody scrapes.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
-/// IDENTIFYs a bot may send a day. Past it Discord resets the token.
-const IDENTIFIES_A_DAY: u32 = 1_000;
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The daemon cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +39,12 @@ pub enum StartError {
     /// Metrics cannot be recorded.
     #[error("cannot record metrics: {0}")]
     Metrics(#[from] BuildError),
+    /// Calls to Discord cannot be made.
+    #[error(transparent)]
+    Transport(#[from] TransportConfigError),
+    /// Shards must not be started.
+    #[error(transparent)]
+    Discovery(#[from] DiscoveryError),
 }
 
 /// The daemon has to end, though nobody asked it to.
@@ -87,17 +93,19 @@ pub struct Daemon {
     readiness: Readiness,
     listener: Listener,
     shards: Shards,
+    rest: Rest,
     upkeep: JoinHandle<()>,
 }
 
 impl Daemon {
-    /// Starts the listener, then the shards. `observer` sees what the shards tell; it is called on their tasks and
+    /// Starts the listener and the gate, asks Discord where the gateway is, then starts the shards. Until Discord has
+    /// answered, the listener tells what is waited for. `observer` sees what the shards tell; it is called on their tasks and
     /// must not block.
     ///
     /// # Errors
     ///
     /// When there is no token, the address cannot be had, or the process has started a daemon before.
-    pub fn start(
+    pub async fn start(
         settings: &Settings,
         observer: impl Fn(ShardEvent<'_>) + Send + Sync + 'static,
     ) -> Result<Self, StartError> {
@@ -108,22 +116,31 @@ impl Daemon {
         process::record_start();
 
         let readiness = Readiness::default();
-        let gateway = GatewayPart::new(readiness.register("gateway"), settings.gateway.shards);
+        let part = readiness.register("gateway");
         let listener = bound.serve(readiness.clone(), recorder.clone()).map_err(StartError::Serve)?;
         emit(ListenerStarted { address: listener.address() });
 
+        let rest = Rest::start(settings, token.clone())?;
+        let upkeep = tokio::spawn(upkeep(recorder));
+        let found = discovery::find(settings, rest.gate.as_ref(), &rest.calls, &part).await?;
+        let gateway = GatewayPart::new(part, found.shards);
         let config = ShardsConfig {
             token,
-            gateway_url: settings.discord.gateway_url.clone(),
-            shards: settings.gateway.shards,
+            gateway_url: found.url,
+            shards: found.shards,
             intents: settings.gateway.intents,
-            queue: InMemoryQueue::new(settings.gateway.max_concurrency, IDENTIFIES_A_DAY, DAY, IDENTIFIES_A_DAY),
+            queue: found.queue,
         };
         let shards = Shards::start(config, move |event| {
             gateway.observe(&event);
             observer(event);
         });
-        Ok(Self { readiness, listener, shards, upkeep: tokio::spawn(upkeep(recorder)) })
+        Ok(Self { readiness, listener, shards, rest, upkeep })
+    }
+
+    /// The way to Discord's REST API.
+    pub fn rest(&self) -> &Rest {
+        &self.rest
     }
 
     /// Where the listener is, with the real port.

@@ -13,6 +13,12 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
+use guildhall_actors::rest::{Outcome, Rest as _};
+use twilight_model::{
+    http::interaction::{InteractionResponse, InteractionResponseData, InteractionResponseType},
+    id::Id,
+};
+
 use super::{Daemon, StartError, Unfinished};
 use crate::{
     discord::ShardEvent,
@@ -51,6 +57,8 @@ struct Seen {
     guilds: BTreeMap<u32, u32>,
     joins: u64,
     commands: u64,
+    /// The newest command: its interaction's id and token.
+    command: Option<(u64, String)>,
     dispatches: u64,
 }
 
@@ -63,12 +71,15 @@ impl Seen {
             ShardEvent::Disconnected { shard } => {
                 self.connected.remove(&shard);
             }
-            ShardEvent::Dispatch { shard, kind, .. } => {
+            ShardEvent::Dispatch { shard, kind, frame, .. } => {
                 self.dispatches += 1;
                 match kind {
                     "GUILD_CREATE" => *self.guilds.entry(shard).or_default() += 1,
                     "GUILD_MEMBER_ADD" => self.joins += 1,
-                    "INTERACTION_CREATE" => self.commands += 1,
+                    "INTERACTION_CREATE" => {
+                        self.commands += 1;
+                        self.command = interaction(frame);
+                    }
                     _ => {}
                 }
             }
@@ -78,6 +89,13 @@ impl Seen {
     fn guilds(&self) -> u32 {
         self.guilds.values().sum()
     }
+}
+
+/// An interaction's id and token, from its frame.
+fn interaction(frame: &str) -> Option<(u64, String)> {
+    let frame: serde_json::Value = serde_json::from_str(frame).ok()?;
+    let text = |name: &str| frame["d"][name].as_str();
+    Some((text("id")?.parse().ok()?, text("token")?.to_owned()))
 }
 
 /// One line of the summary.
@@ -121,7 +139,7 @@ impl Demo {
         settings.gateway.max_concurrency = 0;
         settings.gateway.intents |= twilight_model::gateway::Intents::GUILD_MEMBERS;
         let (news, seen) = watch::channel(Seen::default());
-        let daemon = Daemon::start(&settings, move |event| news.send_modify(|seen| seen.note(&event)))?;
+        let daemon = Daemon::start(&settings, move |event| news.send_modify(|seen| seen.note(&event))).await?;
         println!("Guildhall is at http://{} (/livez, /readyz, /metrics).", daemon.api_address());
         Ok(Self { sim, daemon, seen, steps: Vec::new() })
     }
@@ -155,6 +173,14 @@ impl Demo {
         if let (true, Some(id)) = (seen.commands > 0, fired.id) {
             println!("Somebody used /{COMMAND}: interaction {id} arrived.");
         }
+        if let Some((id, token)) = seen.command {
+            self.answer(id, &token).await;
+        }
+        self.steps.push(Step {
+            what: "answers, by the simulator",
+            expected: 1,
+            seen: self.sim.score().interactions.answered,
+        });
 
         // The judge is the simulator's own count of what it sent.
         let score = self.sim.score().gateway;
@@ -165,6 +191,25 @@ impl Demo {
         });
         self.wait("events, of those it sent", score.events_total, |seen| seen.dispatches).await;
         Ok(self.steps.iter().all(|step| step.seen == step.expected))
+    }
+
+    /// Answers a command through the gate, as every call to Discord goes.
+    async fn answer(&self, id: u64, token: &str) {
+        let Some(id) = Id::new_checked(id) else { return };
+        let data = InteractionResponseData { content: Some("Hello from the guildhall.".into()), ..Default::default() };
+        let response =
+            InteractionResponse { kind: InteractionResponseType::ChannelMessageWithSource, data: Some(data) };
+        let rest = self.daemon.rest();
+        match rest.calls.interaction_callback(id, token, &response) {
+            Ok(call) => match rest.gate.call(call.request).await {
+                Outcome::Answered(answered) => {
+                    println!("It was answered through the gate; Discord said {}.", answered.status.as_u16());
+                }
+                Outcome::NotSent(why) => println!("It was not answered: {why}."),
+                Outcome::Unknown(why) => println!("Nobody knows whether it was answered: {why}."),
+            },
+            Err(error) => println!("It cannot be answered: {error}."),
+        }
     }
 
     /// Waits until a count is reached or the step's time is up, and notes what came of it.

@@ -2,7 +2,9 @@
 
 mod daemon;
 mod demo;
+mod discovery;
 mod gateway_part;
+mod rest;
 mod signals;
 
 use std::{future::Future, io};
@@ -10,6 +12,8 @@ use std::{future::Future, io};
 pub use self::{
     daemon::{Daemon, Ended, StartError, Unfinished},
     demo::{Demo, DemoError},
+    discovery::DiscoveryError,
+    rest::Rest,
     signals::{Signal, Signals},
 };
 use crate::{
@@ -42,7 +46,15 @@ pub enum ServeError {
 pub async fn serve(settings: &Settings) -> Result<(), ServeError> {
     // First of all, so that a signal during the start is not lost.
     let mut signals = Signals::listen().map_err(ServeError::Signals)?;
-    let mut daemon = Daemon::start(settings, |_| {})?;
+    let mut daemon = tokio::select! {
+        started = Daemon::start(settings, |_| {}) => started?,
+        signal = signals.first() => {
+            // No shard is connected yet, so there is nothing to end in order.
+            emit(ShutdownStarted { reason: signal.name() });
+            emit(ShutdownFinished);
+            return Ok(());
+        }
+    };
     let ended = tokio::select! {
         ended = daemon.ended() => Some(ended),
         signal = signals.first() => {

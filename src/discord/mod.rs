@@ -1,11 +1,13 @@
 //! Adapters to Discord: its gateway, and its REST API.
 
+mod application;
 mod fatal;
 mod gateway;
 pub mod rest;
 mod shard;
 
 pub use self::{
+    application::application_of,
     fatal::FatalClose,
     gateway::{ShardEnd, Shards, ShardsConfig},
     shard::{Session, ShardEvent},

@@ -25,6 +25,7 @@ use std::{
     time::Duration,
 };
 
+use guildhall_core::{breaker::BreakerConfig, invalid::InvalidConfig, limit::LimitConfig};
 use twilight_model::gateway::Intents;
 use url::Url;
 
@@ -48,6 +49,8 @@ pub struct Settings {
     pub gateway: Gateway,
     /// How REST calls are sent.
     pub rest: Rest,
+    /// Rate limits, breakers and the budget of invalid requests.
+    pub gate: Gate,
     /// The listener for health, metrics and the API.
     pub api: Api,
     /// What is logged, and how.
@@ -70,7 +73,7 @@ pub struct Discord {
 /// What the gateway connection asks for.
 #[derive(Clone, Debug)]
 pub struct Gateway {
-    /// How many shards there are; at least 1.
+    /// How many shards there are; 0 leaves it to Discord.
     pub shards: u32,
     /// How many of them may identify within 5 seconds; at least 1.
     pub max_concurrency: u16,
@@ -89,6 +92,17 @@ pub struct Rest {
     pub max_response_bytes: usize,
     /// How long an unused connection is kept.
     pub pool_idle: Duration,
+}
+
+/// Rate limits, breakers and the budget of invalid requests.
+#[derive(Clone, Debug)]
+pub struct Gate {
+    /// Rate limits.
+    pub limits: LimitConfig,
+    /// Circuit breakers.
+    pub breakers: BreakerConfig,
+    /// The budget of invalid requests.
+    pub invalid: InvalidConfig,
 }
 
 /// The listener for health, metrics and the API.
@@ -251,6 +265,32 @@ fn typed(effective: &[Effective]) -> Settings {
             request_timeout: Duration::from_millis(take!(effective, "rest.request_timeout_ms", Integer)),
             max_response_bytes: take!(effective, "rest.max_response_bytes", Integer).try_into().expect(narrow),
             pool_idle: Duration::from_millis(take!(effective, "rest.pool_idle_ms", Integer)),
+        },
+        gate: Gate {
+            limits: LimitConfig {
+                global: take!(effective, "limits.global", Integer).try_into().expect(narrow),
+                margin: Duration::from_millis(take!(effective, "limits.margin_ms", Integer)),
+                interactions_exempt: take!(effective, "limits.interactions_exempt", Bool),
+                max_waiters: take!(effective, "limits.max_waiting", Integer).try_into().expect(narrow),
+                max_buckets: take!(effective, "limits.max_buckets", Integer).try_into().expect(narrow),
+                request_timeout: Duration::from_millis(take!(effective, "rest.request_timeout_ms", Integer)),
+                ..LimitConfig::default()
+            },
+            breakers: BreakerConfig {
+                failures_in_row: take!(effective, "breaker.failures_in_row", Integer).try_into().expect(narrow),
+                window: Duration::from_millis(take!(effective, "breaker.window_ms", Integer)),
+                min_calls: take!(effective, "breaker.min_calls", Integer).try_into().expect(narrow),
+                failure_percent: take!(effective, "breaker.failure_percent", Integer).try_into().expect(narrow),
+                slow_call: Duration::from_millis(take!(effective, "breaker.slow_call_ms", Integer)),
+                slow_percent: take!(effective, "breaker.slow_percent", Integer).try_into().expect(narrow),
+                cooldown: Duration::from_millis(take!(effective, "breaker.cooldown_ms", Integer)),
+                max_cooldown: Duration::from_millis(take!(effective, "breaker.max_cooldown_ms", Integer)),
+                ..BreakerConfig::default()
+            },
+            invalid: InvalidConfig {
+                limit: take!(effective, "invalid_requests.limit", Integer).try_into().expect(narrow),
+                ..InvalidConfig::default()
+            },
         },
         api: Api { bind: take!(effective, "api.bind", Address) },
         log: Log {

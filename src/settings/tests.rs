@@ -36,7 +36,7 @@ fn with_nothing_given_every_setting_has_its_default() {
     assert_eq!(loaded.settings.discord.api_url, "https://discord.com/api/v10");
     assert_eq!(loaded.settings.discord.gateway_url, None);
     assert!(loaded.settings.discord.token.is_none());
-    assert_eq!(loaded.settings.gateway.shards, 1);
+    assert_eq!(loaded.settings.gateway.shards, 0);
     assert_eq!(loaded.settings.api.bind.to_string(), "127.0.0.1:8080");
     assert_eq!(loaded.settings.shutdown.timeout, Duration::from_secs(10));
     assert_eq!(loaded.shown().len(), SCHEMA.len());
@@ -65,11 +65,11 @@ fn each_layer_wins_over_the_one_before_it_and_says_where_it_stood() {
 
 #[test]
 fn all_errors_come_at_once_each_with_key_origin_and_what_is_allowed() {
-    let text = "[gateway]\nshards = 0\nintents = [\"guild_member\"]\n[api]\nbind = \"localhost\"\nbnid = 1\n[log]\nformat = true\n";
+    let text = "[gateway]\nshards = 20000\nintents = [\"guild_member\"]\n[api]\nbind = \"localhost\"\nbnid = 1\n[log]\nformat = true\n";
     let errors = errors_of(text, &[("GUILDHALL__SHUTDOWN__TIMEOUT_MS", "soon"), ("GUILDHALL__LOG__FILTER", "info,=,")]);
     let expected = [
         ("api.bnid is not a setting; did you mean `api.bind`?", "guildhall.toml:6"),
-        ("gateway.shards cannot be 0; allowed: a whole number from 1 to 16000", "guildhall.toml:2"),
+        ("gateway.shards cannot be 20000; allowed: a whole number from 0 to 16000", "guildhall.toml:2"),
         ("did you mean `guild_members`?", "guildhall.toml:3"),
         ("api.bind cannot be \"localhost\"; allowed: an IP address and a port", "guildhall.toml:5"),
         ("log.format cannot be true; allowed: auto, pretty or json", "guildhall.toml:8"),

@@ -92,7 +92,7 @@ impl Limiter {
                 },
             })
             .collect();
-        busiest.sort_by(|one, other| other.waiting.cmp(&one.waiting));
+        busiest.sort_by_key(|view| std::cmp::Reverse(view.waiting));
         busiest.truncate(SHOWN);
         LimiterView {
             credentials,
