@@ -232,11 +232,12 @@ async fn it_asks_discord_where_the_gateway_is_and_how_many_shards_it_wants() {
     config.gateway.max_concurrency = 2;
     let sim = Sim::start(config).await.unwrap();
     let daemon = serve_on(&sim, "sim-bot-token").spawn();
+    let address = daemon.address();
     ready(&daemon);
     let score = sim.score();
     assert_eq!(score.gateway.identifies, 2);
     assert_eq!(score.routes["GET /gateway/bot"].requests, 1);
-    let metrics = get(daemon.address(), "/metrics").body;
+    let metrics = get(address, "/metrics").body;
     for line in [
         "guildhall_token_bucket_acquired_total{lane=\"interactive\"} 1",
         "guildhall_rest_request_seconds_count{route=\"GET /gateway/bot\",status_class=\"2xx\"} 1",
@@ -277,9 +278,10 @@ async fn while_discord_does_not_answer_it_lives_says_why_it_is_not_ready_and_end
     let url = format!("http://{}/api/v10", nobody.local_addr().unwrap());
     drop(nobody);
     let daemon = Guildhall::serve("").env("GUILDHALL__DISCORD__API_URL", &url).spawn();
+    let address = daemon.address();
     daemon.line_with("has not said where the gateway is");
-    let answer = get(daemon.address(), "/readyz");
-    assert_eq!((answer.status, get(daemon.address(), "/livez").status), (503, 200));
+    let answer = get(address, "/readyz");
+    assert_eq!((answer.status, get(address, "/livez").status), (503, 200));
     let reason = answer.json()["parts"]["gateway"]["reason"].to_string();
     assert!(reason.contains("cannot connect"), "{reason}");
     daemon.signal("TERM");

@@ -30,8 +30,8 @@ impl Rest {
         let transport = HyperTransport::new(TransportConfig::new(settings, token))?;
         let config = GateConfig {
             limits: settings.gate.limits.clone(),
-            breakers: settings.gate.breakers.clone(),
-            invalid: settings.gate.invalid.clone(),
+            breakers: settings.gate.breakers,
+            invalid: settings.gate.invalid,
             // Only spreads cooldowns between processes.
             seed: u64::from(std::process::id()),
         };
