@@ -154,9 +154,11 @@ async fn five_thousand_idle_sockets_of_another_process_are_bounded_and_do_not_st
     let stdout = flood.stdout.take().unwrap();
     let holding = tokio::task::spawn_blocking(move || {
         use std::io::BufRead;
-        std::io::BufReader::new(stdout).lines().map_while(Result::ok).any(|line| line.contains("holding 5000"))
+        let mut lines = std::io::BufReader::new(stdout).lines().map_while(Result::ok);
+        (lines.any(|line| line.contains("holding 5000")), lines)
     });
-    assert!(holding.await.unwrap(), "the second process holds its sockets");
+    let (holding, lines) = holding.await.unwrap();
+    assert!(holding, "the second process holds its sockets");
 
     let request = Request::get("/api/v10/gateway").header("host", "sim").header("user-agent", AGENT);
     let answer = sender.send_request(request.body(Full::new(Bytes::new())).unwrap()).await.unwrap();
@@ -168,6 +170,8 @@ async fn five_thousand_idle_sockets_of_another_process_are_bounded_and_do_not_st
     let grown = resident_kib().saturating_sub(before);
     assert!(grown < 128 * 1024, "4,000 idle connections took {grown} KiB");
     drop(flood.stdin.take());
+    // What it prints at its end wants to be read.
+    lines.for_each(drop);
     flood.wait().unwrap();
 }
 
