@@ -40,6 +40,7 @@ pub(crate) fn run<F: Future>(test: F) -> F::Output {
 pub(crate) struct Place {
     pub(crate) guild: u64,
     pub(crate) channel: u64,
+    /// The bot's own role, which nobody can be given: calls with it are counted, answered with a 400, and change nothing.
     pub(crate) role: u64,
     pub(crate) member: u64,
 }
