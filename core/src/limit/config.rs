@@ -11,6 +11,9 @@ pub struct LimitConfig {
     pub window: Duration,
     /// Added to the window, for clocks that do not run quite alike.
     pub margin: Duration,
+    /// How much longer than a window a fresh gate waits: calls of a process that ended just before may still be on their
+    /// way. As long as the slowest way to Discord is thought to be.
+    pub settling: Duration,
     /// How long a call that was not answered may still be on its way.
     pub request_timeout: Duration,
     /// Grants of the operation and background lanes that may come at once, before they are spaced.
@@ -39,6 +42,7 @@ impl Default for LimitConfig {
             global: 50,
             window: Duration::from_secs(1),
             margin: Duration::from_millis(10),
+            settling: Duration::from_millis(500),
             request_timeout: Duration::from_secs(15),
             burst: 5,
             floor: 20,

@@ -32,7 +32,8 @@ pub(super) struct Global {
 }
 
 impl Global {
-    /// A gate that grants nothing for its first window: whoever ran before it may just have used all there is.
+    /// A gate that grants nothing for its first window, and until what was sent before it has arrived: whoever ran before
+    /// it may just have used all there is, to the last moment.
     pub(super) fn new(config: &LimitConfig, now: Timestamp) -> Self {
         let window = config.window + config.margin;
         Self {
@@ -41,7 +42,7 @@ impl Global {
             request_timeout: config.request_timeout,
             in_flight: 0,
             cooling: BinaryHeap::new(),
-            closed_until: now + window,
+            closed_until: now + window + config.settling,
             pace: Pace::new(config),
             floor: config.floor,
             passed_over: [0; 3],
@@ -191,10 +192,11 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_gate_grants_nothing_for_its_first_window() {
-        let mut global = Global::new(&LimitConfig::default(), at(5_000));
-        assert_eq!(global.turn(at(6_009)), Turn::At(at(6_010)));
-        assert_eq!(global.turn(at(6_010)), Turn::Now);
+    fn a_fresh_gate_grants_nothing_until_a_window_after_the_last_call_before_it_can_have_arrived() {
+        let config = LimitConfig { settling: Duration::from_millis(300), ..LimitConfig::default() };
+        let mut global = Global::new(&config, at(5_000));
+        assert_eq!(global.turn(at(6_309)), Turn::At(at(6_310)));
+        assert_eq!(global.turn(at(6_310)), Turn::Now);
     }
 
     #[test]
@@ -217,7 +219,7 @@ mod tests {
 
     #[test]
     fn operations_are_spaced_after_their_burst_and_interactive_calls_are_not() {
-        let config = LimitConfig { margin: Duration::ZERO, ..LimitConfig::default() };
+        let config = LimitConfig { margin: Duration::ZERO, settling: Duration::ZERO, ..LimitConfig::default() };
         let mut global = Global::new(&config, at(0));
         let mut granted = Vec::new();
         for ms in 1_000..1_200 {

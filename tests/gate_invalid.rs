@@ -1,0 +1,150 @@
+//! The gate and what Discord bans for: wrong tokens, ended interactions, and calls that may not be made.
+
+#[path = "support/gate.rs"]
+mod gate;
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use gate::{World, answered, call_all, not_sent, run};
+use guildhall_actors::circuit_breaker::TokenChanged;
+use guildhall_actors::rest::{Gate, GateConfig, Outcome, Request, Rest as _};
+use guildhall_core::answer::Class;
+use guildhall_core::breaker::BreakerConfig;
+use guildhall_core::invalid::InvalidConfig;
+use guildhall_core::lane::Lane;
+use guildhall_core::limit::LimitConfig;
+use guildhall_sim::{FaultAction, FireSpec, GuildsSpec, Snowflake};
+use http::{Method, StatusCode};
+use serde_json::json;
+
+#[test]
+fn after_a_401_with_the_bots_token_not_one_more_call_arrives() {
+    run(async {
+        let world = World::unlimited(3).await;
+        let gate = world.gate(GateConfig::default());
+        world.fault("*", FaultAction::Status { status: 401, code: 0 });
+        // The first goes ahead of its route; the others wait for it, and have been let past the breaker already.
+        let outcomes = call_all(&gate, (0..100).map(|_| world.get_guild(&world.places[0])).collect::<Vec<_>>()).await;
+        let sent = outcomes.iter().filter(|outcome| !matches!(outcome, Outcome::NotSent(_))).count();
+        assert_eq!((sent, world.arrived()), (1, 1));
+        for place in &world.places {
+            for request in [world.get_channel(place), world.create_role(place, "x"), world.message(place, "y")] {
+                let refused = not_sent(gate.call(request).await);
+                assert_eq!((refused.reason, refused.retry_after), ("unauthorized", None));
+            }
+        }
+        assert_eq!(world.arrived(), 1);
+        assert_eq!(world.score().invalid_requests, 1);
+
+        world.sim.remove_faults(None);
+        assert!(gate.breaker().send(TokenChanged(world.bot)).await.is_ok());
+        assert_eq!(answered(gate.call(world.get_guild(&world.places[0])).await).status, StatusCode::OK);
+    });
+}
+
+#[test]
+fn an_interaction_whose_token_has_run_out_ends_alone() {
+    run(async {
+        let world = World::unlimited(1).await;
+        let gate = world.gate(GateConfig::default());
+        let guild = Snowflake::new(world.places[0].guild);
+        let guildhall_core::answer::Credential::Application(application) = world.bot else { panic!("a bot") };
+        let mut edits = Vec::new();
+        for name in ["one", "other"] {
+            let fired = world.sim.fire(FireSpec::command(guild, name)).await.ok();
+            let (id, token) = fired.and_then(|fired| fired.id.zip(fired.token)).unwrap_or_else(|| panic!("not fired"));
+            let callback = format!("/interactions/{id}/{token}/callback");
+            let first = world.with(Method::POST, callback, &json!({ "type": 5 }));
+            assert!(answered(gate.call(first).await).status.is_success());
+            edits.push(format!("/webhooks/{application}/{token}/messages/@original"));
+        }
+        let edit = |number: usize| {
+            let request = world.with(Method::PATCH, edits[number].clone(), &json!({ "content": "done" }));
+            gate.call(request)
+        };
+        world.fault_once("PATCH /webhooks/**", FaultAction::Status { status: 401, code: 50_027 });
+        let ended = answered(edit(0).await);
+        assert_eq!((ended.status, ended.class), (StatusCode::UNAUTHORIZED, Class::InteractionEnded));
+        let before = world.arrived();
+        let refused = not_sent(edit(0).await);
+        assert_eq!((refused.reason, refused.retry_after), ("interaction_ended", None));
+        assert_eq!(world.arrived(), before);
+
+        assert_eq!(answered(edit(1).await).status, StatusCode::OK);
+        assert_eq!(answered(gate.call(world.get_guild(&world.places[0])).await).status, StatusCode::OK);
+    });
+}
+
+/// As many calls as can be made that are all answered 403, until the lane is stopped. Returns how many were sent.
+async fn storm(gate: &Gate, lane: Lane, forbidden: impl Fn() -> Request) -> usize {
+    let worker = async || {
+        let mut sent = 0;
+        loop {
+            let mut request = forbidden();
+            request.lane = lane;
+            match gate.call(request).await {
+                Outcome::Answered(answer) => {
+                    assert_eq!(answer.status, StatusCode::FORBIDDEN);
+                    sent += 1;
+                }
+                Outcome::NotSent(refused) => {
+                    assert_eq!(refused.reason, "invalid_requests");
+                    // Sooner: only calls under way stand in its way.
+                    if refused.retry_after.is_some_and(|wait| wait > Duration::from_secs(2)) {
+                        return sent;
+                    }
+                    tokio::task::yield_now().await;
+                }
+                Outcome::Unknown(unknown) => panic!("{unknown}"),
+            }
+        }
+    };
+    join_all((0..64).map(|_| worker())).await.into_iter().sum()
+}
+
+#[test]
+fn a_storm_of_forbidden_calls_stops_lane_by_lane_before_the_ban_and_names_who_spent_it() {
+    run(async {
+        let mut world = World::unlimited(1).await;
+        let spec =
+            GuildsSpec { bot_permissions: Some(0), members: Some(1), channels: Some(1), ..GuildsSpec::default() };
+        let culprit = world.sim.make_guilds(&spec).ok().and_then(|made| made.first().copied());
+        let Some(culprit) = culprit else { panic!("no guild was made") };
+        world.look_around().await;
+        let Some(place) = world.places.iter().find(|place| place.guild == culprit.get()) else { panic!("it is there") };
+        // As fast as it goes: only the ledger holds them back.
+        let limits = LimitConfig { global: 1_000_000, burst: 1_000_000, ..LimitConfig::default() };
+        let breakers = BreakerConfig::default();
+        let gate = world.gate(GateConfig { limits, breakers, ..GateConfig::default() });
+        let forbidden = || {
+            let mut request = world.create_role(place, "never");
+            request.guild = Some(place.guild);
+            request
+        };
+
+        let limit = InvalidConfig::default().limit as usize;
+        let mut seen = Vec::new();
+        for lane in [Lane::Background, Lane::Operation, Lane::Interactive] {
+            let sent = storm(&gate, lane, forbidden).await;
+            let score = world.score();
+            println!("{}: {sent} sent, {} invalid", lane.name(), score.invalid_requests);
+            seen.push(score.invalid_requests);
+        }
+        assert_eq!(seen, [50, 80, 95].map(|percent| (limit * percent / 100) as u64));
+
+        // Now nothing goes, whatever it is and whoever asks.
+        let before = world.arrived();
+        let mut read = world.get_guild(&world.places[0]);
+        read.lane = Lane::Interactive;
+        assert_eq!(not_sent(gate.call(read).await).reason, "invalid_requests");
+        assert_eq!(world.arrived(), before);
+        let score = world.score();
+        assert_eq!((score.bans, score.max_invalid_in_window), (0, 9_500));
+
+        let Some(view) = gate.observe().await else { panic!("the gate runs") };
+        let spender = &view.breakers.invalid_requests.top_spenders[0];
+        assert_eq!((spender.guild, spender.route.as_str()), (Some(place.guild), "POST /guilds/{id}/roles"));
+        assert_eq!(spender.count, 9_500);
+    });
+}

@@ -1,0 +1,114 @@
+//! The gate under full demand: whatever the latency, no limit of Discord's is ever met.
+
+#[path = "support/gate.rs"]
+mod gate;
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use gate::{World, call_all, run};
+use guildhall_actors::rest::{GateConfig, Outcome, Request};
+use guildhall_core::lane::Lane;
+use guildhall_sim::{Algorithm, FaultAction, LimitConfig, Rate, RateLimited, Stage};
+use http::Method;
+use serde_json::json;
+
+const GUILDS: u32 = 200;
+
+/// Callers that all want to go at once.
+const CALLERS: usize = 700;
+
+/// How long each of them waits for its turn.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// What holds calls up on their way.
+#[derive(Clone, Copy, Debug)]
+enum Latency {
+    /// The same for all, on every stretch of the way.
+    Fixed,
+    /// Anything up to half a second, on every stretch of the way.
+    Jittered,
+    /// One call in ten stands still for seconds somewhere, the others do not.
+    Stalling,
+    /// One call in ten is never answered, and counts for as long as it might still arrive.
+    Cut,
+}
+
+const STAGES: [Stage; 3] = [Stage::Arrival, Stage::Effect, Stage::Answer];
+
+fn hold_up(world: &World, latency: Latency) {
+    for at in STAGES {
+        match latency {
+            Latency::Fixed => world.fault("*", FaultAction::Latency { fixed_ms: 60, jitter_ms: 0, at }),
+            Latency::Jittered => world.fault("*", FaultAction::Latency { fixed_ms: 0, jitter_ms: 500, at }),
+            Latency::Stalling => {
+                world.faults("*", FaultAction::Latency { fixed_ms: 2_500, jitter_ms: 0, at }, 0.03, None)
+            }
+            Latency::Cut => world.fault("*", FaultAction::Latency { fixed_ms: 0, jitter_ms: 40, at }),
+        };
+    }
+    if let Latency::Cut = latency {
+        world.faults("*", FaultAction::DropAfter, 0.05, None);
+        world.faults("*", FaultAction::DropBefore, 0.05, None);
+    }
+}
+
+/// What one caller of many wants. Every other one goes to one of four busy guilds, so that their buckets run dry.
+fn demand(world: &World, number: usize) -> Request {
+    let kind = number % 14;
+    let turn = number / 14;
+    let place = &world.places[if turn.is_multiple_of(2) { turn / 2 % 4 } else { number % world.places.len() }];
+    let (guild, channel) = (place.guild, place.channel);
+    let mut request = match kind {
+        0 => world.create_role(place, &format!("role {number}")),
+        1 => world.request(Method::DELETE, format!("/guilds/{guild}/roles/{number}")),
+        2 => world.with(Method::PATCH, format!("/guilds/{guild}/roles/{number}"), &json!({ "name": "other" })),
+        3 | 4 => world.member_role(Method::PUT, place),
+        5 | 6 => world.member_role(Method::DELETE, place),
+        7 | 8 => world.message(place, &format!("message {number}")),
+        9 => world.request(Method::DELETE, format!("/channels/{channel}/messages/{}", place.guild + 1)),
+        10 => world.get_channel(place),
+        11 => world.request(Method::GET, format!("/channels/{channel}/messages")),
+        12 => world.get_guild(place),
+        // A route without a limit of its own.
+        _ => world.request(Method::POST, format!("/channels/{channel}/typing")),
+    };
+    request.lane = Lane::ALL[number % 3];
+    request.max_wait = PATIENCE;
+    request
+}
+
+/// One Discord, one gate, and all callers at once.
+async fn full_demand(algorithm: Algorithm, latency: Latency) {
+    let limits = LimitConfig { global: Rate::new(50, 1_000, algorithm), ..LimitConfig::default() };
+    let world = World::start(GUILDS, limits).await;
+    hold_up(&world, latency);
+    let gate = world.gate(GateConfig::default());
+    let outcomes = call_all(&gate, (0..CALLERS).map(|number| demand(&world, number))).await;
+
+    let name = format!("{algorithm:?} {latency:?}");
+    let score = world.score();
+    let sent = outcomes.iter().filter(|outcome| !matches!(outcome, Outcome::NotSent(_))).count();
+    let unknown = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Unknown(_))).count();
+    println!(
+        "{name}: {} arrived, {sent} sent, {unknown} unknown, most in a second {:?}",
+        score.requests, score.max_per_second
+    );
+    assert_eq!(score.rate_limited, RateLimited::default(), "{name}: {:?}", score.routes);
+    assert!(world.most_in_a_second() <= 50, "{name}: {:?}", score.max_per_second);
+    assert_eq!(score.invalid_requests, 0, "{name}");
+    assert_eq!(score.requests, sent as u64, "{name}: each call that was sent arrived once, and no other");
+    assert_eq!(unknown as u64, score.dropped, "{name}: only what was cut is unknown");
+    assert!(sent >= 40, "{name}: the demand was met in part at least, {sent}");
+}
+
+#[test]
+fn two_hundred_guilds_at_full_demand_meet_no_limit_whatever_the_latency() {
+    run(async {
+        let latencies = [Latency::Fixed, Latency::Jittered, Latency::Stalling, Latency::Cut];
+        let all = [Algorithm::Sliding, Algorithm::Aligned]
+            .into_iter()
+            .flat_map(|algorithm| latencies.map(|latency| full_demand(algorithm, latency)));
+        join_all(all).await;
+    });
+}

@@ -1,0 +1,183 @@
+//! Who waits for whom at the gate, and who does not.
+
+#[path = "support/gate.rs"]
+mod gate;
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use gate::{World, answered, call_all, run};
+use guildhall_actors::rest::{GateConfig, Outcome, Request, Rest as _};
+use guildhall_core::lane::Lane;
+use guildhall_core::route::SubLimit;
+use guildhall_sim::{Algorithm, Case, FaultAction, LimitConfig, RateLimited, RouteLimit, Stage};
+use http::Method;
+use serde_json::json;
+
+const MESSAGES: &str = "/channels/{channel.id}/messages";
+
+/// One call in any stretch of 40 ms: the next goes when the last is answered, so arrivals show the order of the grants.
+fn one_at_a_time() -> RouteLimit {
+    RouteLimit {
+        method: "POST".into(),
+        path: MESSAGES.into(),
+        case: Case::Any,
+        bucket: None,
+        limit: 1,
+        per_ms: 40,
+        algorithm: Algorithm::Fixed,
+    }
+}
+
+fn rename(world: &World, name: &str) -> Request {
+    let path = format!("/channels/{}", world.places[0].channel);
+    let mut request = world.with(Method::PATCH, path, &json!({ "name": name }));
+    request.sub = Some(SubLimit::ChannelName);
+    request
+}
+
+#[test]
+fn messages_of_one_channel_and_lane_appear_in_the_order_submitted() {
+    run(async {
+        let world = World::start(2, LimitConfig::default()).await;
+        world.sim.set_route_limit(one_at_a_time()).unwrap();
+        let gate = world.gate(GateConfig::default());
+        let lanes = [("operation", Lane::Operation), ("background", Lane::Background)];
+        let requests = (0..12).flat_map(|number| {
+            let world = &world;
+            lanes.iter().flat_map(move |(name, lane)| {
+                world.places.iter().map(move |place| {
+                    let mut request = world.message(place, &format!("{name} {number}"));
+                    request.lane = *lane;
+                    request.max_wait = Duration::from_secs(20);
+                    request
+                })
+            })
+        });
+        for outcome in call_all(&gate, requests.collect::<Vec<_>>()).await {
+            assert!(answered(outcome).status.is_success());
+        }
+        let score = world.score();
+        assert_eq!(score.rate_limited, RateLimited::default());
+        for place in &world.places {
+            let effects = &score.effects[&place.guild.to_string()];
+            for (name, _) in lanes {
+                let seen: Vec<&str> =
+                    effects.iter().map(|effect| effect.name.as_str()).filter(|text| text.starts_with(name)).collect();
+                let submitted: Vec<String> = (0..12).map(|number| format!("{name} {number}")).collect();
+                assert_eq!(seen, submitted);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_channel_name_that_waits_ten_minutes_holds_back_no_other_route_object_or_field() {
+    run(async {
+        let world = World::start(2, LimitConfig::default()).await;
+        let gate = world.gate(GateConfig::default());
+        for name in ["first", "second"] {
+            assert!(answered(gate.call(rename(&world, name)).await).status.is_success());
+        }
+        // The third is due in ten minutes, and its caller is patient.
+        let mut third = rename(&world, "third");
+        third.max_wait = Duration::from_secs(3_600);
+        let third = gate.call(third);
+        // The fourth is not, and hears when to come again without waiting.
+        let fourth = gate::not_sent(gate.call(rename(&world, "fourth")).await);
+        assert_eq!(fourth.reason, "route_limit");
+        assert!(fourth.retry_after.is_some_and(|wait| wait > Duration::from_secs(500)), "{fourth:?}");
+
+        let channel = |number: usize| format!("/channels/{}", world.places[number].channel);
+        let others = vec![
+            world.with(Method::PATCH, channel(0), &json!({ "nsfw": true })),
+            world.with(Method::PATCH, channel(1), &json!({ "nsfw": true })),
+            world.get_channel(&world.places[0]),
+            world.message(&world.places[0], "hello"),
+            world.get_guild(&world.places[0]),
+        ];
+        let others = call_all(&gate, others);
+        tokio::pin!(third, others);
+        tokio::select! {
+            outcome = &mut third => panic!("the third name cannot be due: {outcome:?}"),
+            outcomes = &mut others => {
+                for outcome in outcomes {
+                    let answer = answered(outcome);
+                    assert!(answer.status.is_success(), "{answer:?}");
+                }
+            }
+        }
+        let score = world.score();
+        assert_eq!(score.rate_limited, RateLimited::default());
+        assert_eq!(world.arrived_at("PATCH /channels/{channel.id}"), 4);
+    });
+}
+
+#[test]
+fn a_bucket_that_is_empty_for_hours_holds_back_no_other_object_or_route() {
+    run(async {
+        let mut limits = LimitConfig::default();
+        let roles = limits.routes.iter_mut().find(|limit| limit.method == "POST" && limit.path.ends_with("/roles"));
+        roles.into_iter().for_each(|limit| limit.limit = 2);
+        let world = World::start(2, limits).await;
+        let gate = world.gate(GateConfig::default());
+        let create = |guild: usize, name: &str, max_wait: u64| {
+            let mut request = world.create_role(&world.places[guild], name);
+            request.max_wait = Duration::from_secs(max_wait);
+            gate.call(request)
+        };
+        for name in ["one", "two"] {
+            answered(create(0, name, 5).await);
+        }
+        let waiting = join_all((0..20).map(|number| create(0, &format!("later {number}"), 1_000_000)));
+        let others = call_all(
+            &gate,
+            vec![
+                world.create_role(&world.places[1], "elsewhere"),
+                world.get_guild(&world.places[0]),
+                world.get_channel(&world.places[0]),
+            ],
+        );
+        tokio::pin!(waiting, others);
+        tokio::select! {
+            _ = &mut waiting => panic!("the bucket is empty for a day"),
+            outcomes = &mut others => {
+                for outcome in outcomes {
+                    let answer = answered(outcome);
+                    assert!(answer.status.is_success(), "{answer:?}");
+                }
+            }
+        }
+        assert_eq!(world.arrived_at("POST /guilds/{guild.id}/roles"), 3);
+        assert_eq!(world.score().rate_limited, RateLimited::default());
+    });
+}
+
+#[test]
+fn a_route_without_headers_is_not_held_to_one_call_at_a_time() {
+    run(async {
+        let world = World::start(1, LimitConfig::default()).await;
+        let gate = world.gate(GateConfig::default());
+        let typing = || {
+            let path = format!("/channels/{}/typing", world.places[0].channel);
+            let mut request = world.request(Method::POST, path);
+            request.lane = Lane::Interactive;
+            request
+        };
+        answered(gate.call(typing()).await);
+        // Their answers take so long that all have arrived before the first is answered.
+        world.fault("*", FaultAction::Latency { fixed_ms: 1_000, jitter_ms: 0, at: Stage::Answer });
+        let calls = call_all(&gate, (0..30).map(|_| typing()).collect::<Vec<_>>());
+        let together = async {
+            while world.score().requests < 31 {
+                tokio::task::yield_now().await;
+            }
+            let view = gate.observe().await;
+            view.map_or(0, |view| view.limits.under_way)
+        };
+        let (outcomes, under_way) = tokio::join!(calls, together);
+        assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Answered(_))));
+        println!("{under_way} under way at once");
+        assert!(under_way > 1, "{under_way}");
+    });
+}

@@ -1,0 +1,151 @@
+//! A gate that ends and one that starts at once: what the first had under way and what the second sends still fit into
+//! any second together.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+#[path = "support/gate.rs"]
+mod gate;
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use gate::{World, answered, run, transport};
+use guildhall_actors::rest::{Gate, GateConfig, Outcome, Request, Rest as _};
+use guildhall_core::answer::Credential;
+use guildhall_core::lane::Lane;
+use guildhall_sim::{Fault, FaultAction, LimitConfig, RateLimited, Stage};
+use http::Method;
+
+/// How often a gate is killed.
+const KILLS: usize = 3;
+
+/// So many answers are awaited before one is killed: more than a window's worth, so that it is in the thick of it.
+const ANSWERS: usize = 60;
+
+const TARGET: &str = "GUILDHALL_TEST_RESTART_TARGET";
+
+/// A call that takes the next token there is, on a route without a limit of its own.
+fn typing(bot: Credential, channel: u64) -> Request {
+    let mut request = Request::new(Method::POST, format!("/channels/{channel}/typing"), bot);
+    request.lane = Lane::Interactive;
+    request
+}
+
+/// Keeps 200 calls waiting, and says after each answer that there was one.
+async fn flood(gate: &Gate, bot: Credential, channel: u64, mut each: impl FnMut() -> bool) {
+    let mut calls: FuturesUnordered<_> = (0..200).map(|_| gate.call(typing(bot, channel))).collect();
+    while let Some(outcome) = calls.next().await {
+        if let Outcome::Answered(_) = outcome
+            && !each()
+        {
+            return;
+        }
+        calls.push(gate.call(typing(bot, channel)));
+    }
+}
+
+async fn discord() -> World {
+    let world = World::start(1, LimitConfig::default()).await;
+    // Some of what a gate had under way arrives when the next one has long begun.
+    world.fault("*", FaultAction::Latency { fixed_ms: 0, jitter_ms: 300, at: Stage::Arrival });
+    world
+}
+
+fn judge(world: &World) {
+    let score = world.score();
+    println!("{} arrived, most in a second {:?}", score.requests, score.max_per_second);
+    assert!(world.most_in_a_second() <= 50, "{:?}", score.max_per_second);
+    assert_eq!(score.rate_limited, RateLimited::default());
+    assert!(score.requests >= (KILLS * ANSWERS) as u64);
+}
+
+#[test]
+fn a_gate_that_is_dropped_and_started_anew_never_passes_the_global_limit() {
+    run(async {
+        let world = discord().await;
+        for _ in 0..KILLS {
+            let gate = world.gate(GateConfig::default());
+            let mut answers = 0;
+            flood(&gate, world.bot, world.places[0].channel, || {
+                answers += 1;
+                answers < ANSWERS
+            })
+            .await;
+        }
+        let gate = world.gate(GateConfig::default());
+        answered(gate.call(typing(world.bot, world.places[0].channel)).await);
+        judge(&world);
+    });
+}
+
+#[test]
+fn calls_that_a_dead_gate_had_under_way_and_the_first_of_the_next_fit_into_one_second() {
+    run(async {
+        let world = World::start(1, LimitConfig::default()).await;
+        // Of the first fifty all but two are still on their way when their gate dies; those of the next are quick.
+        let action = FaultAction::Latency { fixed_ms: 300, jitter_ms: 0, at: Stage::Arrival };
+        world.sim.add_fault(Fault { route: "*".into(), action, probability: 1.0, count: Some(48), skip: 1 }).unwrap();
+        for answers in [2, 50] {
+            let gate = world.gate(GateConfig::default());
+            let mut left = answers;
+            flood(&gate, world.bot, world.places[0].channel, || {
+                left -= 1;
+                left > 0
+            })
+            .await;
+        }
+        let score = world.score();
+        println!("{} arrived, most in a second {:?}", score.requests, score.max_per_second);
+        assert!(score.requests >= 100, "both gates sent all they could");
+        assert!(world.most_in_a_second() <= 50, "{:?}", score.max_per_second);
+        assert_eq!(score.rate_limited, RateLimited::default());
+    });
+}
+
+/// Floods the simulator until it is killed; run by the next test in processes of their own.
+#[test]
+fn helper_that_floods_until_it_is_killed() {
+    let Ok(target) = std::env::var(TARGET) else { return };
+    let mut parts = target.split(' ');
+    let mut part = || parts.next().unwrap().to_owned();
+    let (url, bot, channel) = (part(), part().parse().unwrap(), part().parse().unwrap());
+    run(async move {
+        let gate: Arc<Gate> = Gate::start(transport(url, Duration::from_secs(15)), GateConfig::default());
+        flood(&gate, Credential::Application(bot), channel, || {
+            println!("answered");
+            std::io::stdout().flush().is_ok()
+        })
+        .await;
+    });
+}
+
+#[test]
+fn a_process_that_is_killed_and_started_anew_never_passes_the_global_limit() {
+    run(async {
+        let world = discord().await;
+        let Credential::Application(bot) = world.bot else { panic!("a bot has an application") };
+        let target = format!("{} {bot} {}", world.sim.api_url(), world.places[0].channel);
+        let kill_often = move || {
+            for _ in 0..KILLS {
+                let mut child = Command::new(std::env::current_exe().unwrap())
+                    .args(["--exact", "helper_that_floods_until_it_is_killed", "--nocapture"])
+                    .env(TARGET, &target)
+                    .stdout(Stdio::piped())
+                    .spawn()
+                    .unwrap();
+                let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+                let answers = lines.map_while(Result::ok).filter(|line| line.contains("answered")).take(ANSWERS);
+                assert_eq!(answers.count(), ANSWERS);
+                // SIGKILL.
+                child.kill().unwrap();
+                child.wait().unwrap();
+            }
+        };
+        tokio::task::spawn_blocking(kill_often).await.unwrap();
+        judge(&world);
+    });
+}

@@ -1,0 +1,224 @@
+//! What the tests of the gate share: a simulator as the judge, a gate in front of it, and calls to send through it.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(dead_code, reason = "each test file uses its own part of this")]
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use guildhall::discord::rest::{HyperTransport, TransportConfig};
+use guildhall::settings::Token;
+use guildhall_actors::circuit_breaker::{BreakerChanged, Subscribe};
+use guildhall_actors::rest::{Answered, Body, Gate, GateConfig, NotSent, Outcome, Request, Rest as _};
+use guildhall_core::answer::Credential;
+use guildhall_core::breaker::{BreakerKey, State};
+use guildhall_sim::{
+    BotConfig, Fault, FaultAction, JoinSpec, LimitConfig, Score, Sim, SimConfig, SimHandle, Snowflake,
+};
+use http::{HeaderValue, Method, header};
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::broadcast;
+use tokio::task::LocalSet;
+use tokio::time::timeout;
+
+/// Long enough that only something broken takes longer; never what a test waits for.
+pub(crate) const STUCK: Duration = Duration::from_secs(60);
+
+/// Runs a test: the simulator on threads of its own, the gate's actors on the test's.
+pub(crate) fn run<F: Future>(test: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    LocalSet::new().block_on(&runtime, test)
+}
+
+/// A guild of the simulator, and what is in it.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) guild: u64,
+    pub(crate) channel: u64,
+    /// The bot's own role, which nobody can be given: calls with it are counted, answered with a 400, and change nothing.
+    pub(crate) role: u64,
+    pub(crate) member: u64,
+}
+
+/// A simulator with its guilds.
+pub(crate) struct World {
+    pub(crate) sim: SimHandle,
+    pub(crate) bot: Credential,
+    pub(crate) places: Vec<Place>,
+}
+
+impl World {
+    /// A Discord with so many guilds under these limits.
+    pub(crate) async fn start(guilds: u32, limits: LimitConfig) -> Self {
+        let sim = Sim::start(SimConfig { guilds, limits, members: 1, channels: 1, ..SimConfig::default() });
+        let sim = sim.await.unwrap();
+        let bot = Credential::Application(sim.application(&BotConfig::default().token).unwrap().get());
+        let mut world = Self { sim, bot, places: Vec::new() };
+        world.look_around().await;
+        world
+    }
+
+    /// A Discord without limits, with so many guilds.
+    pub(crate) async fn unlimited(guilds: u32) -> Self {
+        Self::start(guilds, LimitConfig::off()).await
+    }
+
+    /// Learns what there is, guilds made since among it.
+    pub(crate) async fn look_around(&mut self) {
+        let state = control(&self.sim, "/sim/state").await;
+        self.places.clear();
+        for guild in state["guilds"].as_array().unwrap() {
+            let id = number(&guild["id"]);
+            let joined = self.sim.join(Snowflake::new(id), JoinSpec::default()).await.unwrap();
+            self.places.push(Place {
+                guild: id,
+                channel: number(&guild["channels"][0]["id"]),
+                role: guild["roles"].as_array().unwrap().iter().map(|role| number(&role["id"])).max().unwrap(),
+                member: joined.id.unwrap().get(),
+            });
+        }
+    }
+
+    pub(crate) fn transport(&self) -> HyperTransport {
+        transport(self.sim.api_url(), Duration::from_secs(15))
+    }
+
+    pub(crate) fn gate(&self, config: GateConfig) -> Arc<Gate> {
+        Gate::start(self.transport(), config)
+    }
+
+    pub(crate) fn score(&self) -> Score {
+        self.sim.score()
+    }
+
+    /// Requests that arrived, probes of the gate's own among them.
+    pub(crate) fn arrived(&self) -> u64 {
+        self.score().requests
+    }
+
+    /// Requests that arrived at a route, by the simulator's name for it.
+    pub(crate) fn arrived_at(&self, route: &str) -> u64 {
+        self.score().routes.get(route).map_or(0, |route| route.requests)
+    }
+
+    /// The most that arrived in any second.
+    pub(crate) fn most_in_a_second(&self) -> u32 {
+        self.score().max_per_second.values().copied().max().unwrap_or(0)
+    }
+
+    pub(crate) fn fault(&self, route: &str, action: FaultAction) -> u64 {
+        self.faults(route, action, 1.0, None)
+    }
+
+    pub(crate) fn fault_once(&self, route: &str, action: FaultAction) -> u64 {
+        self.faults(route, action, 1.0, Some(1))
+    }
+
+    pub(crate) fn faults(&self, route: &str, action: FaultAction, probability: f64, count: Option<u64>) -> u64 {
+        self.sim.add_fault(Fault { route: route.into(), action, probability, count, skip: 0 }).unwrap()
+    }
+
+    pub(crate) fn request(&self, method: Method, path: String) -> Request {
+        Request::new(method, path, self.bot)
+    }
+
+    /// A call with a JSON body.
+    pub(crate) fn with(&self, method: Method, path: String, body: &Value) -> Request {
+        let mut request = self.request(method, path);
+        request.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        request.body = Body::Whole(Bytes::from(body.to_string()));
+        request
+    }
+
+    pub(crate) fn get_guild(&self, place: &Place) -> Request {
+        self.request(Method::GET, format!("/guilds/{}", place.guild))
+    }
+
+    pub(crate) fn get_channel(&self, place: &Place) -> Request {
+        self.request(Method::GET, format!("/channels/{}", place.channel))
+    }
+
+    pub(crate) fn create_role(&self, place: &Place, name: &str) -> Request {
+        self.with(Method::POST, format!("/guilds/{}/roles", place.guild), &serde_json::json!({ "name": name }))
+    }
+
+    pub(crate) fn member_role(&self, method: Method, place: &Place) -> Request {
+        self.request(method, format!("/guilds/{}/members/{}/roles/{}", place.guild, place.member, place.role))
+    }
+
+    pub(crate) fn message(&self, place: &Place, content: &str) -> Request {
+        let body = serde_json::json!({ "content": content });
+        self.with(Method::POST, format!("/channels/{}/messages", place.channel), &body)
+    }
+}
+
+/// A transport to an API at this address.
+pub(crate) fn transport(api_url: String, request_timeout: Duration) -> HyperTransport {
+    HyperTransport::new(TransportConfig {
+        api_url,
+        token: Token::new(BotConfig::default().token),
+        connect_timeout: Duration::from_secs(5),
+        request_timeout,
+        max_response_bytes: 4 << 20,
+        pool_idle: Duration::from_secs(60),
+    })
+    .unwrap()
+}
+
+/// Makes calls all at once; their outcomes in the same order.
+pub(crate) async fn call_all(gate: &Gate, requests: impl IntoIterator<Item = Request>) -> Vec<Outcome> {
+    join_all(requests.into_iter().map(|request| gate.call(request))).await
+}
+
+/// What was answered, or the test fails.
+pub(crate) fn answered(outcome: Outcome) -> Answered {
+    match outcome {
+        Outcome::Answered(answered) => answered,
+        other => panic!("expected an answer, got {other:?}"),
+    }
+}
+
+/// Why a call was not sent, or the test fails.
+pub(crate) fn not_sent(outcome: Outcome) -> NotSent {
+    match outcome {
+        Outcome::NotSent(not_sent) => not_sent,
+        other => panic!("expected a call that was not sent, got {other:?}"),
+    }
+}
+
+/// Every change of every breaker from now on.
+pub(crate) async fn changes(gate: &Gate) -> broadcast::Receiver<BreakerChanged> {
+    gate.breaker().send(Subscribe).await.unwrap()
+}
+
+/// Waits until the breaker of a key is in a state of this name.
+pub(crate) async fn until(changes: &mut broadcast::Receiver<BreakerChanged>, key: &BreakerKey, state: &str) -> State {
+    let wait = async {
+        loop {
+            let change = changes.recv().await.unwrap();
+            if change.key == *key && change.to.name() == state {
+                return change.to;
+            }
+        }
+    };
+    timeout(STUCK, wait).await.unwrap_or_else(|_| panic!("{key} never was {state}"))
+}
+
+async fn control(sim: &SimHandle, path: &str) -> Value {
+    let mut stream = TcpStream::connect(sim.address()).await.unwrap();
+    let head = format!("GET {path} HTTP/1.1\r\nHost: sim\r\nConnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    serde_json::from_str(body).unwrap()
+}
+
+fn number(id: &Value) -> u64 {
+    id.as_str().unwrap().parse().unwrap()
+}
