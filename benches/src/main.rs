@@ -3,12 +3,20 @@
 //! Every benchmark takes `--seconds` and ends within a minute by default. Figures that depend on the machine are given
 //! beside a baseline from the same run where there is one.
 
+mod decisions;
+mod gate;
+mod hot_bucket;
 mod load;
+mod overhead;
+mod pipeline;
+mod serve_sim;
 mod sim;
+mod stats;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use tokio::runtime::{Builder, Runtime};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -31,23 +39,57 @@ struct Arguments {
 enum Name {
     /// How much the simulator can carry: REST requests and gateway events a second, limits off.
     Sim(sim::Arguments),
+    /// What the whole pipeline makes of the global limit under full demand, and how evenly it shares it.
+    Gate(gate::Arguments),
+    /// One route bucket that everybody wants, beside a client with one call under way at a time.
+    HotBucket(hot_bucket::Arguments),
+    /// How fast the limiter decides, by itself and as an actor, and what it keeps for each bucket.
+    Decisions(decisions::Arguments),
+    /// What a call costs through the whole pipeline, beside the same call made directly.
+    Overhead(overhead::Arguments),
+    /// A simulator for a benchmark that wants it in another process.
+    #[command(name = serve_sim::SUBCOMMAND, hide = true)]
+    ServeSim,
+}
+
+impl Name {
+    /// Where processor time is measured, one thread does all the work: then nothing is lost between threads, and the
+    /// figure does not depend on how many there are.
+    fn runtime(&self) -> std::io::Result<Runtime> {
+        let mut builder = match self {
+            Self::Decisions(_) | Self::Overhead(_) => Builder::new_current_thread(),
+            Self::Sim(_) | Self::Gate(_) | Self::HotBucket(_) | Self::ServeSim => Builder::new_multi_thread(),
+        };
+        builder.enable_all().build()
+    }
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let _ = rlimit::increase_nofile_limit(65_536);
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match arguments.name.runtime() {
         Ok(runtime) => runtime,
         Err(error) => return fail(&error.into()),
     };
     let measured = runtime.block_on(async {
-        match &arguments.name {
-            Name::Sim(options) => sim::run(options, arguments.seconds, arguments.json).await,
-        }
+        let Arguments { name, json, seconds } = &arguments;
+        Ok(Some(match name {
+            Name::Sim(options) => sim::run(options, *seconds, *json).await?,
+            Name::Gate(options) => gate::run(options, *seconds, *json).await?,
+            Name::HotBucket(options) => hot_bucket::run(options, *seconds, *json).await?,
+            Name::Decisions(options) => decisions::run(options, *seconds, *json).await?,
+            Name::Overhead(options) => overhead::run(options, *seconds, *json).await?,
+            Name::ServeSim => {
+                serve_sim::serve().await?;
+                return Ok(None);
+            }
+        }))
     });
     match measured {
         Ok(figures) => {
-            println!("{figures}");
+            if let Some(figures) = figures {
+                println!("{figures}");
+            }
             ExitCode::SUCCESS
         }
         Err(error) => fail(&error),

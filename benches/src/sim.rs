@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tokio_websockets::{ClientBuilder, Message};
 
 use crate::load::Connection;
+use crate::stats::{Durations, per_second};
 
 const TOKEN: &str = "Bot sim-bot-token";
 
@@ -47,17 +48,7 @@ pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> any
     let time = Duration::from_secs(seconds);
 
     let (requests_per_s, mut latencies) = rest(sim.address(), arguments, time).await?;
-    latencies.sort_unstable();
-    let at = |share: f64| {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            clippy::cast_precision_loss,
-            reason = "an index"
-        )]
-        let index = ((latencies.len() as f64 - 1.0) * share) as usize;
-        latencies.get(index).copied().unwrap_or_default()
-    };
+    latencies.sort();
     if !quiet {
         println!("REST: {requests_per_s:.0} requests/s over {} connections", arguments.connections);
     }
@@ -85,14 +76,14 @@ pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> any
         "connections": arguments.connections,
         "start_ms": start_ms,
         "requests_per_s": requests_per_s,
-        "request_us_p50": at(0.5),
-        "request_us_p99": at(0.99),
+        "request_us_p50": latencies.us_at(0.5),
+        "request_us_p99": latencies.us_at(0.99),
         "events_per_s": events_per_s,
     }))
 }
 
-/// A mix of reads and writes, each connection on guilds of its own; returns the rate and every latency in microseconds.
-async fn rest(address: SocketAddr, arguments: &Arguments, time: Duration) -> anyhow::Result<(f64, Vec<u32>)> {
+/// A mix of reads and writes, each connection on guilds of its own; returns the rate and every latency.
+async fn rest(address: SocketAddr, arguments: &Arguments, time: Duration) -> anyhow::Result<(f64, Durations)> {
     let guilds = std::sync::Arc::new(look_around(address).await?);
     let begun = Instant::now();
     let mut callers = Vec::new();
@@ -100,27 +91,25 @@ async fn rest(address: SocketAddr, arguments: &Arguments, time: Duration) -> any
         let guilds = std::sync::Arc::clone(&guilds);
         callers.push(tokio::spawn(async move {
             let mut connection = Connection::open(address).await?;
-            let mut latencies: Vec<u32> = Vec::new();
+            let mut latencies = Durations::default();
             let mut turn = number;
             while begun.elapsed() < time {
                 let guild = &guilds[turn % guilds.len()];
                 let (method, path, body) = request(guild, turn / guilds.len());
                 let sent = Instant::now();
                 let (status, answer) = connection.call(method, &path, TOKEN, body).await?;
-                latencies.push(u32::try_from(sent.elapsed().as_micros()).unwrap_or(u32::MAX));
+                latencies.push(sent.elapsed());
                 ensure!((200..300).contains(&status), "{path} answered {status}: {}", String::from_utf8_lossy(&answer));
                 turn += 1;
             }
             Ok::<_, anyhow::Error>(latencies)
         }));
     }
-    let mut latencies = Vec::new();
+    let mut latencies = Durations::default();
     for caller in callers {
         latencies.extend(caller.await??);
     }
-    #[expect(clippy::cast_precision_loss, reason = "a rate needs no more digits than a double has")]
-    let rate = latencies.len() as f64 / begun.elapsed().as_secs_f64();
-    Ok((rate, latencies))
+    Ok((per_second(latencies.len(), begun.elapsed()), latencies))
 }
 
 fn request(guild: &Guild, turn: usize) -> (Method, String, Bytes) {
@@ -170,7 +159,7 @@ async fn read_events(
         json!({ "op": 2, "d": { "token": "sim-bot-token", "intents": GUILDS_AND_MESSAGES, "properties": {} } });
     socket.send(Message::text(identify.to_string())).await?;
     let mut ready = Some(ready);
-    let mut counting: Option<(Instant, u64)> = None;
+    let mut counting: Option<(Instant, usize)> = None;
     loop {
         let next = tokio::time::timeout(Duration::from_secs(5), socket.next()).await;
         let message = match next {
@@ -196,6 +185,5 @@ async fn read_events(
         }
     }
     let (begun, count) = counting.context("no event of the storm arrived")?;
-    #[expect(clippy::cast_precision_loss, reason = "a rate needs no more digits than a double has")]
-    Ok(count as f64 / begun.elapsed().as_secs_f64())
+    Ok(per_second(count, begun.elapsed()))
 }

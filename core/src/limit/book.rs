@@ -26,7 +26,10 @@ pub(super) enum Knowledge {
 /// The book of routes and hashes.
 #[derive(Debug)]
 pub(super) struct Book {
-    routes: HashMap<(Credential, RouteKey), Knowledge>,
+    /// By route, what each credential knows of it: few, so that the route alone is enough to find it by.
+    routes: HashMap<RouteKey, Vec<(Credential, Knowledge)>>,
+    /// How many of those there are in all.
+    known: usize,
     hashes: HashMap<String, HashId>,
     traits: Vec<Traits>,
     max_routes: usize,
@@ -38,6 +41,7 @@ impl Book {
     pub(super) fn new(config: &LimitConfig) -> Self {
         Self {
             routes: HashMap::new(),
+            known: 0,
             hashes: HashMap::new(),
             traits: Vec::new(),
             max_routes: config.max_routes.max(16),
@@ -46,11 +50,16 @@ impl Book {
     }
 
     pub(super) fn of(&self, credential: Credential, route: &RouteKey, now: Timestamp) -> Knowledge {
-        match self.routes.get(&(credential, route.clone())) {
-            Some(Knowledge::Free(until)) if *until <= now => Knowledge::Unknown,
-            Some(known) => *known,
+        match self.find(credential, route) {
+            Some(Knowledge::Free(until)) if until <= now => Knowledge::Unknown,
+            Some(known) => known,
             None => Knowledge::Unknown,
         }
+    }
+
+    fn find(&self, credential: Credential, route: &RouteKey) -> Option<Knowledge> {
+        let known = self.routes.get(route)?;
+        known.iter().find(|(whose, _)| *whose == credential).map(|(_, known)| *known)
     }
 
     /// The hashes of other methods on the same path, which may turn out to be this route's own. Reads are left out:
@@ -60,23 +69,35 @@ impl Book {
         let methods = if route.is_read() { &[][..] } else { &["POST", "PUT", "PATCH", "DELETE"][..] };
         methods.iter().filter_map(move |method| {
             let other = RouteKey::new(&format!("{method} {template}"));
-            match self.routes.get(&(credential, other)) {
-                Some(Knowledge::Hash(hash)) => Some(*hash),
-                _ => None,
+            match self.find(credential, &other) {
+                Some(Knowledge::Hash(hash)) => Some(hash),
+                Some(Knowledge::Unknown | Knowledge::Free(_)) | None => None,
             }
         })
     }
 
     pub(super) fn learn(&mut self, credential: Credential, route: &RouteKey, known: Knowledge) {
-        if self.routes.len() >= self.max_routes && !self.routes.contains_key(&(credential, route.clone())) {
-            // Any will do: a route that is forgotten costs one careful call, not a mistake.
-            let some: Vec<_> = self.routes.keys().take(self.max_routes / 16).cloned().collect();
-            self.forgotten += some.len() as u64;
-            some.iter().for_each(|key| {
-                self.routes.remove(key);
-            });
+        if let Some(there) = self.routes.get_mut(route)
+            && let Some((_, before)) = there.iter_mut().find(|(whose, _)| *whose == credential)
+        {
+            *before = known;
+            return;
         }
-        self.routes.insert((credential, route.clone()), known);
+        if self.known >= self.max_routes {
+            self.forget_some();
+        }
+        self.routes.entry(route.clone()).or_default().push((credential, known));
+        self.known += 1;
+    }
+
+    /// Any will do: a route that is forgotten costs one careful call, not a mistake.
+    fn forget_some(&mut self) {
+        let some: Vec<RouteKey> = self.routes.keys().take(self.max_routes / 16).cloned().collect();
+        for route in some {
+            let gone = self.routes.remove(&route).map_or(0, |known| known.len());
+            self.known -= gone;
+            self.forgotten += gone as u64;
+        }
     }
 
     /// The id of a hash, new or known; `None` if there is no more room for new ones.
@@ -102,6 +123,6 @@ impl Book {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.routes.len()
+        self.known
     }
 }

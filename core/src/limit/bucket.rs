@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::flights::Flights;
 use super::turn::Turn;
 use crate::answer::RateHeaders;
 use crate::time::Timestamp;
@@ -32,8 +33,7 @@ enum Kind {
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
     limit: u32,
-    /// The numbers of calls without an answer, lost ones among them until they can no longer arrive.
-    in_flight: Vec<u64>,
+    flights: Flights,
     /// Calls ever dispatched; tells which calls an answer cannot have seen.
     dispatched: u64,
     /// Nothing goes before: a 429.
@@ -43,8 +43,6 @@ pub(super) struct Bucket {
     /// The least that an answer of that window said was left.
     lowest: u32,
     count: Count,
-    /// When each lost call can no longer arrive, with its number.
-    lost: Vec<(Timestamp, u64)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -85,13 +83,12 @@ impl Bucket {
         let count = Count::Leaky { empty: now + rate.reset_after, refill, confirmed: false };
         Self {
             limit: rate.limit.max(1),
-            in_flight: Vec::new(),
+            flights: Flights::None,
             dispatched: 0,
             closed_until: Timestamp::ZERO,
             epoch_ms: rate.reset_ms,
             lowest: rate.remaining,
             count,
-            lost: Vec::new(),
         }
     }
 
@@ -103,13 +100,12 @@ impl Bucket {
         };
         Self {
             limit: traits.limit,
-            in_flight: Vec::new(),
+            flights: Flights::None,
             dispatched: 0,
             closed_until: Timestamp::ZERO,
             epoch_ms: 0,
             lowest: traits.limit,
             count,
-            lost: Vec::new(),
         }
     }
 
@@ -128,7 +124,7 @@ impl Bucket {
         if now < self.closed_until {
             return Turn::At(self.closed_until);
         }
-        let on_answer = self.lost.iter().min().map_or(Turn::OnAnswer, |(gone, _)| Turn::At(*gone));
+        let on_answer = self.flights.first_gone().map_or(Turn::OnAnswer, Turn::At);
         match self.count {
             Count::Fixed { left: 1.., .. } => Turn::Now,
             Count::Fixed { reset, .. } => reset.map_or(on_answer, Turn::At),
@@ -144,7 +140,7 @@ impl Bucket {
     /// Takes a slot for a call that goes now; returns its number.
     pub(super) fn take(&mut self) -> u64 {
         self.dispatched += 1;
-        self.in_flight.push(self.dispatched);
+        self.flights.add(self.dispatched);
         if let Count::Fixed { left, .. } = &mut self.count {
             *left -= 1;
         }
@@ -241,7 +237,7 @@ impl Bucket {
 
     /// No answer will come. The call counts as under way until `gone`.
     pub(super) fn lose(&mut self, number: u64, gone: Timestamp) {
-        self.lost.push((gone, number));
+        self.flights.lose(number, gone);
     }
 
     /// A 429: nothing goes before `until`.
@@ -278,7 +274,7 @@ impl Bucket {
             Count::Fixed { left, reset, .. } => reset.map_or(left >= i64::from(self.limit), |reset| reset <= now),
             Count::Leaky { empty, .. } => empty <= now,
         };
-        is_full && self.in_flight.is_empty() && self.closed_until <= now
+        is_full && self.in_flight() == 0 && self.closed_until <= now
     }
 
     pub(super) fn view(&self) -> BucketView {
@@ -292,9 +288,8 @@ impl Bucket {
 
     /// Lets go of what time alone brings back.
     fn pass_time(&mut self, now: Timestamp) {
-        if !self.lost.is_empty() {
-            let gone: Vec<_> = self.lost.extract_if(.., |(gone, _)| *gone <= now).collect();
-            gone.into_iter().for_each(|(gone, number)| self.arrive(number, gone));
+        for (gone, number) in self.flights.take_gone(now) {
+            self.arrive(number, gone);
         }
         let most = i64::from(self.limit) - i64::from(self.in_flight());
         if let Count::Fixed { left, reset, .. } = &mut self.count
@@ -320,11 +315,11 @@ impl Bucket {
 
 impl Bucket {
     fn in_flight(&self) -> u32 {
-        u32::try_from(self.in_flight.len()).unwrap_or(u32::MAX)
+        self.flights.len()
     }
 
     fn forget(&mut self, number: u64) {
-        self.in_flight.retain(|other| *other != number);
+        self.flights.remove(number);
     }
 }
 

@@ -5,12 +5,17 @@ use std::collections::BTreeSet;
 use super::global::Global;
 use super::lot::{LotId, Ticket};
 use super::turn::Turn;
+use crate::answer::Credential;
 use crate::lane::Lane;
 use crate::time::Timestamp;
+
+/// A domain, by its place.
+pub(super) type DomainId = usize;
 
 /// Calls that share a global limit.
 #[derive(Debug)]
 pub(super) struct Domain {
+    pub(super) credential: Credential,
     /// `None` for calls that the global limit leaves alone.
     pub(super) global: Option<Global>,
     /// Heads of lots that wait for nothing but their turn here, by lane; the oldest goes first.
@@ -20,8 +25,13 @@ pub(super) struct Domain {
 }
 
 impl Domain {
-    pub(super) fn new(global: Option<Global>) -> Self {
-        Self { global, ready: [const { BTreeSet::new() }; 3], wake: None }
+    pub(super) fn new(credential: Credential, global: Option<Global>) -> Self {
+        Self { credential, global, ready: [const { BTreeSet::new() }; 3], wake: None }
+    }
+
+    /// Whether it is for calls that the global limit leaves alone.
+    pub(super) fn is_exempt(&self) -> bool {
+        self.global.is_none()
     }
 
     pub(super) fn announce(&mut self, lane: Lane, ticket: Ticket, lot: LotId) {

@@ -4,8 +4,7 @@
 //! one window after its *answer*: whatever the latency, two calls that used the same token arrived at least a window
 //! apart, and there are only as many tokens as the limit allows.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::config::LimitConfig;
@@ -21,8 +20,8 @@ pub(super) struct Global {
     request_timeout: Duration,
     /// Calls that are not answered yet.
     in_flight: u32,
-    /// When each token that was used comes back.
-    cooling: BinaryHeap<Reverse<Timestamp>>,
+    /// When each token that was used comes back, the first first.
+    cooling: VecDeque<Timestamp>,
     /// Nothing goes before: the first window of a fresh gate, or a global 429.
     closed_until: Timestamp,
     pace: Pace,
@@ -41,8 +40,13 @@ impl Global {
             window,
             request_timeout: config.request_timeout,
             in_flight: 0,
+<<<<<<< HEAD
             cooling: BinaryHeap::new(),
             closed_until: now + window + config.settling,
+=======
+            cooling: VecDeque::new(),
+            closed_until: now + window,
+>>>>>>> gatebench
             pace: Pace::new(config),
             floor: config.floor,
             passed_over: [0; 3],
@@ -57,13 +61,13 @@ impl Global {
         if self.free(now) > 0 {
             return Turn::Now;
         }
-        self.cooling.peek().map_or(Turn::OnAnswer, |Reverse(back)| Turn::At(*back))
+        self.cooling.front().map_or(Turn::OnAnswer, |back| Turn::At(*back))
     }
 
     /// Tokens that are free.
     pub(super) fn free(&mut self, now: Timestamp) -> u32 {
-        while self.cooling.peek().is_some_and(|Reverse(back)| *back <= now) {
-            self.cooling.pop();
+        while self.cooling.front().is_some_and(|back| *back <= now) {
+            self.cooling.pop_front();
         }
         let used = self.in_flight as usize + self.cooling.len();
         self.limit.saturating_sub(u32::try_from(used).unwrap_or(u32::MAX))
@@ -107,13 +111,22 @@ impl Global {
     /// An answer came: the token cools for one window from now.
     pub(super) fn answered(&mut self, now: Timestamp) {
         self.in_flight -= 1;
-        self.cooling.push(Reverse(now + self.window));
+        self.cool(now + self.window);
     }
 
     /// No answer will come; the call may arrive until its time-out has passed.
     pub(super) fn lost(&mut self, dispatched: Timestamp, now: Timestamp) {
         self.in_flight -= 1;
-        self.cooling.push(Reverse((dispatched + self.request_timeout).max(now) + self.window));
+        self.cool((dispatched + self.request_timeout).max(now) + self.window);
+    }
+
+    fn cool(&mut self, back: Timestamp) {
+        // Nearly always the last: only tokens of lost calls come back later than those of answers after them.
+        let place = match self.cooling.back() {
+            Some(last) if *last > back => self.cooling.partition_point(|other| *other <= back),
+            _ => self.cooling.len(),
+        };
+        self.cooling.insert(place, back);
     }
 
     /// The call never left.
@@ -130,8 +143,8 @@ impl Global {
     pub(super) fn estimate(&self, ahead: usize, now: Timestamp) -> Timestamp {
         let rounds = u32::try_from(ahead).unwrap_or(u32::MAX) / self.limit.max(1);
         let is_used_up = self.in_flight as usize + self.cooling.len() >= self.limit as usize;
-        let first = match self.cooling.peek() {
-            Some(Reverse(back)) if is_used_up => *back,
+        let first = match self.cooling.front() {
+            Some(back) if is_used_up => *back,
             _ => now,
         };
         first.max(self.closed_until).max(now) + self.window * rounds

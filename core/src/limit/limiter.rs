@@ -7,9 +7,9 @@ use std::time::Duration;
 use super::book::{Book, HashId, Knowledge};
 use super::bucket::Bucket;
 use super::config::LimitConfig;
-use super::domain::Domain;
+use super::domain::{Domain, DomainId};
 use super::global::Global;
-use super::lot::{Gatekeeper, LotId, LotKey, Ticket};
+use super::lot::{Gatekeeper, LotId, LotKey, SideKey, Ticket};
 use super::side::Side;
 use super::turn::Turn;
 use super::yard::Yard;
@@ -103,6 +103,7 @@ pub enum Effect {
 #[derive(Debug)]
 struct Waiter {
     ask: Ask,
+    domain: DomainId,
     since: Timestamp,
     lot: LotId,
     /// The side door it has passed, whose place it holds.
@@ -113,6 +114,7 @@ struct Waiter {
 #[derive(Debug)]
 struct Permit {
     ask: Ask,
+    domain: DomainId,
     dispatched: Timestamp,
     /// The slot that it took.
     slot: Option<(LotId, u64)>,
@@ -143,16 +145,31 @@ enum Alarm {
     Deadline(Ticket),
 }
 
+/// So many alarms are not worth tidying.
+const MIN_ALARMS: usize = 256;
+
+/// Whether an alarm is still for something.
+fn is_live((then, alarm): &(Timestamp, Alarm), waiters: &HashMap<Ticket, Waiter>, yard: &mut Yard) -> bool {
+    match alarm {
+        Alarm::Deadline(ticket) => waiters.contains_key(ticket),
+        // A lot that has set itself an earlier one sets the next when that has come.
+        Alarm::Lot(lot) => yard.get(*lot).is_some_and(|lot| lot.timer == Some(*then)),
+    }
+}
+
 /// The machine. Every method that may let somebody go leaves that in [`Limiter::take_effects`].
 #[derive(Debug)]
 pub struct Limiter {
     pub(super) config: LimitConfig,
     pub(super) book: Book,
     pub(super) yard: Yard,
-    pub(super) domains: HashMap<(Credential, bool), Domain>,
+    /// No more than two for each credential, and so few that they are found by looking at each.
+    pub(super) domains: Vec<Domain>,
     waiters: HashMap<Ticket, Waiter>,
     permits: HashMap<PermitId, Permit>,
     alarms: BinaryHeap<Reverse<(Timestamp, Alarm)>>,
+    /// With more alarms than this, some are for what has long happened.
+    tidy_above: usize,
     /// Lots behind a side door; usually none.
     sides: usize,
     ghosts: Vec<Ghost>,
@@ -168,10 +185,11 @@ impl Limiter {
         Self {
             book: Book::new(&config),
             yard: Yard::new(config.max_buckets),
-            domains: HashMap::new(),
+            domains: Vec::new(),
             waiters: HashMap::new(),
             permits: HashMap::new(),
             alarms: BinaryHeap::new(),
+            tidy_above: MIN_ALARMS,
             sides: 0,
             ghosts: Vec::new(),
             effects: VecDeque::new(),
@@ -190,7 +208,7 @@ impl Limiter {
         if self.may_go_at_once(&ask, domain, lot, now) {
             return Acquired::Granted(self.grant(ask, domain, lot, None, now));
         }
-        let delay = self.estimate(&ask, lot, now);
+        let delay = self.estimate(&ask, domain, lot, now);
         if delay.until > ask.deadline {
             return Acquired::Delay(delay);
         }
@@ -200,7 +218,7 @@ impl Limiter {
         self.next += 1;
         let ticket = Ticket(self.next);
         self.alarms.push(Reverse((ask.deadline, Alarm::Deadline(ticket))));
-        self.enqueue(ticket, Waiter { ask, since: now, lot, side: None }, now);
+        self.enqueue(ticket, Waiter { ask, domain, since: now, lot, side: None }, now);
         self.settle(now);
         // It may have been let in by the settling itself.
         match self.effects.back() {
@@ -237,7 +255,7 @@ impl Limiter {
     /// A call that was granted never left: all it took comes back.
     pub fn give_back(&mut self, permit: PermitId, now: Timestamp) {
         let Some(permit) = self.permits.remove(&permit) else { return };
-        if let Some(global) = self.global_of(&permit.ask) {
+        if let Some(global) = &mut self.domains[permit.domain].global {
             global.given_back();
         }
         if let Some((lot, number)) = permit.slot {
@@ -256,7 +274,7 @@ impl Limiter {
     pub fn lose(&mut self, permit: PermitId, now: Timestamp) {
         let Some(permit) = self.permits.remove(&permit) else { return };
         let gone = permit.dispatched + self.config.request_timeout;
-        if let Some(global) = self.global_of(&permit.ask) {
+        if let Some(global) = &mut self.domains[permit.domain].global {
             global.lost(permit.dispatched, now);
         }
         if let Some((lot, number)) = permit.slot {
@@ -281,7 +299,7 @@ impl Limiter {
     /// A call was answered.
     pub fn answered(&mut self, permit: PermitId, answer: &Answer, now: Timestamp) {
         let Some(permit) = self.permits.remove(&permit) else { return };
-        if let Some(global) = self.global_of(&permit.ask) {
+        if let Some(global) = &mut self.domains[permit.domain].global {
             global.answered(now);
         }
         let learned = match &answer.rate {
@@ -304,7 +322,7 @@ impl Limiter {
         };
         self.end_side(permit.side, now, now);
         if let Class::RateLimited { scope, retry_after } = answer.class {
-            self.refused(&permit.ask, scope, now + retry_after, answer.rate.as_ref(), learned, now);
+            self.refused(&permit, scope, now + retry_after, answer.rate.as_ref(), learned, now);
         }
         self.end_probe(permit.probe, now);
         self.review_kin(&permit.ask, now);
@@ -325,12 +343,12 @@ impl Limiter {
     #[must_use]
     pub fn next_wake(&self) -> Option<Timestamp> {
         let alarm = self.alarms.peek().map(|Reverse((then, _))| *then);
-        self.domains.values().filter_map(|domain| domain.wake).chain(alarm).min()
+        self.domains.iter().filter_map(|domain| domain.wake).chain(alarm).min()
     }
 
     /// Free tokens of the global limits, of all credentials together.
     pub fn available(&mut self, now: Timestamp) -> u32 {
-        self.domains.values_mut().filter_map(|domain| domain.global.as_mut()).map(|global| global.free(now)).sum()
+        self.domains.iter_mut().filter_map(|domain| domain.global.as_mut()).map(|global| global.free(now)).sum()
     }
 
     /// How many wait.
@@ -347,20 +365,15 @@ impl Limiter {
 
     // ---- finding the way ----
 
-    fn domain_of(&mut self, ask: &Ask) -> (Credential, bool) {
+    fn domain_of(&mut self, ask: &Ask) -> DomainId {
         let exempt = ask.route.interaction && self.config.interactions_exempt;
-        let key = (ask.credential, exempt);
-        if !self.domains.contains_key(&key) {
+        let is_its = |domain: &Domain| domain.credential == ask.credential && domain.is_exempt() == exempt;
+        self.domains.iter().position(is_its).unwrap_or_else(|| {
             // Counted from the limiter's start: a credential that is first seen later has had its quiet window.
             let global = (!exempt).then(|| Global::new(&self.config, self.started));
-            self.domains.insert(key, Domain::new(global));
-        }
-        key
-    }
-
-    fn global_of(&mut self, ask: &Ask) -> Option<&mut Global> {
-        let key = self.domain_of(ask);
-        self.domains.get_mut(&key)?.global.as_mut()
+            self.domains.push(Domain::new(ask.credential, global));
+            self.domains.len() - 1
+        })
     }
 
     /// Where a call waits first: behind a side door if there is one, else in its ordinary lot.
@@ -370,8 +383,8 @@ impl Limiter {
             return self.side_lot(ask, now);
         }
         if self.sides > 0 {
-            let side = LotKey::Side(ask.credential, key.clone(), *major, None);
-            if let Some(id) = self.yard.find(&side)
+            let side = SideKey { credential: ask.credential, route: key.clone(), major: *major, sub: None };
+            if let Some(id) = self.yard.find(&LotKey::Side(Box::new(side)))
                 && !self.yard.lot(id).is_idle(now)
             {
                 return Some(id);
@@ -382,8 +395,8 @@ impl Limiter {
 
     fn side_lot(&mut self, ask: &Ask, now: Timestamp) -> Option<LotId> {
         let Route { key, major, sub, .. } = &ask.route;
-        let side = LotKey::Side(ask.credential, key.clone(), *major, *sub);
-        let id = self.yard.find_or_make(&side, now, || Gatekeeper::Side(Side::new(*sub)))?;
+        let side = SideKey { credential: ask.credential, route: key.clone(), major: *major, sub: *sub };
+        let id = self.yard.find_or_make(&LotKey::Side(Box::new(side)), now, || Gatekeeper::Side(Side::new(*sub)))?;
         self.sides = self.sides.max(1);
         Some(id)
     }
@@ -397,7 +410,7 @@ impl Limiter {
                 self.yard.find_or_make(&free, now, || Gatekeeper::Open)
             }
             Knowledge::Unknown => {
-                let unknown = LotKey::Unknown(ask.credential, key.template().to_owned(), key.is_read());
+                let unknown = LotKey::Unknown(ask.credential, key.template().into(), key.is_read());
                 self.yard.find_or_make(&unknown, now, || Gatekeeper::Probe { in_flight: false })
             }
         }
@@ -437,7 +450,7 @@ impl Limiter {
         if self.waiters.is_empty() || key.is_read() {
             return;
         }
-        let unknown = LotKey::Unknown(ask.credential, key.template().to_owned(), false);
+        let unknown = LotKey::Unknown(ask.credential, key.template().into(), false);
         if let Some(lot) = self.yard.find(&unknown) {
             self.review(lot, now);
         }
@@ -465,19 +478,18 @@ impl Limiter {
         self.yard.find_or_make(&bucket, now, || Gatekeeper::Bucket(fresh))
     }
 
-    fn may_go_at_once(&mut self, ask: &Ask, domain: (Credential, bool), lot: LotId, now: Timestamp) -> bool {
+    fn may_go_at_once(&mut self, ask: &Ask, domain: DomainId, lot: LotId, now: Timestamp) -> bool {
         if self.yard.lot(lot).queues.is_some() || matches!(self.yard.lot(lot).keeper, Gatekeeper::Side(_)) {
             return false;
         }
-        let Some(there) = self.domains.get_mut(&domain) else { return false };
+        let there = &mut self.domains[domain];
         let is_free =
             there.is_quiet() && there.global.as_mut().is_none_or(|global| global.turn_of(ask.lane, now) == Turn::Now);
         is_free && self.turn(lot, ask, now) == Turn::Now
     }
 
-    fn estimate(&mut self, ask: &Ask, lot: LotId, now: Timestamp) -> Delay {
-        let domain = self.domain_of(ask);
-        let there = &self.domains[&domain];
+    fn estimate(&mut self, ask: &Ask, domain: DomainId, lot: LotId, now: Timestamp) -> Delay {
+        let there = &self.domains[domain];
         let global = there.global.as_ref().map_or(now, |global| global.estimate(there.ahead(ask.lane), now));
         let lot = self.yard.lot(lot);
         let ahead = lot.ahead(ask.lane);
@@ -542,21 +554,15 @@ impl Limiter {
     fn announce(&mut self, lot: LotId) {
         let is_probe = matches!(self.yard.lot(lot).keeper, Gatekeeper::Probe { .. });
         let Some(queues) = &mut self.yard.lot(lot).queues else { return };
-        let mut heads = Vec::with_capacity(3);
         for lane in Lane::ALL {
             if let Some(head) = queues.lanes[lane.index()].front() {
-                queues.announced[lane.index()] = Some(*head);
-                heads.push((lane, *head));
+                let domain = self.waiters[head].domain;
+                queues.announced[lane.index()] = Some((*head, domain));
+                self.domains[domain].announce(lane, *head, lot);
                 if is_probe {
                     // Only the most urgent one can be the call ahead.
                     break;
                 }
-            }
-        }
-        for (lane, head) in heads {
-            let domain = self.domain_of_waiter(head);
-            if let Some(domain) = self.domains.get_mut(&domain) {
-                domain.announce(lane, head, lot);
             }
         }
     }
@@ -565,17 +571,10 @@ impl Limiter {
         let Some(queues) = &mut self.yard.lot(lot).queues else { return };
         let announced = std::mem::take(&mut queues.announced);
         for (lane, head) in Lane::ALL.into_iter().zip(announced) {
-            let Some(head) = head else { continue };
-            // Whoever was removed is in no domain's order by its ticket alone; look in both of its credential's.
-            for domain in self.domains.values_mut() {
-                domain.withdraw(lane, head, lot);
+            if let Some((head, domain)) = head {
+                self.domains[domain].withdraw(lane, head, lot);
             }
         }
-    }
-
-    fn domain_of_waiter(&mut self, ticket: Ticket) -> (Credential, bool) {
-        let ask = self.waiters[&ticket].ask.clone();
-        self.domain_of(&ask)
     }
 
     /// Lets those through a side door who may, into their ordinary lots.
@@ -627,15 +626,27 @@ impl Limiter {
                 Alarm::Deadline(ticket) => self.expire(ticket, now),
             }
         }
-        let domains: Vec<_> = self.domains.keys().copied().collect();
-        for domain in domains {
-            while let Some((_, ticket, lot)) = self.domains.get_mut(&domain).and_then(|there| there.next(now)) {
-                self.let_go(domain, ticket, lot, now);
+        for domain in 0..self.domains.len() {
+            while let Some((_, ticket, lot)) = self.domains[domain].next(now) {
+                self.let_go(ticket, lot, now);
             }
+        }
+        self.tidy_alarms();
+    }
+
+    /// Forgets alarms for what has happened since: those next in line, so that nobody is woken for nothing; and all of
+    /// them once they are most of what there is, since callers may be patient for hours and wait for moments.
+    fn tidy_alarms(&mut self) {
+        while self.alarms.peek().is_some_and(|Reverse(alarm)| !is_live(alarm, &self.waiters, &mut self.yard)) {
+            self.alarms.pop();
+        }
+        if self.alarms.len() > self.tidy_above {
+            self.alarms.retain(|Reverse(alarm)| is_live(alarm, &self.waiters, &mut self.yard));
+            self.tidy_above = MIN_ALARMS.max(self.alarms.len() * 2);
         }
     }
 
-    fn let_go(&mut self, domain: (Credential, bool), ticket: Ticket, lot: LotId, now: Timestamp) {
+    fn let_go(&mut self, ticket: Ticket, lot: LotId, now: Timestamp) {
         self.unannounce(lot);
         // A call ahead waits for a bucket that is not its lot's own, which others may have emptied since it was announced.
         let is_late = self.waiters.get(&ticket).map(|waiter| waiter.ask.clone());
@@ -643,7 +654,7 @@ impl Limiter {
             self.review(lot, now);
             return;
         }
-        let Some(Waiter { ask, since, side, .. }) = self.waiters.remove(&ticket) else { return };
+        let Some(Waiter { ask, domain, since, side, .. }) = self.waiters.remove(&ticket) else { return };
         if let Some(queues) = &mut self.yard.lot(lot).queues {
             queues.lanes[ask.lane.index()].pop_front();
             if queues.is_empty() {
@@ -655,14 +666,7 @@ impl Limiter {
         self.review(lot, now);
     }
 
-    fn grant(
-        &mut self,
-        ask: Ask,
-        domain: (Credential, bool),
-        lot: LotId,
-        side: Option<LotId>,
-        now: Timestamp,
-    ) -> PermitId {
+    fn grant(&mut self, ask: Ask, domain: DomainId, lot: LotId, side: Option<LotId>, now: Timestamp) -> PermitId {
         let (mut slot, mut probe) = (None, None);
         match &mut self.yard.lot(lot).keeper {
             Gatekeeper::Bucket(bucket) => slot = Some((lot, bucket.take())),
@@ -678,18 +682,16 @@ impl Limiter {
                 }
             }
         }
-        if let Some(there) = self.domains.get_mut(&domain) {
-            there.take(ask.lane, now);
-        }
+        self.domains[domain].take(ask.lane, now);
         self.next += 1;
         let id = PermitId(self.next);
-        self.permits.insert(id, Permit { ask, dispatched: now, slot, probe, side });
+        self.permits.insert(id, Permit { ask, domain, dispatched: now, slot, probe, side });
         id
     }
 
     fn expire(&mut self, ticket: Ticket, now: Timestamp) {
         let Some(waiter) = self.remove(ticket, now) else { return };
-        let delay = self.estimate(&waiter.ask, waiter.lot, now);
+        let delay = self.estimate(&waiter.ask, waiter.domain, waiter.lot, now);
         self.release_side(waiter.side, now);
         self.effects.push_back(Effect::Expire { ticket, delay });
     }
@@ -733,7 +735,7 @@ impl Limiter {
 
     fn refused(
         &mut self,
-        ask: &Ask,
+        permit: &Permit,
         scope: Scope,
         until: Timestamp,
         rate: Option<&RateHeaders>,
@@ -742,7 +744,7 @@ impl Limiter {
     ) {
         match (scope, bucket) {
             (Scope::Global, _) => {
-                if let Some(global) = self.global_of(ask) {
+                if let Some(global) = &mut self.domains[permit.domain].global {
                     global.close(until);
                 }
             }
@@ -753,7 +755,7 @@ impl Limiter {
                 }
                 self.review(lot, now);
             }
-            (Scope::User | Scope::Shared, _) => self.close_side(ask, until, now),
+            (Scope::User | Scope::Shared, _) => self.close_side(&permit.ask, until, now),
         }
     }
 

@@ -210,6 +210,28 @@ fn a_million_objects_are_bounded_and_what_is_forgotten_is_counted() {
     assert!(told > 0);
 }
 
+#[test]
+fn callers_that_would_wait_for_hours_but_need_not_leave_nothing_behind() {
+    let config = LimitConfig { global: 1, ..LimitConfig::default() };
+    let mut limiter = Limiter::new(config, at(0));
+    let mut now = 2_000;
+    for _ in 0..10_000 {
+        let first = granted(limiter.acquire(ask("POST", "/a", Lane::Operation, at(now + 36_000_000)), at(now)));
+        let second = waiting(limiter.acquire(ask("POST", "/a", Lane::Operation, at(now + 36_000_000)), at(now)));
+        limiter.answered(first, &Answer { class: Class::Success, rate: None }, at(now));
+        now += 1_010;
+        limiter.on_time(at(now));
+        let effects: Vec<_> = limiter.take_effects().collect();
+        let [Effect::Grant { ticket, permit, .. }] = effects[..] else { panic!("expected a grant: {effects:?}") };
+        assert_eq!(ticket, second);
+        limiter.answered(permit, &Answer { class: Class::Success, rate: None }, at(now));
+        now += 1_010;
+    }
+    assert!(limiter.alarms.len() <= MIN_ALARMS, "{} alarms are kept", limiter.alarms.len());
+    limiter.on_time(at(now));
+    assert_eq!(limiter.next_wake(), None);
+}
+
 /// One caller of the property test.
 #[derive(Clone, Debug)]
 struct Caller {
@@ -300,7 +322,7 @@ enum Event {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(300), ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_the_latency_nothing_is_refused_nobody_is_forgotten_and_order_is_kept(callers in callers()) {

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::book::HashId;
 use super::bucket::Bucket;
+use super::domain::DomainId;
 use super::side::Side;
 use crate::answer::Credential;
 use crate::lane::Lane;
@@ -21,13 +22,22 @@ pub struct Ticket(pub(super) u64);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum LotKey {
     /// A route of which nothing is known, with those that may share its bucket: the template, and whether it reads.
-    Unknown(Credential, String, bool),
+    Unknown(Credential, Box<str>, bool),
     /// A bucket.
     Bucket(Credential, HashId, Major),
     /// A route without a limit.
     Free(Credential, RouteKey),
     /// Behind a side door.
-    Side(Credential, RouteKey, Major, Option<SubLimit>),
+    Side(Box<SideKey>),
+}
+
+/// What a side door is for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct SideKey {
+    pub(super) credential: Credential,
+    pub(super) route: RouteKey,
+    pub(super) major: Major,
+    pub(super) sub: Option<SubLimit>,
 }
 
 /// What those in a lot wait for.
@@ -54,12 +64,15 @@ pub(super) struct Lot {
     pub(super) timer: Option<Timestamp>,
 }
 
+// A bot in many guilds has hundreds of thousands of these, nearly all of them buckets: what is rare or large is boxed.
+const _: () = assert!(size_of::<Option<Lot>>() <= 160 && size_of::<LotKey>() <= 40);
+
 /// Those who wait, by lane, first come first.
 #[derive(Debug, Default)]
 pub(super) struct Queues {
     pub(super) lanes: [VecDeque<Ticket>; 3],
-    /// The heads that are announced as ready to go.
-    pub(super) announced: [Option<Ticket>; 3],
+    /// The heads that are announced as ready to go, and where.
+    pub(super) announced: [Option<(Ticket, DomainId)>; 3],
 }
 
 impl Queues {

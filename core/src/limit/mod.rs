@@ -14,6 +14,7 @@ mod book;
 mod bucket;
 mod config;
 mod domain;
+mod flights;
 mod global;
 mod limiter;
 mod lot;

@@ -5,13 +5,18 @@ use std::collections::HashMap;
 use super::lot::{Gatekeeper, Lot, LotId, LotKey};
 use crate::time::Timestamp;
 
+/// Lots that are allocated together. One list of them all would be copied each time it grows, and would then have room
+/// for twice as many as there are.
+const PAGE: usize = 1_024;
+
 /// How many lots are looked at to find room for a new one.
 const SEARCH: usize = 64;
 
 /// All lots.
 #[derive(Debug)]
 pub(super) struct Yard {
-    lots: Vec<Option<Lot>>,
+    /// Each but the last has all its places taken or vacant.
+    pages: Vec<Vec<Option<Lot>>>,
     by_key: HashMap<LotKey, LotId>,
     vacant: Vec<LotId>,
     /// Where the search for an idle lot goes on.
@@ -23,7 +28,7 @@ pub(super) struct Yard {
 
 impl Yard {
     pub(super) fn new(max: usize) -> Self {
-        Self { lots: Vec::new(), by_key: HashMap::new(), vacant: Vec::new(), hand: 0, max: max.max(1), evicted: 0 }
+        Self { pages: Vec::new(), by_key: HashMap::new(), vacant: Vec::new(), hand: 0, max: max.max(1), evicted: 0 }
     }
 
     pub(super) fn find(&self, key: &LotKey) -> Option<LotId> {
@@ -49,12 +54,20 @@ impl Yard {
         let lot = Lot::new(key.clone(), keeper());
         let id = match self.vacant.pop() {
             Some(id) => {
-                self.lots[id as usize] = Some(lot);
+                *self.place(id as usize)? = Some(lot);
                 id
             }
             None => {
-                self.lots.push(Some(lot));
-                LotId::try_from(self.lots.len() - 1).ok()?
+                let id = LotId::try_from(self.places()).ok()?;
+                match self.pages.last_mut() {
+                    Some(page) if page.len() < PAGE => page.push(Some(lot)),
+                    Some(_) | None => {
+                        let mut page = Vec::with_capacity(PAGE);
+                        page.push(Some(lot));
+                        self.pages.push(page);
+                    }
+                }
+                id
             }
         };
         self.by_key.insert(key.clone(), id);
@@ -62,12 +75,21 @@ impl Yard {
     }
 
     pub(super) fn lot(&mut self, id: LotId) -> &mut Lot {
-        self.lots[id as usize].as_mut().expect("invariant: a lot that is referred to is not idle, so it is kept")
+        self.get(id).expect("invariant: a lot that is referred to is not idle, so it is kept")
     }
 
     /// A lot that may have been forgotten since its id was noted.
     pub(super) fn get(&mut self, id: LotId) -> Option<&mut Lot> {
-        self.lots.get_mut(id as usize)?.as_mut()
+        self.place(id as usize)?.as_mut()
+    }
+
+    fn place(&mut self, at: usize) -> Option<&mut Option<Lot>> {
+        self.pages.get_mut(at / PAGE)?.get_mut(at % PAGE)
+    }
+
+    /// Places there are, taken or vacant.
+    fn places(&self) -> usize {
+        self.pages.last().map_or(0, |last| (self.pages.len() - 1) * PAGE + last.len())
     }
 
     pub(super) fn len(&self) -> usize {
@@ -75,19 +97,18 @@ impl Yard {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Lot> {
-        self.lots.iter().flatten()
+        self.pages.iter().flatten().flatten()
     }
 
     /// Forgets idle lots among the next few.
     fn evict(&mut self, now: Timestamp) {
-        for _ in 0..SEARCH.min(self.lots.len()) {
-            self.hand = (self.hand + 1) % self.lots.len();
-            let place = &mut self.lots[self.hand];
-            if place.as_ref().is_some_and(|lot| lot.is_idle(now))
-                && let Some(lot) = place.take()
-            {
+        let places = self.places();
+        for _ in 0..SEARCH.min(places) {
+            self.hand = (self.hand + 1) % places;
+            let hand = self.hand;
+            if let Some(lot) = self.place(hand).and_then(|place| place.take_if(|lot| lot.is_idle(now))) {
                 self.by_key.remove(&lot.key);
-                self.vacant.push(LotId::try_from(self.hand).expect("invariant: it was given out as an id"));
+                self.vacant.push(LotId::try_from(hand).expect("invariant: it was given out as an id"));
                 self.evicted += 1;
             }
         }

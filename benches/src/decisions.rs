@@ -1,0 +1,234 @@
+//! `decisions`: how fast the limiter decides, by itself and as an actor, and what it keeps for each bucket.
+//!
+//! A call is two decisions: whether it may go, and what its answer changes.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use actix::Actor as _;
+use anyhow::{Context as _, bail, ensure};
+use clap::Args;
+use guildhall_actors::clock::Clock;
+use guildhall_actors::token_bucket::{TokenBucket, Tokens};
+use guildhall_core::answer::{Answer, Class, Credential, RateHeaders};
+use guildhall_core::lane::Lane;
+use guildhall_core::limit::{Acquired, Ask, LimitConfig, Limiter};
+use guildhall_core::route::Route;
+use guildhall_core::time::Timestamp;
+use serde_json::{Value, json};
+use tokio::task::{JoinSet, LocalSet};
+
+use crate::stats::per_second;
+
+const BOT: Credential = Credential::Application(1);
+
+/// Routes, each with a bucket of its own for each object.
+const ROUTES: [(&str, &str); 4] = [
+    ("POST", "/channels/{}/messages"),
+    ("PUT", "/guilds/{}/members/5/roles/6"),
+    ("GET", "/guilds/{}/roles"),
+    ("PATCH", "/channels/{}"),
+];
+
+/// By the machine's own time, calls are so far apart that the global limit of 50 a second is half used.
+const PACE: Duration = Duration::from_millis(40);
+
+/// Between two looks at the clock.
+const BATCH: usize = 1_024;
+
+/// The actor's first window, in which it grants nothing, and the first answers.
+const WARM_UP: Duration = Duration::from_millis(1_500);
+
+/// How the limiter is loaded.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Objects that calls go to; each has a bucket on each of four routes.
+    #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    objects: u32,
+    /// Callers of the actor, each with one call at a time.
+    #[arg(long, default_value_t = 256)]
+    callers: usize,
+    /// Buckets whose memory is measured.
+    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(10_000..=10_000_000))]
+    buckets: u32,
+}
+
+pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Result<Value> {
+    let _recorder = guildhall::metrics::install()?;
+    let time = Duration::from_secs(seconds);
+    // First, while the heap holds nothing else that could be given back in the meantime.
+    let bytes_per_bucket = memory(arguments.buckets)?;
+    if !quiet {
+        println!("{bytes_per_bucket:.0} bytes for each of {} buckets", arguments.buckets);
+    }
+    let machine_per_s = machine(arguments.objects, time)?;
+    if !quiet {
+        println!("the machine: {machine_per_s:.0} decisions/s");
+    }
+    let actor_per_s = LocalSet::new().run_until(actor(arguments, time)).await?;
+    if !quiet {
+        println!("the actor: {actor_per_s:.0} decisions/s for {} callers", arguments.callers);
+    }
+    Ok(json!({
+        "name": "decisions",
+        "seconds": seconds,
+        "objects": arguments.objects,
+        "callers": arguments.callers,
+        "machine_per_s": machine_per_s,
+        "actor_per_s": actor_per_s,
+        "bytes_per_bucket": bytes_per_bucket,
+    }))
+}
+
+/// Discord's side: a fixed window for each object on each route.
+struct Upstream {
+    limit: u32,
+    per_ms: u64,
+    /// By place: the window, and what was used of it.
+    used: Vec<(u64, u32)>,
+    /// By route, to be filled in and handed out again: whoever asks wants no allocation measured.
+    answers: Vec<Answer>,
+}
+
+impl Upstream {
+    fn new(limit: u32, per_ms: u64, places: usize) -> Self {
+        let answers = (0..ROUTES.len()).map(|route| {
+            let bucket = format!("{route:032x}");
+            let rate = RateHeaders { bucket, limit, remaining: 0, reset_ms: 0, reset_after: Duration::ZERO };
+            Answer { class: Class::Success, rate: Some(rate) }
+        });
+        Self { limit, per_ms, used: vec![(0, 0); places], answers: answers.collect() }
+    }
+
+    /// A call arrives at a place.
+    fn answer(&mut self, place: usize, now: Timestamp) -> anyhow::Result<&Answer> {
+        let now_ms = now.micros() / 1_000;
+        let window = now_ms / self.per_ms;
+        let used = &mut self.used[place];
+        if used.0 != window {
+            *used = (window, 0);
+        }
+        used.1 += 1;
+        let Some(remaining) = self.limit.checked_sub(used.1) else { bail!("the limiter let too many through") };
+        let answer = &mut self.answers[place % ROUTES.len()];
+        if let Some(rate) = &mut answer.rate {
+            rate.remaining = remaining;
+            rate.reset_ms = (window + 1) * self.per_ms;
+            rate.reset_after = Duration::from_millis(rate.reset_ms - now_ms);
+        }
+        Ok(answer)
+    }
+}
+
+/// A place for each object on each route; the route is the place's remainder.
+fn routes(objects: u32) -> Vec<Route> {
+    let of = |object: u32| {
+        ROUTES.iter().map(move |(method, path)| {
+            let path = path.replace("{}", &(1_000_000_000_000 + u64::from(object)).to_string());
+            Route::parse(method, &path, 1, 0)
+        })
+    };
+    (0..objects).flat_map(of).collect()
+}
+
+/// The pure machine, by a time of its own.
+fn machine(objects: u32, time: Duration) -> anyhow::Result<f64> {
+    let asks: Vec<Ask> = routes(objects)
+        .into_iter()
+        .map(|route| Ask { credential: BOT, route, lane: Lane::Operation, deadline: Timestamp::from_micros(u64::MAX) })
+        .collect();
+    let mut upstream = Upstream::new(5, 5_000, asks.len());
+    let mut limiter = Limiter::new(LimitConfig::default(), Timestamp::ZERO);
+    let mut now = Timestamp::from_millis(10_000);
+    let mut turn = 0;
+    let mut calls = |count: usize| {
+        for _ in 0..count {
+            now = now + PACE;
+            let place = turn % asks.len();
+            let Acquired::Granted(permit) = limiter.acquire(asks[place].clone(), now) else {
+                bail!("a call had to wait")
+            };
+            limiter.answered(permit, upstream.answer(place, now)?, now);
+            turn += 1;
+        }
+        Ok(())
+    };
+    // So that every bucket is known.
+    calls(asks.len())?;
+    let begun = Instant::now();
+    let mut done = 0;
+    while begun.elapsed() < time {
+        calls(BATCH)?;
+        done += BATCH;
+    }
+    Ok(per_second(done * 2, begun.elapsed()))
+}
+
+/// What a limiter adds to the process for each bucket it knows.
+fn memory(buckets: u32) -> anyhow::Result<f64> {
+    let config = LimitConfig { max_buckets: buckets as usize * 2, ..LimitConfig::default() };
+    let mut upstream = Upstream::new(5, 5_000, 1);
+    let mut now = Timestamp::from_millis(10_000);
+    let before = resident()?;
+    let mut limiter = Limiter::new(config, Timestamp::ZERO);
+    for object in 0..buckets {
+        now = now + PACE;
+        let route =
+            Route::parse("POST", &format!("/channels/{}/messages", 1_000_000_000_000 + u64::from(object)), 1, 0);
+        let ask = Ask { credential: BOT, route, lane: Lane::Operation, deadline: now };
+        let Acquired::Granted(permit) = limiter.acquire(ask, now) else { bail!("a call had to wait") };
+        upstream.used[0] = (0, 0);
+        limiter.answered(permit, upstream.answer(0, now)?, now);
+    }
+    let added = resident()?.saturating_sub(before);
+    let known = limiter.snapshot(now).buckets;
+    ensure!(known >= buckets as usize, "only {known} of {buckets} buckets are known");
+    Ok(per_second(added, Duration::from_secs(known as u64)))
+}
+
+/// Bytes of the process that are in RAM.
+fn resident() -> anyhow::Result<usize> {
+    let status = std::fs::read_to_string("/proc/self/status").context("this system does not tell")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("this system does not tell")?;
+    let kib: usize = line.trim().trim_end_matches(" kB").parse()?;
+    Ok(kib * 1_024)
+}
+
+/// The actor, asked by many at once, by the real clock.
+async fn actor(arguments: &Arguments, time: Duration) -> anyhow::Result<f64> {
+    let limits = LimitConfig { global: 10_000_000, ..LimitConfig::default() };
+    let clock = Clock::start();
+    let tokens = Tokens::new(TokenBucket::new(clock, limits).start(), clock);
+    let routes: Rc<[Route]> = routes(arguments.objects).into();
+    let upstream = Rc::new(RefCell::new(Upstream::new(100_000, 1_000, routes.len())));
+    let turn = Rc::new(Cell::new(0_usize));
+    let from = Instant::now() + WARM_UP;
+    let until = from + time;
+    let mut callers = JoinSet::new();
+    for _ in 0..arguments.callers {
+        let (tokens, routes) = (tokens.clone(), Rc::clone(&routes));
+        let (upstream, turn) = (Rc::clone(&upstream), Rc::clone(&turn));
+        callers.spawn_local(async move {
+            let mut done = 0;
+            loop {
+                let place = turn.replace(turn.get() + 1) % routes.len();
+                let route = routes[place].clone();
+                let mut permit = tokens.acquire(BOT, route, Lane::Operation, Duration::from_secs(60)).await?;
+                permit.sent();
+                let answer = upstream.borrow_mut().answer(place, clock.now())?.clone();
+                permit.answered(answer);
+                let now = Instant::now();
+                done += usize::from(now >= from);
+                if now >= until {
+                    return Ok::<_, anyhow::Error>(done);
+                }
+            }
+        });
+    }
+    let mut done = 0;
+    while let Some(caller) = callers.join_next().await {
+        done += caller??;
+    }
+    Ok(per_second(done * 2, time))
+}

@@ -1,0 +1,181 @@
+//! `overhead`: what a call costs the caller's processor through the whole pipeline, beside the same call made directly.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use bytes::Bytes;
+use clap::Args;
+use guildhall_actors::rest::{Gate, GateConfig};
+use guildhall_core::answer::Credential;
+use guildhall_core::limit::LimitConfig;
+use http::{Request, header};
+use http_body_util::{BodyExt as _, Full};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::{Client, connect::HttpConnector};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use serde_json::{Value, json};
+use tokio::task::{JoinSet, LocalSet};
+
+use crate::pipeline::{TOKEN, call, read, transport};
+use crate::serve_sim::Child;
+
+/// Each side runs this long, then the other: so both see the same machine.
+const SLICE: Duration = Duration::from_millis(500);
+
+/// The clock ticks of a second, as Linux tells them to programs.
+const TICKS: f64 = 100.0;
+
+/// How both ways are loaded.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Calls under way at any time.
+    #[arg(long, default_value_t = 16)]
+    pending: usize,
+}
+
+/// Both ways to the same simulator.
+struct Ways {
+    api_url: String,
+    paths: Vec<String>,
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    gate: Arc<Gate>,
+    credential: Credential,
+}
+
+#[derive(Clone, Copy)]
+enum Way {
+    Direct,
+    Pipeline,
+}
+
+/// What calls of one way took.
+#[derive(Default)]
+struct Cost {
+    calls: usize,
+    cpu: Duration,
+}
+
+impl Cost {
+    fn us(&self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "a mean needs no more digits than a double has")]
+        let calls = self.calls as f64;
+        self.cpu.as_secs_f64() * 1_000_000.0 / calls
+    }
+}
+
+pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Result<Value> {
+    let recorder = guildhall::metrics::install()?;
+    LocalSet::new()
+        .run_until(async {
+            let sim = Child::start()?;
+            let ways = Arc::new(Ways::to(&sim)?);
+            // The quiet first window, connections, and the first answers.
+            for way in [Way::Pipeline, Way::Direct] {
+                ways.load(way, arguments.pending, Duration::from_secs(2)).await?;
+            }
+            let (mut direct, mut pipeline) = (Cost::default(), Cost::default());
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_secs(seconds) {
+                for (way, cost) in [(Way::Direct, &mut direct), (Way::Pipeline, &mut pipeline)] {
+                    let before = cpu_time()?;
+                    cost.calls += ways.load(way, arguments.pending, SLICE).await?;
+                    if matches!(way, Way::Pipeline) {
+                        // What its metrics cost is the pipeline's, too.
+                        recorder.run_upkeep();
+                    }
+                    cost.cpu += cpu_time()?.saturating_sub(before);
+                }
+            }
+            if !quiet {
+                println!(
+                    "direct {:.1} µs in {} calls, pipeline {:.1} µs in {} calls",
+                    direct.us(),
+                    direct.calls,
+                    pipeline.us(),
+                    pipeline.calls
+                );
+            }
+            Ok(json!({
+                "name": "overhead",
+                "seconds": seconds,
+                "pending": arguments.pending,
+                "direct_us": direct.us(),
+                "pipeline_us": pipeline.us(),
+                "ratio": pipeline.us() / direct.us(),
+            }))
+        })
+        .await
+}
+
+impl Ways {
+    fn to(sim: &Child) -> anyhow::Result<Self> {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        // As the transport has it, so that what is compared is the way there and not the client.
+        let connector = HttpsConnectorBuilder::new()
+            .with_provider_and_webpki_roots(Arc::new(rustls::crypto::ring::default_provider()))?
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(tcp);
+        let client = Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector);
+        let limits = LimitConfig { global: 10_000_000, ..LimitConfig::default() };
+        let gate = Gate::start(transport(sim.api_url.clone())?, GateConfig { limits, ..GateConfig::default() });
+        Ok(Self {
+            api_url: sim.api_url.clone(),
+            paths: sim.guilds.iter().map(|guild| format!("/guilds/{guild}/roles")).collect(),
+            client,
+            gate,
+            credential: Credential::Application(sim.application),
+        })
+    }
+
+    /// Keeps so many calls under way, and returns how many were answered.
+    async fn load(self: &Arc<Self>, way: Way, pending: usize, time: Duration) -> anyhow::Result<usize> {
+        let until = Instant::now() + time;
+        let mut callers = JoinSet::new();
+        for number in 0..pending {
+            let ways = Arc::clone(self);
+            callers.spawn(async move {
+                let mut done = 0;
+                while Instant::now() < until {
+                    let path = &ways.paths[(number + done) % ways.paths.len()];
+                    match way {
+                        Way::Direct => ways.direct(path).await?,
+                        Way::Pipeline => call(&ways.gate, read(path.clone(), ways.credential)).await?,
+                    }
+                    done += 1;
+                }
+                Ok::<_, anyhow::Error>(done)
+            });
+        }
+        let mut done = 0;
+        while let Some(caller) = callers.join_next().await {
+            done += caller??;
+        }
+        Ok(done)
+    }
+
+    async fn direct(&self, path: &str) -> anyhow::Result<()> {
+        let request = Request::get(format!("{}{path}", self.api_url))
+            .header(header::USER_AGENT, "DiscordBot (https://example.invalid/guildhall-bench, 0.1)")
+            .header(header::AUTHORIZATION, format!("Bot {TOKEN}"))
+            .body(Full::default())?;
+        let answer = self.client.request(request).await?;
+        ensure!(answer.status().is_success(), "answered {}", answer.status());
+        answer.into_body().collect().await?;
+        Ok(())
+    }
+}
+
+/// What this process has used of its processors.
+fn cpu_time() -> anyhow::Result<Duration> {
+    let stat = std::fs::read_to_string("/proc/self/stat").context("this system does not tell")?;
+    // The name before it may hold anything, spaces and brackets, too.
+    let (_, rest) = stat.rsplit_once(')').context("an odd /proc/self/stat")?;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let ticks = |at: usize| -> anyhow::Result<f64> { Ok(fields.get(at).context("an odd /proc/self/stat")?.parse()?) };
+    // utime and stime: the 14th and 15th field of all.
+    Ok(Duration::from_secs_f64((ticks(11)? + ticks(12)?) / TICKS))
+}
