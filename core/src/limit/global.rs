@@ -40,13 +40,8 @@ impl Global {
             window,
             request_timeout: config.request_timeout,
             in_flight: 0,
-<<<<<<< HEAD
-            cooling: BinaryHeap::new(),
-            closed_until: now + window + config.settling,
-=======
             cooling: VecDeque::new(),
-            closed_until: now + window,
->>>>>>> gatebench
+            closed_until: now + window + config.settling,
             pace: Pace::new(config),
             floor: config.floor,
             passed_over: [0; 3],
