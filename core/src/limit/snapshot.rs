@@ -1,5 +1,7 @@
 //! What a snapshot of the limiter shows.
 
+use std::cmp::Reverse;
+
 use serde::Serialize;
 
 use super::bucket::BucketView;
@@ -62,10 +64,10 @@ impl Limiter {
     /// The limiter at this moment.
     pub fn snapshot(&mut self, now: Timestamp) -> LimiterView {
         let mut credentials = Vec::new();
-        for ((credential, _), domain) in &mut self.domains {
+        for domain in &mut self.domains {
             if let Some(global) = &mut domain.global {
                 credentials.push(CredentialView {
-                    credential: *credential,
+                    credential: domain.credential,
                     limit: global.limit(),
                     available: if now < global.closed_until() { 0 } else { global.free(now) },
                     in_flight: global.in_flight(),
@@ -83,7 +85,7 @@ impl Limiter {
                     LotKey::Unknown(_, template, _) => format!("unknown route {template}"),
                     LotKey::Bucket(_, _, major) => format!("bucket of {major}"),
                     LotKey::Free(_, route) => format!("route {route}"),
-                    LotKey::Side(_, route, major, _) => format!("limit within {route} of {major}"),
+                    LotKey::Side(side) => format!("limit within {} of {}", side.route, side.major),
                 },
                 waiting: lot.waiting(),
                 bucket: match &lot.keeper {
@@ -92,7 +94,7 @@ impl Limiter {
                 },
             })
             .collect();
-        busiest.sort_by_key(|view| std::cmp::Reverse(view.waiting));
+        busiest.sort_by_key(|place| Reverse(place.waiting));
         busiest.truncate(SHOWN);
         LimiterView {
             credentials,
