@@ -270,6 +270,7 @@ fn typed(effective: &[Effective]) -> Settings {
             limits: LimitConfig {
                 global: take!(effective, "limits.global", Integer).try_into().expect(narrow),
                 margin: Duration::from_millis(take!(effective, "limits.margin_ms", Integer)),
+                settling: Duration::from_millis(take!(effective, "limits.settling_ms", Integer)),
                 interactions_exempt: take!(effective, "limits.interactions_exempt", Bool),
                 max_waiters: take!(effective, "limits.max_waiting", Integer).try_into().expect(narrow),
                 max_buckets: take!(effective, "limits.max_buckets", Integer).try_into().expect(narrow),

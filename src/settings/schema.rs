@@ -130,6 +130,14 @@ pub(crate) const SCHEMA: &[Key] = &[
         allowed: "a whole number from 0 to 10000",
     },
     Key {
+        path: "limits.settling_ms",
+        kind: Kind::Integer { min: 0, max: 60_000 },
+        default: Some("500"),
+        help: "How much longer than a window a fresh process makes no call, in milliseconds: calls of the one before it \
+               may still be on their way.",
+        allowed: "a whole number from 0 to 60000",
+    },
+    Key {
         path: "limits.interactions_exempt",
         kind: Kind::Bool,
         default: Some("true"),
