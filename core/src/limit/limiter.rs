@@ -282,7 +282,7 @@ impl Limiter {
     pub fn answered(&mut self, permit: PermitId, answer: &Answer, now: Timestamp) {
         let Some(permit) = self.permits.remove(&permit) else { return };
         if let Some(global) = self.global_of(&permit.ask) {
-            global.answered(now);
+            global.answered(permit.dispatched, now);
         }
         let learned = match &answer.rate {
             Some(rate) => self.learn(&permit, rate, now),
