@@ -92,7 +92,7 @@ impl Limiter {
                 },
             })
             .collect();
-        busiest.sort_by(|one, other| other.waiting.cmp(&one.waiting));
+        busiest.sort_by_key(|place| std::cmp::Reverse(place.waiting));
         busiest.truncate(SHOWN);
         LimiterView {
             credentials,
