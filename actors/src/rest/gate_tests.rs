@@ -202,7 +202,8 @@ async fn whoever_waited_while_a_breaker_opened_is_not_sent_and_gives_its_token_b
     with_gate(Discord::default(), config, |gate, discord| async move {
         *discord.status.lock().unwrap() = Some(StatusCode::SERVICE_UNAVAILABLE);
         let call = |number: u64| {
-            let path = format!("/guilds/{}/{}", number / 2, ["roles", "channels"][usize::from(number % 2 == 0)]);
+            let path =
+                format!("/guilds/{}/{}", number / 2, ["roles", "channels"][usize::from(number.is_multiple_of(2))]);
             gate.call(read(path, Lane::Operation, Duration::from_secs(30)))
         };
         let outcomes = join_all((0..200).map(call)).await;
