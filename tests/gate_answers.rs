@@ -1,7 +1,5 @@
 //! What the gate makes of each answer, and of none: what closes for whom, and what a caller is told.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
 #[path = "support/gate.rs"]
 mod gate;
 

@@ -1,8 +1,6 @@
 //! A gate that ends and one that starts at once: what the first had under way and what the second sends still fit into
 //! any second together.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
 #[path = "support/gate.rs"]
 mod gate;
 

@@ -1,1 +1,163 @@
+//! The actor in one local set, under paused time.
 
+use std::future::Future;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use guildhall_core::answer::Credential;
+use guildhall_core::route::Route;
+use tokio::task::LocalSet;
+use tokio::time::{Instant, sleep};
+
+use super::*;
+
+const BOT: Credential = Credential::Application(42);
+const PATIENT: Duration = Duration::from_secs(3_600);
+const SUCCESS: Answer = Answer { class: Class::Success, rate: None };
+
+/// One token, so that whoever has it can be told apart from whoever waits. Its first quiet window is over.
+async fn with_one_token<F: Future<Output = ()>>(config: LimitConfig, test: impl FnOnce(Tokens) -> F) {
+    let config = LimitConfig { global: 1, margin: Duration::ZERO, settling: Duration::ZERO, ..config };
+    let body = async {
+        let clock = Clock::start();
+        let tokens = Tokens::new(TokenBucket::new(clock, config).start(), clock);
+        sleep(Duration::from_secs(1)).await;
+        test(tokens).await;
+    };
+    LocalSet::new().run_until(body).await;
+}
+
+fn route(guild: u64) -> Route {
+    Route::parse("GET", &format!("/guilds/{guild}"), 42, 0)
+}
+
+async fn acquire(tokens: &Tokens, guild: u64, max_wait: Duration) -> Result<Permit, Refused> {
+    tokens.acquire(BOT, route(guild), Lane::Operation, max_wait).await
+}
+
+async fn waiting(tokens: &Tokens) -> usize {
+    tokens.observe().await.unwrap().waiting
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_that_cannot_be_met_is_answered_at_once_with_a_time_to_come_again() {
+    with_one_token(LimitConfig::default(), |tokens| async move {
+        acquire(&tokens, 1, Duration::ZERO).await.unwrap().sent_and_answered();
+        tokens.observe().await.unwrap();
+        let began = Instant::now();
+        let refused = acquire(&tokens, 2, Duration::from_millis(999)).await.unwrap_err();
+        assert_eq!(refused, Refused { retry_after: Some(Duration::from_secs(1)), reason: "global_limit" });
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        // Whoever comes when told is served.
+        sleep(Duration::from_secs(1)).await;
+        drop(acquire(&tokens, 2, Duration::ZERO).await.unwrap());
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_that_comes_while_waiting_is_kept_to_the_moment() {
+    with_one_token(LimitConfig::default(), |tokens| async move {
+        let _under_way = acquire(&tokens, 1, Duration::ZERO).await.unwrap();
+        let began = Instant::now();
+        let refused = acquire(&tokens, 2, Duration::from_secs(7)).await.unwrap_err();
+        assert_eq!(began.elapsed(), Duration::from_secs(7));
+        assert!(refused.retry_after.is_some());
+        assert_eq!(waiting(&tokens).await, 0);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_stops_waiting_gives_up_its_place() {
+    with_one_token(LimitConfig::default(), |tokens| async move {
+        let first = acquire(&tokens, 1, Duration::ZERO).await.unwrap();
+        let mut second = Box::pin(acquire(&tokens, 2, PATIENT));
+        let mut third = Box::pin(acquire(&tokens, 3, PATIENT));
+        assert!((&mut second).now_or_never().is_none() && (&mut third).now_or_never().is_none());
+        assert_eq!(waiting(&tokens).await, 2);
+        drop(second);
+        assert_eq!(waiting(&tokens).await, 1);
+        drop(first);
+        // The token was not lost on the one that is gone.
+        let began = Instant::now();
+        drop(third.await.unwrap());
+        assert_eq!(began.elapsed(), Duration::ZERO);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permit_that_nobody_took_or_used_comes_back_at_once() {
+    with_one_token(LimitConfig::default(), |tokens| async move {
+        let first = acquire(&tokens, 1, Duration::ZERO).await.unwrap();
+        let mut second = Box::pin(acquire(&tokens, 2, PATIENT));
+        assert!((&mut second).now_or_never().is_none());
+        drop(first);
+        // Granted, but its caller goes before it looks.
+        assert_eq!(tokens.observe().await.unwrap().under_way, 1);
+        drop(second);
+        drop(acquire(&tokens, 3, Duration::ZERO).await.unwrap());
+        let unused = acquire(&tokens, 4, Duration::ZERO).await.unwrap();
+        unused.unused();
+        drop(acquire(&tokens, 5, Duration::ZERO).await.unwrap());
+        assert_eq!(tokens.observe().await.unwrap().under_way, 0);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permit_dropped_after_its_call_was_sent_counts_until_the_request_timeout_and_a_window() {
+    let config = LimitConfig { request_timeout: Duration::from_secs(9), ..LimitConfig::default() };
+    with_one_token(config, |tokens| async move {
+        let began = Instant::now();
+        let mut first = acquire(&tokens, 1, Duration::ZERO).await.unwrap();
+        first.sent();
+        sleep(Duration::from_secs(2)).await;
+        drop(first);
+        let refused = acquire(&tokens, 2, Duration::from_secs(5)).await.unwrap_err();
+        assert_eq!(refused.retry_after, Some(Duration::from_secs(8)));
+        drop(acquire(&tokens, 2, PATIENT).await.unwrap());
+        assert_eq!(began.elapsed(), Duration::from_secs(9 + 1));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn past_its_bound_the_queue_refuses_and_goes_on_with_those_in_it() {
+    let config = LimitConfig { max_waiters: 3, ..LimitConfig::default() };
+    with_one_token(config, |tokens| async move {
+        let first = acquire(&tokens, 1, Duration::ZERO).await.unwrap();
+        let mut queue: Vec<_> = (2..5).map(|guild| Box::pin(acquire(&tokens, guild, PATIENT))).collect();
+        for waiting in &mut queue {
+            assert!(waiting.now_or_never().is_none());
+        }
+        let refused = acquire(&tokens, 5, PATIENT).await.unwrap_err();
+        assert_eq!(refused.reason, "queue_full");
+        assert!(refused.retry_after.is_some_and(|wait| wait > Duration::ZERO));
+        first.sent_and_answered();
+        for place in queue {
+            place.await.unwrap().sent_and_answered();
+        }
+        assert_eq!(waiting(&tokens).await, 0);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bucket_that_is_gone_says_so_instead_of_keeping_its_callers() {
+    let clock = Clock::start();
+    let bucket = LocalSet::new().run_until(async { TokenBucket::new(clock, LimitConfig::default()).start() }).await;
+    // The local set has ended, and with it the actor.
+    let tokens = Tokens::new(bucket, clock);
+    let refused = acquire(&tokens, 1, PATIENT).await.unwrap_err();
+    assert_eq!((refused.reason, refused.retry_after), ("shutting_down", None));
+    assert!(tokens.observe().await.is_none());
+}
+
+impl Permit {
+    fn sent_and_answered(mut self) {
+        self.sent();
+        self.answered(SUCCESS);
+    }
+}

@@ -54,10 +54,13 @@ impl Domain {
     /// The next to go, if anybody may.
     pub(super) fn next(&mut self, now: Timestamp) -> Option<(Lane, Ticket, LotId)> {
         self.wake = None;
+        let waiting = self.waiting();
+        if let Some(global) = &mut self.global {
+            global.waits(waiting, now);
+        }
         if self.is_quiet() {
             return None;
         }
-        let waiting = self.waiting();
         let lane = match &mut self.global {
             None => Lane::ALL.into_iter().find(|lane| waiting[lane.index()])?,
             Some(global) => match global.turn(now) {

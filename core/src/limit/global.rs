@@ -103,9 +103,19 @@ impl Global {
         }
     }
 
+    /// Says whether anybody waits for a turn of those lanes that are spaced.
+    pub(super) fn waits(&mut self, waiting: [bool; 3], now: Timestamp) {
+        if waiting[Lane::Operation.index()] || waiting[Lane::Background.index()] {
+            self.pace.starve();
+        } else {
+            self.pace.rest(now);
+        }
+    }
+
     /// An answer came: the token cools for one window from now.
-    pub(super) fn answered(&mut self, now: Timestamp) {
+    pub(super) fn answered(&mut self, dispatched: Timestamp, now: Timestamp) {
         self.in_flight -= 1;
+        self.pace.observe(now.since(dispatched));
         self.cool(now + self.window);
     }
 
@@ -158,29 +168,82 @@ impl Global {
     }
 }
 
-/// Spaces grants by `window / limit` after a small burst, so that no convoy forms that an urgent call would have to wait
-/// behind.
+/// Spaces grants after a small burst, so that no convoy forms that an urgent call would have to wait behind.
+///
+/// The spacing is what the tokens can keep up with: each is away for its call's answer and one window. Spaced by the window
+/// alone, they would all be gone too early, and everybody would wait for as long as an answer takes.
+///
+/// A burst is earned by being idle, never by waiting for tokens. Tokens come back as they were taken: those of a burst come
+/// back together, and if they could be taken together again, the silence behind them would last for ever.
 #[derive(Debug)]
 struct Pace {
-    interval: Duration,
-    /// How far ahead of the even spacing a burst may run.
-    slack: Duration,
+    window: Duration,
+    limit: u32,
+    /// How long answers take, on the average of late.
+    latency: Duration,
     /// When the next grant is due by even spacing.
     due: Timestamp,
+    /// Grants that may come before they are due.
+    credit: u32,
+    most_credit: u32,
+    /// Whether anybody of these lanes waits for a token or a turn.
+    is_starved: bool,
 }
+
+/// How many answers the average latency is taken over, roughly.
+const ANSWERS: u32 = 16;
 
 impl Pace {
     fn new(config: &LimitConfig) -> Self {
-        let interval = config.window / config.global.max(1);
-        Self { interval, slack: interval * config.burst.saturating_sub(1), due: Timestamp::ZERO }
+        let credit = config.burst.saturating_sub(1);
+        Self {
+            window: config.window,
+            limit: config.global.max(1),
+            latency: Duration::ZERO,
+            due: Timestamp::ZERO,
+            credit,
+            most_credit: credit,
+            is_starved: false,
+        }
+    }
+
+    fn interval(&self) -> Duration {
+        (self.window + self.latency) / self.limit
+    }
+
+    fn observe(&mut self, latency: Duration) {
+        let before = if self.latency.is_zero() { latency } else { self.latency };
+        self.latency = (before * (ANSWERS - 1) + latency) / ANSWERS;
     }
 
     fn turn(&self, now: Timestamp) -> Turn {
-        Turn::not_before(self.due.before(self.slack), now)
+        if self.credit > 0 { Turn::Now } else { Turn::not_before(self.due, now) }
     }
 
     fn take(&mut self, now: Timestamp) {
-        self.due = self.due.max(now) + self.interval;
+        if now < self.due {
+            self.credit = self.credit.saturating_sub(1);
+            return;
+        }
+        let (interval, late) = (self.interval(), now.since(self.due));
+        if !self.is_starved {
+            let idle = late.as_micros().checked_div(interval.as_micros()).unwrap_or(u128::MAX);
+            self.credit = self.credit.saturating_add(u32::try_from(idle).unwrap_or(u32::MAX)).min(self.most_credit);
+        }
+        // A little late is made up for, so that timers that wake late cost no grants.
+        self.due = if late < interval { self.due } else { now } + interval;
+    }
+
+    fn starve(&mut self) {
+        self.is_starved = true;
+    }
+
+    /// Nobody waits: from now on it is idle.
+    fn rest(&mut self, now: Timestamp) {
+        if self.is_starved {
+            self.is_starved = false;
+            self.due = self.due.max(now);
+        }
     }
 }
 
@@ -212,7 +275,7 @@ mod tests {
         let mut global = open(1);
         global.take(Lane::Interactive, [false; 3], at(0));
         assert_eq!(global.turn(at(900)), Turn::OnAnswer);
-        global.answered(at(900));
+        global.answered(at(0), at(900));
         assert_eq!(global.turn(at(1_000)), Turn::At(at(1_900)));
         assert_eq!(global.turn(at(1_900)), Turn::Now);
     }
@@ -238,6 +301,44 @@ mod tests {
         }
         assert_eq!(granted[..7], [1_000, 1_000, 1_000, 1_000, 1_000, 1_020, 1_040]);
         assert_eq!(global.choose([true, true, false], at(1_199)), Ok(Lane::Interactive));
+    }
+
+    #[test]
+    fn tokens_are_spread_over_the_whole_time_that_they_are_away_whatever_burst_took_them() {
+        let config = LimitConfig { margin: Duration::ZERO, settling: Duration::ZERO, ..LimitConfig::default() };
+        let mut global = Global::new(&config, at(0));
+        let waiting = [false, true, false];
+        let mut granted: Vec<u64> = Vec::new();
+        for ms in 1_000..10_000 {
+            let answers = granted.iter().filter(|then| **then + 300 == ms);
+            answers.for_each(|then| global.answered(at(*then), at(ms)));
+            while global.turn(at(ms)) == Turn::Now && global.choose(waiting, at(ms)).is_ok() {
+                global.take(Lane::Operation, waiting, at(ms));
+                granted.push(ms);
+            }
+            global.waits(waiting, at(ms));
+        }
+        let longest = |granted: &[u64]| granted.windows(2).map(|pair| pair[1] - pair[0]).max();
+        let late = granted.partition_point(|ms| *ms < 4_000);
+        assert!(longest(&granted[late..]) <= Some(40), "{:?}", &granted[late..]);
+        // Fifty tokens, each of which is away for 1.3 s, in six seconds.
+        assert!(granted.len() - late >= 225, "{}", granted.len() - late);
+    }
+
+    #[test]
+    fn a_burst_is_earned_again_by_being_idle() {
+        let config = LimitConfig { margin: Duration::ZERO, ..LimitConfig::default() };
+        let mut global = Global::new(&config, at(0));
+        let mut burst = |ms: u64| {
+            let mut count = 0;
+            while global.choose([false, true, false], at(ms)).is_ok() {
+                global.take(Lane::Operation, [false; 3], at(ms));
+                count += 1;
+            }
+            global.waits([false; 3], at(ms));
+            count
+        };
+        assert_eq!([burst(2_000), burst(2_040), burst(3_000)], [5, 2, 5]);
     }
 
     #[test]

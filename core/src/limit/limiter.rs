@@ -300,7 +300,7 @@ impl Limiter {
     pub fn answered(&mut self, permit: PermitId, answer: &Answer, now: Timestamp) {
         let Some(permit) = self.permits.remove(&permit) else { return };
         if let Some(global) = &mut self.domains[permit.domain].global {
-            global.answered(now);
+            global.answered(permit.dispatched, now);
         }
         let learned = match &answer.rate {
             Some(rate) => self.learn(&permit, rate, now),
