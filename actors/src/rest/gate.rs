@@ -32,6 +32,13 @@ pub struct Gate {
     tokens: Tokens,
     clock: Clock,
     labels: Mutex<RouteLabels>,
+    /// Itself, for the tasks that calls are sent in.
+    own: Weak<Self>,
+}
+
+/// What a call is told when there is nobody left to admit it.
+fn ending() -> NotSent {
+    NotSent { retry_after: None, why: "the process is ending".into(), reason: "shutting_down" }
 }
 
 impl std::fmt::Debug for Gate {
@@ -74,14 +81,14 @@ impl Gate {
     #[must_use]
     pub fn new(transport: impl Transport, breaker: Addr<CircuitBreaker>, tokens: Tokens, clock: Clock) -> Arc<Self> {
         Arc::new_cyclic(|gate: &Weak<Self>| {
-            let gate = Weak::clone(gate);
+            let (gate, own) = (Weak::clone(gate), Weak::clone(gate));
             // Once, at the start: there is room in the mailbox.
             breaker.do_send(SetProber(Arc::new(move |probe| {
                 if let Some(gate) = gate.upgrade() {
                     tokio::spawn(async move { gate.probe(probe).await });
                 }
             })));
-            Self { transport: Box::new(transport), breaker, tokens, clock, labels: Mutex::default() }
+            Self { transport: Box::new(transport), breaker, tokens, clock, labels: Mutex::default(), own }
         })
     }
 
@@ -105,7 +112,12 @@ impl Gate {
                 Err(refused) => return Outcome::NotSent(refused),
             };
         }
-        self.send(request, &route, permit, pass).await
+        let Some(gate) = self.own.upgrade() else {
+            return Outcome::NotSent(ending());
+        };
+        // A task of its own: Discord counts a call whose caller has gone away like any other, and so must we.
+        let sent = tokio::spawn(async move { gate.send(request, &route, permit, pass).await });
+        sent.await.unwrap_or_else(|_| Outcome::Unknown(Unknown { why: "the process is ending".into() }))
     }
 
     async fn admit(&self, about: About, route: &Route) -> Result<Pass, NotSent> {
@@ -124,7 +136,7 @@ impl Gate {
                 why: refused.to_string(),
                 reason: refused.reason,
             }),
-            Err(_) => Err(NotSent { retry_after: None, why: "the process is ending".into(), reason: "shutting_down" }),
+            Err(_) => Err(ending()),
         }
     }
 

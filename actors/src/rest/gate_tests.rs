@@ -68,7 +68,11 @@ impl Transport for Line {
             let refused = matches!(counted, Some(Err(())));
             *discord.refused.lock().unwrap() += u32::from(refused);
             let status = discord.status.lock().unwrap().unwrap_or(StatusCode::OK);
-            let class = if status.is_success() { Class::Success } else { Class::ServerError };
+            let class = match status {
+                StatusCode::FORBIDDEN => Class::Forbidden,
+                status if status.is_success() => Class::Success,
+                _ => Class::ServerError,
+            };
             let (headers, body) = (HeaderMap::new(), bytes::Bytes::new());
             Ok(Received { status, headers, body, class, code: None, rate: counted.and_then(Result::ok) })
         })
@@ -169,6 +173,23 @@ async fn a_call_that_is_dropped_while_it_waits_leaves_nothing_behind() {
         assert_eq!(view.breakers.invalid_requests.in_flight, 0);
         sleep(Duration::from_secs(10)).await;
         assert!(discord.sent.lock().unwrap().is_empty());
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_caller_hangs_up_after_it_was_sent_is_counted_like_any_other() {
+    let status = Mutex::new(Some(StatusCode::FORBIDDEN));
+    let discord = Discord { latency: Duration::from_secs(2), status, ..Discord::default() };
+    with_gate(discord, GateConfig::default(), |gate, discord| async move {
+        let call = gate.call(read("/guilds/1".into(), Lane::Operation, Duration::from_secs(5)));
+        // Sent when the quiet first window is over, and not answered yet.
+        assert!(timeout(Duration::from_secs(3), call).await.is_err());
+        assert_eq!(discord.sent.lock().unwrap().len(), 1);
+        sleep(Duration::from_secs(2)).await;
+        let view = gate.observe().await.unwrap();
+        assert_eq!((view.breakers.invalid_requests.used, view.breakers.invalid_requests.in_flight), (1, 0));
+        assert_eq!(view.limits.under_way, 0);
     })
     .await;
 }
