@@ -99,13 +99,12 @@ impl Gate {
             Ok(pass) => pass,
             Err(refused) => return Outcome::NotSent(refused),
         };
-        let asked = self.clock.now();
         let permit = match self.permit(about, &route).await {
             Ok(permit) => permit,
             Err(refused) => return Outcome::NotSent(refused),
         };
         // Whoever waited may find the breaker open that was closed before.
-        if self.clock.now() > asked && !pass.is_probe() {
+        if permit.has_waited() && !pass.is_probe() {
             drop(pass);
             pass = match self.admit(about, &route).await {
                 Ok(pass) => pass,

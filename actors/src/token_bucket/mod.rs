@@ -18,6 +18,7 @@ pub use permit::Permit;
 pub use tokens::{Refused, Tokens};
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use actix::{Actor, AsyncContext, Context, Handler, Message, MessageResult, SpawnHandle};
 use guildhall_core::answer::{Answer, Class};
@@ -34,6 +35,9 @@ use crate::telemetry::limits::{PermitGranted, PermitRefused, RateLimitHit, Route
 /// Messages that wait for the actor at most, for each sender.
 const MAILBOX: usize = 4_096;
 
+/// Numbers that change with every call are told no more often than this.
+const TELL_WITHIN: Duration = Duration::from_millis(10);
+
 /// Hands out permits under Discord's limits.
 pub struct TokenBucket {
     clock: Clock,
@@ -44,6 +48,8 @@ pub struct TokenBucket {
     timer: Option<(Timestamp, SpawnHandle)>,
     labels: RouteLabels,
     told: Option<(usize, u32)>,
+    /// Whether it has a timer set to tell.
+    will_tell: bool,
 }
 
 /// A caller's own name for its wish, so that it can take it back.
@@ -104,6 +110,7 @@ impl TokenBucket {
             timer: None,
             labels: RouteLabels::default(),
             told: None,
+            will_tell: false,
         }
     }
 
@@ -111,6 +118,7 @@ impl TokenBucket {
     fn step(&mut self, ctx: &mut Context<Self>, act: impl FnOnce(&mut Self, &mut Context<Self>, Timestamp)) {
         let now = self.clock.now();
         act(self, ctx, now);
+        // Mostly none, and then nothing is allocated.
         let effects: Vec<Effect> = self.limiter.take_effects().collect();
         for effect in effects {
             match effect {
@@ -119,7 +127,7 @@ impl TokenBucket {
                         self.tickets.remove(&name);
                         emit(PermitGranted { lane, waited: Some(waited) });
                         // If the caller is gone, the permit comes back unsent and is given back by its drop.
-                        let _ = reply.send(Ok(Permit::new(permit, ctx.address())));
+                        let _ = reply.send(Ok(Permit::new(permit, true, ctx.address())));
                     }
                 }
                 Effect::Expire { ticket, delay } => {
@@ -131,8 +139,19 @@ impl TokenBucket {
                 }
             }
         }
-        self.tell();
+        self.tell_soon(ctx);
         self.arm(ctx);
+    }
+
+    /// Sees to it that whatever changed is told, together with what else changes until then.
+    fn tell_soon(&mut self, ctx: &mut Context<Self>) {
+        if !self.will_tell {
+            self.will_tell = true;
+            ctx.run_later(TELL_WITHIN, |bucket, _| {
+                bucket.will_tell = false;
+                bucket.tell();
+            });
+        }
     }
 
     fn tell(&mut self) {
@@ -145,20 +164,19 @@ impl TokenBucket {
 
     /// Sees to it that it wakes when time has something for it.
     fn arm(&mut self, ctx: &mut Context<Self>) {
-        let next = self.limiter.next_wake();
-        if self.timer.map(|(at, _)| at) == next {
+        let Some(next) = self.limiter.next_wake() else { return };
+        // A timer that goes off too early costs less than setting another for each call; the next is set then.
+        if self.timer.is_some_and(|(at, _)| at <= next) {
             return;
         }
         if let Some((_, handle)) = self.timer.take() {
             ctx.cancel_future(handle);
         }
-        self.timer = next.map(|at| {
-            let handle = ctx.run_later(self.clock.until(at), |bucket, ctx| {
-                bucket.timer = None;
-                bucket.step(ctx, |bucket, _, now| bucket.limiter.on_time(now));
-            });
-            (at, handle)
+        let handle = ctx.run_later(self.clock.until(next), |bucket, ctx| {
+            bucket.timer = None;
+            bucket.step(ctx, |bucket, _, now| bucket.limiter.on_time(now));
         });
+        self.timer = Some((next, handle));
     }
 }
 
@@ -180,7 +198,7 @@ impl Handler<Acquire> for TokenBucket {
             match bucket.limiter.acquire(ask, now) {
                 Acquired::Granted(permit) => {
                     emit(PermitGranted { lane, waited: None });
-                    let _ = reply.send(Ok(Permit::new(permit, ctx.address())));
+                    let _ = reply.send(Ok(Permit::new(permit, false, ctx.address())));
                 }
                 Acquired::Delay(delay) => {
                     emit(PermitRefused { lane, reason: delay.reason });

@@ -15,6 +15,7 @@ pub struct Permit {
     id: PermitId,
     route: Option<RouteKey>,
     state: State,
+    waited: bool,
     bucket: Addr<TokenBucket>,
 }
 
@@ -26,13 +27,19 @@ enum State {
 }
 
 impl Permit {
-    pub(super) fn new(id: PermitId, bucket: Addr<TokenBucket>) -> Self {
-        Self { id, route: None, state: State::Unused, bucket }
+    pub(super) fn new(id: PermitId, waited: bool, bucket: Addr<TokenBucket>) -> Self {
+        Self { id, route: None, state: State::Unused, waited, bucket }
     }
 
     pub(super) fn of(mut self, route: RouteKey) -> Self {
         self.route = Some(route);
         self
+    }
+
+    /// Whether it had to be waited for, and so whether anything can have happened in between.
+    #[must_use]
+    pub const fn has_waited(&self) -> bool {
+        self.waited
     }
 
     /// The call goes out now.

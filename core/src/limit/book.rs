@@ -12,6 +12,10 @@ use crate::time::Timestamp;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct HashId(u32);
 
+/// A credential, by its place in the book.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Whose(u16);
+
 /// What is known of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Knowledge {
@@ -26,6 +30,7 @@ pub(super) enum Knowledge {
 /// The book of routes and hashes.
 #[derive(Debug)]
 pub(super) struct Book {
+    credentials: Vec<Credential>,
     /// By route, what each credential knows of it: few, so that the route alone is enough to find it by.
     routes: HashMap<RouteKey, Vec<(Credential, Knowledge)>>,
     /// How many of those there are in all.
@@ -40,6 +45,7 @@ pub(super) struct Book {
 impl Book {
     pub(super) fn new(config: &LimitConfig) -> Self {
         Self {
+            credentials: Vec::new(),
             routes: HashMap::new(),
             known: 0,
             hashes: HashMap::new(),
@@ -47,6 +53,17 @@ impl Book {
             max_routes: config.max_routes.max(16),
             forgotten: 0,
         }
+    }
+
+    /// The place of a credential, new or known; `None` if there is no more room for new ones.
+    pub(super) fn whose(&mut self, credential: Credential) -> Option<Whose> {
+        // There are as many as there are bots.
+        let known = self.credentials.iter().position(|known| *known == credential);
+        let place = u16::try_from(known.unwrap_or(self.credentials.len())).ok()?;
+        if known.is_none() {
+            self.credentials.push(credential);
+        }
+        Some(Whose(place))
     }
 
     pub(super) fn of(&self, credential: Credential, route: &RouteKey, now: Timestamp) -> Knowledge {

@@ -139,7 +139,7 @@ fn drive(limit: u32, per_ms: u64, leaky: bool, trips: &[Trip]) -> (u32, u32) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(600), ..ProptestConfig::default() })]
 
     #[test]
     fn no_call_is_ever_refused_and_every_call_goes_through(

@@ -149,11 +149,10 @@ enum Alarm {
 const MIN_ALARMS: usize = 256;
 
 /// Whether an alarm is still for something.
-fn is_live((then, alarm): &(Timestamp, Alarm), waiters: &HashMap<Ticket, Waiter>, yard: &mut Yard) -> bool {
+fn is_live((_, alarm): &(Timestamp, Alarm), waiters: &HashMap<Ticket, Waiter>, yard: &mut Yard) -> bool {
     match alarm {
         Alarm::Deadline(ticket) => waiters.contains_key(ticket),
-        // A lot that has set itself an earlier one sets the next when that has come.
-        Alarm::Lot(lot) => yard.get(*lot).is_some_and(|lot| lot.timer == Some(*then)),
+        Alarm::Lot(lot) => yard.get(*lot).is_some(),
     }
 }
 
@@ -205,6 +204,14 @@ impl Limiter {
         let Some(lot) = self.lot_of(&ask, now) else {
             return Acquired::Delay(Delay { until: now + Duration::from_secs(1), reason: Reason::Full });
         };
+        // Nothing refers to it yet, and a bucket that it may share could take its place.
+        self.yard.hold(lot);
+        let acquired = self.acquire_at(lot, ask, domain, now);
+        self.yard.release(lot);
+        acquired
+    }
+
+    fn acquire_at(&mut self, lot: LotId, ask: Ask, domain: DomainId, now: Timestamp) -> Acquired {
         if self.may_go_at_once(&ask, domain, lot, now) {
             return Acquired::Granted(self.grant(ask, domain, lot, None, now));
         }
@@ -320,10 +327,13 @@ impl Limiter {
                 permit.slot.map(|(lot, _)| lot)
             }
         };
+        // Whoever is let through the side door must not take the place of the bucket that is to be closed.
+        learned.into_iter().for_each(|lot| self.yard.hold(lot));
         self.end_side(permit.side, now, now);
         if let Class::RateLimited { scope, retry_after } = answer.class {
             self.refused(&permit, scope, now + retry_after, answer.rate.as_ref(), learned, now);
         }
+        learned.into_iter().for_each(|lot| self.yard.release(lot));
         self.end_probe(permit.probe, now);
         self.review_kin(&permit.ask, now);
         self.settle(now);
@@ -383,7 +393,8 @@ impl Limiter {
             return self.side_lot(ask, now);
         }
         if self.sides > 0 {
-            let side = SideKey { credential: ask.credential, route: key.clone(), major: *major, sub: None };
+            let whose = self.book.whose(ask.credential)?;
+            let side = SideKey { whose, route: key.clone(), major: *major, sub: None };
             if let Some(id) = self.yard.find(&LotKey::Side(Box::new(side)))
                 && !self.yard.lot(id).is_idle(now)
             {
@@ -395,7 +406,8 @@ impl Limiter {
 
     fn side_lot(&mut self, ask: &Ask, now: Timestamp) -> Option<LotId> {
         let Route { key, major, sub, .. } = &ask.route;
-        let side = SideKey { credential: ask.credential, route: key.clone(), major: *major, sub: *sub };
+        let whose = self.book.whose(ask.credential)?;
+        let side = SideKey { whose, route: key.clone(), major: *major, sub: *sub };
         let id = self.yard.find_or_make(&LotKey::Side(Box::new(side)), now, || Gatekeeper::Side(Side::new(*sub)))?;
         self.sides = self.sides.max(1);
         Some(id)
@@ -406,11 +418,11 @@ impl Limiter {
         match self.book.of(ask.credential, key, now) {
             Knowledge::Hash(hash) => self.bucket_lot(ask, hash, now),
             Knowledge::Free(_) => {
-                let free = LotKey::Free(ask.credential, key.clone());
+                let free = LotKey::Free(self.book.whose(ask.credential)?, key.clone());
                 self.yard.find_or_make(&free, now, || Gatekeeper::Open)
             }
             Knowledge::Unknown => {
-                let unknown = LotKey::Unknown(ask.credential, key.template().into(), key.is_read());
+                let unknown = LotKey::Unknown(self.book.whose(ask.credential)?, key.template().into(), key.is_read());
                 self.yard.find_or_make(&unknown, now, || Gatekeeper::Probe { in_flight: false })
             }
         }
@@ -450,7 +462,8 @@ impl Limiter {
         if self.waiters.is_empty() || key.is_read() {
             return;
         }
-        let unknown = LotKey::Unknown(ask.credential, key.template().into(), false);
+        let Some(whose) = self.book.whose(ask.credential) else { return };
+        let unknown = LotKey::Unknown(whose, key.template().into(), false);
         if let Some(lot) = self.yard.find(&unknown) {
             self.review(lot, now);
         }
@@ -465,7 +478,7 @@ impl Limiter {
     /// The bucket of a hash for a call's object. A new one starts from the hash's limit, less the calls that went to it
     /// when its hash was not known and whose answers were lost.
     fn bucket_lot(&mut self, ask: &Ask, hash: HashId, now: Timestamp) -> Option<LotId> {
-        let bucket = LotKey::Bucket(ask.credential, hash, ask.route.major);
+        let bucket = LotKey::Bucket(self.book.whose(ask.credential)?, hash, ask.route.major);
         if let Some(lot) = self.yard.find(&bucket) {
             return Some(lot);
         }
@@ -641,8 +654,12 @@ impl Limiter {
             self.alarms.pop();
         }
         if self.alarms.len() > self.tidy_above {
-            self.alarms.retain(|Reverse(alarm)| is_live(alarm, &self.waiters, &mut self.yard));
-            self.tidy_above = MIN_ALARMS.max(self.alarms.len() * 2);
+            let mut alarms = std::mem::take(&mut self.alarms).into_vec();
+            alarms.retain(|Reverse(alarm)| is_live(alarm, &self.waiters, &mut self.yard));
+            alarms.sort_unstable();
+            alarms.dedup();
+            self.tidy_above = MIN_ALARMS.max(alarms.len() * 2);
+            self.alarms = alarms.into();
         }
     }
 
@@ -703,7 +720,7 @@ impl Limiter {
         let Ask { credential, route, .. } = &permit.ask;
         let fresh = Bucket::learned(rate, now);
         let hash = self.book.hash(&rate.bucket, fresh.traits())?;
-        let key = LotKey::Bucket(*credential, hash, route.major);
+        let key = LotKey::Bucket(self.book.whose(*credential)?, hash, route.major);
         let mut is_new = false;
         let lot = self.yard.find_or_make(&key, now, || {
             is_new = true;
@@ -774,8 +791,10 @@ impl Limiter {
             })
             .map(|(ticket, _)| *ticket)
             .collect();
+        self.yard.hold(side);
         self.move_to(behind, |_, _, _| Some(side), now);
         self.review(side, now);
+        self.yard.release(side);
     }
 
     /// A probe has ended: those of its route who waited for it go where they belong now, in their order.
@@ -793,8 +812,11 @@ impl Limiter {
                 self.book.of(ask.credential, &ask.route.key, now) != Knowledge::Unknown
             })
             .collect();
+        // Those who move on must not take the place of the lot that they leave.
+        self.yard.hold(lot);
         self.move_to(wiser, Self::ordinary_lot, now);
         self.review(lot, now);
+        self.yard.release(lot);
     }
 
     fn move_to(

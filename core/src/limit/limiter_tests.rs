@@ -232,6 +232,27 @@ fn callers_that_would_wait_for_hours_but_need_not_leave_nothing_behind() {
     assert_eq!(limiter.next_wake(), None);
 }
 
+#[test]
+fn those_who_waited_for_a_call_ahead_go_on_even_if_they_need_its_room() {
+    let mut limiter = Limiter::new(LimitConfig { max_buckets: 3, ..LimitConfig::default() }, at(0));
+    let other = granted(limiter.acquire(operation("/a"), at(2_000)));
+    limiter.answered(other, &Answer { class: Class::Success, rate: None }, at(2_010));
+    let first = granted(limiter.acquire(operation("/guilds/1/channels"), at(2_020)));
+    let second = waiting(limiter.acquire(operation("/guilds/2/channels"), at(2_020)));
+    limiter.answered(first, &ok(rate("h", 5, 4, 9_000, 0)), at(2_050));
+    assert_eq!(grants(&mut limiter), [second]);
+}
+
+#[test]
+fn a_call_ahead_keeps_its_place_though_the_bucket_that_it_may_share_needs_room() {
+    let mut limiter = Limiter::new(LimitConfig { max_buckets: 2, ..LimitConfig::default() }, at(0));
+    let first = granted(limiter.acquire(operation("/guilds/1/channels"), at(2_000)));
+    limiter.answered(first, &ok(rate("h", 5, 4, 9_000, 0)), at(2_050));
+    let patch = |id: u64| ask("PATCH", &format!("/guilds/{id}/channels"), Lane::Operation, at(10_000_000));
+    granted(limiter.acquire(patch(9), at(9_000)));
+    waiting(limiter.acquire(patch(10), at(9_000)));
+}
+
 /// One caller of the property test.
 #[derive(Clone, Debug)]
 struct Caller {

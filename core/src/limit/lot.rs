@@ -2,11 +2,10 @@
 
 use std::collections::VecDeque;
 
-use super::book::HashId;
+use super::book::{HashId, Whose};
 use super::bucket::Bucket;
 use super::domain::DomainId;
 use super::side::Side;
-use crate::answer::Credential;
 use crate::lane::Lane;
 use crate::route::{Major, RouteKey, SubLimit};
 use crate::time::Timestamp;
@@ -22,11 +21,11 @@ pub struct Ticket(pub(super) u64);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum LotKey {
     /// A route of which nothing is known, with those that may share its bucket: the template, and whether it reads.
-    Unknown(Credential, Box<str>, bool),
+    Unknown(Whose, Box<str>, bool),
     /// A bucket.
-    Bucket(Credential, HashId, Major),
+    Bucket(Whose, HashId, Major),
     /// A route without a limit.
-    Free(Credential, RouteKey),
+    Free(Whose, RouteKey),
     /// Behind a side door.
     Side(Box<SideKey>),
 }
@@ -34,7 +33,7 @@ pub(super) enum LotKey {
 /// What a side door is for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SideKey {
-    pub(super) credential: Credential,
+    pub(super) whose: Whose,
     pub(super) route: RouteKey,
     pub(super) major: Major,
     pub(super) sub: Option<SubLimit>,
@@ -65,7 +64,7 @@ pub(super) struct Lot {
 }
 
 // A bot in many guilds has hundreds of thousands of these, nearly all of them buckets: what is rare or large is boxed.
-const _: () = assert!(size_of::<Option<Lot>>() <= 160 && size_of::<LotKey>() <= 40);
+const _: () = assert!(size_of::<Option<Lot>>() <= 136 && size_of::<LotKey>() <= 24);
 
 /// Those who wait, by lane, first come first.
 #[derive(Debug, Default)]

@@ -19,6 +19,8 @@ pub(super) struct Yard {
     pages: Vec<Vec<Option<Lot>>>,
     by_key: HashMap<LotKey, LotId>,
     vacant: Vec<LotId>,
+    /// Lots that are not to be forgotten now, idle or not.
+    held: Vec<LotId>,
     /// Where the search for an idle lot goes on.
     hand: usize,
     max: usize,
@@ -28,7 +30,15 @@ pub(super) struct Yard {
 
 impl Yard {
     pub(super) fn new(max: usize) -> Self {
-        Self { pages: Vec::new(), by_key: HashMap::new(), vacant: Vec::new(), hand: 0, max: max.max(1), evicted: 0 }
+        Self {
+            pages: Vec::new(),
+            by_key: HashMap::new(),
+            vacant: Vec::new(),
+            held: Vec::new(),
+            hand: 0,
+            max: max.max(1),
+            evicted: 0,
+        }
     }
 
     pub(super) fn find(&self, key: &LotKey) -> Option<LotId> {
@@ -92,6 +102,17 @@ impl Yard {
         self.pages.last().map_or(0, |last| (self.pages.len() - 1) * PAGE + last.len())
     }
 
+    /// Keeps a lot, whatever else needs its room, until it is released as often as it was held.
+    pub(super) fn hold(&mut self, id: LotId) {
+        self.held.push(id);
+    }
+
+    pub(super) fn release(&mut self, id: LotId) {
+        if let Some(place) = self.held.iter().rposition(|held| *held == id) {
+            self.held.swap_remove(place);
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.by_key.len()
     }
@@ -105,10 +126,13 @@ impl Yard {
         let places = self.places();
         for _ in 0..SEARCH.min(places) {
             self.hand = (self.hand + 1) % places;
-            let hand = self.hand;
-            if let Some(lot) = self.place(hand).and_then(|place| place.take_if(|lot| lot.is_idle(now))) {
+            let id = LotId::try_from(self.hand).expect("invariant: it was given out as an id");
+            if self.held.contains(&id) {
+                continue;
+            }
+            if let Some(lot) = self.place(self.hand).and_then(|place| place.take_if(|lot| lot.is_idle(now))) {
                 self.by_key.remove(&lot.key);
-                self.vacant.push(LotId::try_from(hand).expect("invariant: it was given out as an id"));
+                self.vacant.push(id);
                 self.evicted += 1;
             }
         }
