@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::answer::{RateHeaders, Scope};
+use crate::lane::Lane;
 use crate::limit::testing::Server;
-use crate::route::SubLimit;
+use crate::route::{Route, SubLimit};
 
 const BOT: Credential = Credential::Application(1);
 

@@ -1,0 +1,299 @@
+//! The limiter: who may go, and when.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::time::Duration;
+
+use crate::answer::{Answer, Class, Credential};
+use crate::limit::book::{Book, Knowledge};
+use crate::limit::config::LimitConfig;
+use crate::limit::domain::{Domain, DomainId};
+use crate::limit::lot::{Gatekeeper, LotId, Ticket};
+use crate::limit::yard::Yard;
+use crate::route::Major;
+use crate::time::Timestamp;
+
+mod ask;
+mod go;
+mod learn;
+#[cfg(test)]
+mod tests;
+mod wait;
+mod way;
+
+pub use ask::{Acquired, Ask, Delay, Effect, PermitId, Reason};
+
+/// Somebody who waits.
+#[derive(Debug)]
+struct Waiter {
+    ask: Ask,
+    domain: DomainId,
+    since: Timestamp,
+    lot: LotId,
+    /// The side door it has passed, whose place it holds.
+    side: Option<LotId>,
+}
+
+/// A call under way.
+#[derive(Debug)]
+struct Permit {
+    ask: Ask,
+    domain: DomainId,
+    dispatched: Timestamp,
+    /// The slot that it took.
+    slot: Option<(LotId, u64)>,
+    /// The lot whose one call ahead it is.
+    probe: Option<LotId>,
+    side: Option<LotId>,
+}
+
+/// A call of an unknown route whose answer was lost: it used a slot of a bucket that is not known yet.
+#[derive(Debug)]
+struct Ghost {
+    credential: Credential,
+    template: String,
+    major: Major,
+    /// When it can no longer arrive.
+    gone: Timestamp,
+}
+
+impl Ghost {
+    fn haunts(&self, ask: &Ask) -> bool {
+        self.credential == ask.credential && self.major == ask.route.major && self.template == ask.route.key.template()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Alarm {
+    Lot(LotId),
+    Deadline(Ticket),
+}
+
+/// So many alarms are not worth tidying.
+const MIN_ALARMS: usize = 256;
+
+/// Whether an alarm is still for something.
+fn is_live((_, alarm): &(Timestamp, Alarm), waiters: &HashMap<Ticket, Waiter>, yard: &mut Yard) -> bool {
+    match alarm {
+        Alarm::Deadline(ticket) => waiters.contains_key(ticket),
+        Alarm::Lot(lot) => yard.get(*lot).is_some(),
+    }
+}
+
+/// The machine. Every method that may let somebody go leaves that in [`Limiter::take_effects`].
+#[derive(Debug)]
+pub struct Limiter {
+    pub(super) config: LimitConfig,
+    pub(super) book: Book,
+    pub(super) yard: Yard,
+    /// No more than two for each credential, and so few that they are found by looking at each.
+    pub(super) domains: Vec<Domain>,
+    waiters: HashMap<Ticket, Waiter>,
+    permits: HashMap<PermitId, Permit>,
+    alarms: BinaryHeap<Reverse<(Timestamp, Alarm)>>,
+    /// With more alarms than this, some are for what has long happened.
+    tidy_above: usize,
+    /// Lots behind a side door; usually none.
+    sides: usize,
+    ghosts: Vec<Ghost>,
+    effects: VecDeque<Effect>,
+    next: u64,
+    started: Timestamp,
+}
+
+impl Limiter {
+    /// A limiter that has just started: it grants nothing under a global limit for one window.
+    #[must_use]
+    pub fn new(config: LimitConfig, now: Timestamp) -> Self {
+        Self {
+            book: Book::new(&config),
+            yard: Yard::new(config.max_buckets),
+            domains: Vec::new(),
+            waiters: HashMap::new(),
+            permits: HashMap::new(),
+            alarms: BinaryHeap::new(),
+            tidy_above: MIN_ALARMS,
+            sides: 0,
+            ghosts: Vec::new(),
+            effects: VecDeque::new(),
+            next: 0,
+            started: now,
+            config,
+        }
+    }
+
+    /// Asks for a call to go. The lane only matters against those who wait.
+    pub fn acquire(&mut self, ask: Ask, now: Timestamp) -> Acquired {
+        let domain = self.domain_of(&ask);
+        let Some(lot) = self.lot_of(&ask, now) else {
+            return Acquired::Delay(Delay { until: now + Duration::from_secs(1), reason: Reason::Full });
+        };
+        // Nothing refers to it yet, and a bucket that it may share could take its place.
+        self.yard.hold(lot);
+        let acquired = self.acquire_at(lot, ask, domain, now);
+        self.yard.release(lot);
+        acquired
+    }
+
+    fn acquire_at(&mut self, lot: LotId, ask: Ask, domain: DomainId, now: Timestamp) -> Acquired {
+        if self.may_go_at_once(&ask, domain, lot, now) {
+            return Acquired::Granted(self.grant(ask, domain, lot, None, now));
+        }
+        let delay = self.estimate(&ask, domain, lot, now);
+        if delay.until > ask.deadline {
+            return Acquired::Delay(delay);
+        }
+        if self.waiters.len() >= self.config.max_waiters {
+            return Acquired::Delay(Delay { until: delay.until.max(now + self.config.window), reason: Reason::Full });
+        }
+        self.next += 1;
+        let ticket = Ticket(self.next);
+        self.alarms.push(Reverse((ask.deadline, Alarm::Deadline(ticket))));
+        self.enqueue(ticket, Waiter { ask, domain, since: now, lot, side: None }, now);
+        self.settle(now);
+        // It may have been let in by the settling itself.
+        match self.effects.back() {
+            Some(Effect::Grant { ticket: granted, permit, .. }) if *granted == ticket => {
+                let permit = *permit;
+                self.effects.pop_back();
+                Acquired::Granted(permit)
+            }
+            _ => Acquired::Waiting(ticket),
+        }
+    }
+
+    /// Asks for a call to go at once or not at all.
+    pub fn try_acquire(&mut self, mut ask: Ask, now: Timestamp) -> Result<PermitId, Delay> {
+        ask.deadline = now.before(Duration::from_micros(1));
+        match self.acquire(ask, now) {
+            Acquired::Granted(permit) => Ok(permit),
+            Acquired::Delay(delay) => Err(delay),
+            Acquired::Waiting(ticket) => {
+                self.cancel(ticket, now);
+                Err(Delay { until: now, reason: Reason::Global })
+            }
+        }
+    }
+
+    /// Somebody who waits no longer wants to.
+    pub fn cancel(&mut self, ticket: Ticket, now: Timestamp) {
+        if let Some(waiter) = self.remove(ticket, now) {
+            self.release_side(waiter.side, now);
+            self.settle(now);
+        }
+    }
+
+    /// A call that was granted never left: all it took comes back.
+    pub fn give_back(&mut self, permit: PermitId, now: Timestamp) {
+        let Some(permit) = self.permits.remove(&permit) else { return };
+        if let Some(global) = &mut self.domains[permit.domain].global {
+            global.given_back();
+        }
+        if let Some((lot, number)) = permit.slot {
+            if let Gatekeeper::Bucket(bucket) = &mut self.yard.lot(lot).keeper {
+                bucket.give_back(number);
+            }
+            self.review(lot, now);
+        }
+        self.end_probe(permit.probe, now);
+        self.release_side(permit.side, now);
+        self.review_kin(&permit.ask, now);
+        self.settle(now);
+    }
+
+    /// A call that was granted will have no answer: it counts as if it arrived at the last moment it can.
+    pub fn lose(&mut self, permit: PermitId, now: Timestamp) {
+        let Some(permit) = self.permits.remove(&permit) else { return };
+        let gone = permit.dispatched + self.config.request_timeout;
+        if let Some(global) = &mut self.domains[permit.domain].global {
+            global.lost(permit.dispatched, now);
+        }
+        if let Some((lot, number)) = permit.slot {
+            if let Gatekeeper::Bucket(bucket) = &mut self.yard.lot(lot).keeper {
+                bucket.lose(number, gone.max(now));
+            }
+            self.review(lot, now);
+        } else if permit.probe.is_some() && self.ghosts.len() < self.config.max_routes {
+            self.ghosts.push(Ghost {
+                credential: permit.ask.credential,
+                template: permit.ask.route.key.template().to_owned(),
+                major: permit.ask.route.major,
+                gone: gone.max(now),
+            });
+        }
+        self.end_probe(permit.probe, now);
+        self.end_side(permit.side, gone.max(now), now);
+        self.review_kin(&permit.ask, now);
+        self.settle(now);
+    }
+
+    /// A call was answered.
+    pub fn answered(&mut self, permit: PermitId, answer: &Answer, now: Timestamp) {
+        let Some(permit) = self.permits.remove(&permit) else { return };
+        if let Some(global) = &mut self.domains[permit.domain].global {
+            global.answered(permit.dispatched, now);
+        }
+        let learned = match &answer.rate {
+            Some(rate) => self.learn(&permit, rate, now),
+            None => {
+                if let Some((lot, number)) = permit.slot {
+                    if let Gatekeeper::Bucket(bucket) = &mut self.yard.lot(lot).keeper {
+                        bucket.answered_without_headers(number, now);
+                    }
+                    self.review(lot, now);
+                }
+                let is_telling =
+                    matches!(answer.class, Class::Success | Class::NotFound | Class::Rejected | Class::Forbidden);
+                if is_telling && permit.slot.is_none() {
+                    let free = Knowledge::Free(now + self.config.free_for);
+                    self.book.learn(permit.ask.credential, &permit.ask.route.key, free);
+                }
+                permit.slot.map(|(lot, _)| lot)
+            }
+        };
+        // Whoever is let through the side door must not take the place of the bucket that is to be closed.
+        learned.into_iter().for_each(|lot| self.yard.hold(lot));
+        self.end_side(permit.side, now, now);
+        if let Class::RateLimited { scope, retry_after } = answer.class {
+            self.refused(&permit, scope, now + retry_after, answer.rate.as_ref(), learned, now);
+        }
+        learned.into_iter().for_each(|lot| self.yard.release(lot));
+        self.end_probe(permit.probe, now);
+        self.review_kin(&permit.ask, now);
+        self.settle(now);
+    }
+
+    /// Time has passed: lets go whoever may, and sends away whoever can wait no longer.
+    pub fn on_time(&mut self, now: Timestamp) {
+        self.settle(now);
+    }
+
+    /// What happened to those who wait, in order.
+    pub fn take_effects(&mut self) -> impl Iterator<Item = Effect> + '_ {
+        self.effects.drain(..)
+    }
+
+    /// When [`Limiter::on_time`] should be called at the latest.
+    #[must_use]
+    pub fn next_wake(&self) -> Option<Timestamp> {
+        let alarm = self.alarms.peek().map(|Reverse((then, _))| *then);
+        self.domains.iter().filter_map(|domain| domain.wake).chain(alarm).min()
+    }
+
+    /// Free tokens of the global limits, of all credentials together.
+    pub fn available(&mut self, now: Timestamp) -> u32 {
+        self.domains.iter_mut().filter_map(|domain| domain.global.as_mut()).map(|global| global.free(now)).sum()
+    }
+
+    /// How many wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiters.len()
+    }
+
+    /// How many are under way.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.permits.len()
+    }
+}

@@ -1,0 +1,157 @@
+//! Where a call goes: its domain, its lot, and when that lot lets it.
+
+use super::{Ask, Delay, Limiter, Reason};
+use crate::limit::book::{HashId, Knowledge};
+use crate::limit::bucket::Bucket;
+use crate::limit::domain::{Domain, DomainId};
+use crate::limit::global::Global;
+use crate::limit::lot::{Gatekeeper, LotId, LotKey, SideKey};
+use crate::limit::side::Side;
+use crate::limit::turn::Turn;
+use crate::route::Route;
+use crate::time::Timestamp;
+
+impl Limiter {
+    pub(super) fn domain_of(&mut self, ask: &Ask) -> DomainId {
+        let exempt = ask.route.interaction && self.config.interactions_exempt;
+        let is_its = |domain: &Domain| domain.credential == ask.credential && domain.is_exempt() == exempt;
+        self.domains.iter().position(is_its).unwrap_or_else(|| {
+            // Counted from the limiter's start: a credential that is first seen later has had its quiet window.
+            let global = (!exempt).then(|| Global::new(&self.config, self.started));
+            self.domains.push(Domain::new(ask.credential, global));
+            self.domains.len() - 1
+        })
+    }
+
+    /// Where a call waits first: behind a side door if there is one, else in its ordinary lot.
+    pub(super) fn lot_of(&mut self, ask: &Ask, now: Timestamp) -> Option<LotId> {
+        let Route { key, major, sub, .. } = &ask.route;
+        if sub.is_some() {
+            return self.side_lot(ask, now);
+        }
+        if self.sides > 0 {
+            let whose = self.book.whose(ask.credential)?;
+            let side = SideKey { whose, route: key.clone(), major: *major, sub: None };
+            if let Some(id) = self.yard.find(&LotKey::Side(Box::new(side)))
+                && !self.yard.lot(id).is_idle(now)
+            {
+                return Some(id);
+            }
+        }
+        self.ordinary_lot(ask, now)
+    }
+
+    pub(super) fn side_lot(&mut self, ask: &Ask, now: Timestamp) -> Option<LotId> {
+        let Route { key, major, sub, .. } = &ask.route;
+        let whose = self.book.whose(ask.credential)?;
+        let side = SideKey { whose, route: key.clone(), major: *major, sub: *sub };
+        let id = self.yard.find_or_make(&LotKey::Side(Box::new(side)), now, || Gatekeeper::Side(Side::new(*sub)))?;
+        self.sides = self.sides.max(1);
+        Some(id)
+    }
+
+    pub(super) fn ordinary_lot(&mut self, ask: &Ask, now: Timestamp) -> Option<LotId> {
+        let key = &ask.route.key;
+        match self.book.of(ask.credential, key, now) {
+            Knowledge::Hash(hash) => self.bucket_lot(ask, hash, now),
+            Knowledge::Free(_) => {
+                let free = LotKey::Free(self.book.whose(ask.credential)?, key.clone());
+                self.yard.find_or_make(&free, now, || Gatekeeper::Open)
+            }
+            Knowledge::Unknown => {
+                let unknown = LotKey::Unknown(self.book.whose(ask.credential)?, key.template().into(), key.is_read());
+                self.yard.find_or_make(&unknown, now, || Gatekeeper::Probe { in_flight: false })
+            }
+        }
+    }
+
+    /// When a lot's next call may go, as far as the lot is concerned. `next` is that call.
+    pub(super) fn turn(&mut self, lot: LotId, next: &Ask, now: Timestamp) -> Turn {
+        match &mut self.yard.lot(lot).keeper {
+            Gatekeeper::Bucket(bucket) => bucket.turn(now),
+            Gatekeeper::Open => Turn::Now,
+            Gatekeeper::Side(side) => side.turn(now),
+            Gatekeeper::Probe { in_flight: true } => Turn::OnAnswer,
+            Gatekeeper::Probe { in_flight: false } => match self.kin(next, now) {
+                // The last one's answer was lost, so it may still be under way.
+                None => self.ghost_of(next, now).map_or(Turn::Now, Turn::At),
+                Some(kin) => match &mut self.yard.lot(kin).keeper {
+                    Gatekeeper::Bucket(bucket) => match bucket.turn(now) {
+                        // A kin that is closed for hours is no reason to wait: it need not be the same bucket.
+                        Turn::At(then) if then.since(now) > self.config.kin_patience => Turn::Now,
+                        turn => turn,
+                    },
+                    _ => Turn::Now,
+                },
+            },
+        }
+    }
+
+    /// When the last lost call that went ahead to this object can no longer arrive.
+    pub(super) fn ghost_of(&self, ask: &Ask, now: Timestamp) -> Option<Timestamp> {
+        let ghosts = self.ghosts.iter().filter(|ghost| ghost.haunts(ask));
+        ghosts.map(|ghost| ghost.gone).filter(|gone| *gone > now).max()
+    }
+
+    /// A call of a route has ended: an unknown route that waits for its bucket looks again.
+    pub(super) fn review_kin(&mut self, ask: &Ask, now: Timestamp) {
+        let key = &ask.route.key;
+        if self.waiters.is_empty() || key.is_read() {
+            return;
+        }
+        let Some(whose) = self.book.whose(ask.credential) else { return };
+        let unknown = LotKey::Unknown(whose, key.template().into(), false);
+        if let Some(lot) = self.yard.find(&unknown) {
+            self.review(lot, now);
+        }
+    }
+
+    /// A bucket of the same object that an unknown route may turn out to share.
+    pub(super) fn kin(&mut self, ask: &Ask, now: Timestamp) -> Option<LotId> {
+        let hash = self.book.kin(ask.credential, &ask.route.key).next()?;
+        self.bucket_lot(ask, hash, now)
+    }
+
+    /// The bucket of a hash for a call's object. A new one starts from the hash's limit, less the calls that went to it
+    /// when its hash was not known and whose answers were lost.
+    pub(super) fn bucket_lot(&mut self, ask: &Ask, hash: HashId, now: Timestamp) -> Option<LotId> {
+        let bucket = LotKey::Bucket(self.book.whose(ask.credential)?, hash, ask.route.major);
+        if let Some(lot) = self.yard.find(&bucket) {
+            return Some(lot);
+        }
+        let mut fresh = Bucket::sibling(self.book.traits(hash));
+        self.ghosts.retain(|ghost| ghost.gone > now);
+        for ghost in self.ghosts.iter().filter(|ghost| ghost.haunts(ask)) {
+            let number = fresh.take();
+            fresh.lose(number, ghost.gone);
+        }
+        self.yard.find_or_make(&bucket, now, || Gatekeeper::Bucket(fresh))
+    }
+
+    pub(super) fn may_go_at_once(&mut self, ask: &Ask, domain: DomainId, lot: LotId, now: Timestamp) -> bool {
+        if self.yard.lot(lot).queues.is_some() || matches!(self.yard.lot(lot).keeper, Gatekeeper::Side(_)) {
+            return false;
+        }
+        let there = &mut self.domains[domain];
+        let is_free =
+            there.is_quiet() && there.global.as_mut().is_none_or(|global| global.turn_of(ask.lane, now) == Turn::Now);
+        is_free && self.turn(lot, ask, now) == Turn::Now
+    }
+
+    pub(super) fn estimate(&mut self, ask: &Ask, domain: DomainId, lot: LotId, now: Timestamp) -> Delay {
+        let there = &self.domains[domain];
+        let global = there.global.as_ref().map_or(now, |global| global.estimate(there.ahead(ask.lane), now));
+        let lot = self.yard.lot(lot);
+        let ahead = lot.ahead(ask.lane);
+        let route = match &lot.keeper {
+            Gatekeeper::Bucket(bucket) => bucket.estimate(ahead, now),
+            Gatekeeper::Side(side) => side.estimate(ahead, now),
+            Gatekeeper::Open | Gatekeeper::Probe { .. } => now,
+        };
+        if route > global {
+            Delay { until: route, reason: Reason::Route }
+        } else {
+            Delay { until: global, reason: Reason::Global }
+        }
+    }
+}
