@@ -154,10 +154,11 @@ impl Gate {
         permit.sent();
         let received = self.transport.send(Cleared::new(request)).await;
         let took = began.elapsed();
+        // The breaker hears of it first: whoever is let go by what the token bucket learns must find what the breaker did.
         match received {
             Ok(received) => {
-                permit.answered(Answer { class: received.class, rate: received.rate });
                 let _ = pass.report(CallResult::Answered(received.class), took);
+                permit.answered(Answer { class: received.class, rate: received.rate });
                 let label = self.labels.lock().unwrap_or_else(PoisonError::into_inner).of(&route.key);
                 let (status, class) = (received.status.as_u16(), received.class.name());
                 emit(CallAnswered { route: label, status, class, guild, took });
@@ -169,21 +170,23 @@ impl Gate {
                     code: received.code,
                 })
             }
-            Err(error) if error.never_left() => {
+            Err(error @ TransportError::Connect(_)) => {
+                let _ = pass.report(CallResult::Unreachable, took);
                 permit.unused();
-                match &error {
-                    TransportError::Connect(_) => drop(pass.report(CallResult::Unreachable, took)),
-                    // The caller's own mistake says nothing about Discord.
-                    _ => drop(pass),
-                }
-                let (why, reason) = (error.to_string(), "unreachable");
-                Outcome::NotSent(NotSent { retry_after: Some(Duration::from_secs(1)), why, reason })
+                let retry_after = Some(Duration::from_secs(1));
+                Outcome::NotSent(NotSent { retry_after, why: error.to_string(), reason: "unreachable" })
             }
-            Err(error) => {
-                // The permit is dropped as sent: the call counts until it can no longer arrive.
-                drop(permit);
+            Err(error @ TransportError::Malformed(_)) => {
+                // The caller's own mistake says nothing about Discord, and trying again does not help.
+                drop(pass);
+                permit.unused();
+                Outcome::NotSent(NotSent { retry_after: None, why: error.to_string(), reason: "malformed" })
+            }
+            Err(error @ (TransportError::TimedOut | TransportError::Broken(_))) => {
                 let result = if error == TransportError::TimedOut { CallResult::TimedOut } else { CallResult::Broken };
                 let _ = pass.report(result, took);
+                // Dropped as sent: the call counts until it can no longer arrive.
+                drop(permit);
                 Outcome::Unknown(Unknown { why: error.to_string() })
             }
         }
