@@ -206,7 +206,7 @@ fn resident() -> anyhow::Result<usize> {
 async fn actor(arguments: &Arguments, time: Duration) -> anyhow::Result<f64> {
     let limits = LimitConfig { global: 10_000_000, ..LimitConfig::default() };
     let clock = Clock::start();
-    let tokens = Tokens::new(TokenBucket::new(clock, limits).start(), clock);
+    let tokens = Tokens::new(TokenBucket::new(clock, limits).run(), clock);
     let routes: Rc<[Route]> = routes(arguments.objects).into();
     let upstream = Rc::new(RefCell::new(Upstream::new(100_000, 1_000, routes.len())));
     let turn = Rc::new(Cell::new(0_usize));

@@ -67,7 +67,7 @@ impl Gate {
     pub fn start(transport: impl Transport, config: GateConfig) -> Arc<Self> {
         let clock = Clock::start();
         let breaker = CircuitBreaker::new(clock, config.breakers, config.invalid, config.seed).start();
-        let bucket = TokenBucket::new(clock, config.limits).start();
+        let bucket = TokenBucket::new(clock, config.limits).run();
         Self::new(transport, breaker, Tokens::new(bucket, clock), clock)
     }
 

@@ -178,6 +178,17 @@ async fn a_call_that_is_dropped_while_it_waits_leaves_nothing_behind() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_thousand_calls_that_come_before_the_actors_have_run_are_all_taken() {
+    with_gate(Discord::default(), GateConfig::default(), |gate, _| async move {
+        let calls = (0..1_000)
+            .map(|guild| gate.call(read(format!("/guilds/{guild}"), Lane::Operation, Duration::from_secs(90))));
+        let outcomes = join_all(calls).await;
+        assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Answered(_))), "{:?}", outcomes[20]);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_whose_caller_hangs_up_after_it_was_sent_is_counted_like_any_other() {
     let status = Mutex::new(Some(StatusCode::FORBIDDEN));
     let discord = Discord { latency: Duration::from_secs(2), status, ..Discord::default() };

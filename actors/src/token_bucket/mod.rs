@@ -20,7 +20,7 @@ pub use tokens::{Refused, Tokens};
 use std::collections::HashMap;
 use std::time::Duration;
 
-use actix::{Actor, AsyncContext, Context, Handler, Message, MessageResult, SpawnHandle};
+use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, MessageResult, SpawnHandle};
 use guildhall_core::answer::{Answer, Class};
 use guildhall_core::lane::Lane;
 use guildhall_core::limit::{Acquired, Ask, Delay, Effect, LimitConfig, Limiter, LimiterView, PermitId, Ticket};
@@ -114,6 +114,16 @@ impl TokenBucket {
         }
     }
 
+    /// Starts it where the caller runs, with room in its mailbox from the first message on: an actor that makes room only
+    /// once it runs turns away those who come before.
+    #[must_use]
+    pub fn run(self) -> Addr<Self> {
+        Self::create(|ctx| {
+            ctx.set_mailbox_capacity(MAILBOX);
+            self
+        })
+    }
+
     /// Does a step, then carries out what it led to.
     fn step(&mut self, ctx: &mut Context<Self>, act: impl FnOnce(&mut Self, &mut Context<Self>, Timestamp)) {
         let now = self.clock.now();
@@ -184,8 +194,7 @@ impl Actor for TokenBucket {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        ctx.set_mailbox_capacity(MAILBOX);
-        self.tell();
+        self.tell_soon(ctx);
     }
 }
 

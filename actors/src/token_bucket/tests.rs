@@ -20,7 +20,7 @@ async fn with_one_token<F: Future<Output = ()>>(config: LimitConfig, test: impl 
     let config = LimitConfig { global: 1, margin: Duration::ZERO, settling: Duration::ZERO, ..config };
     let body = async {
         let clock = Clock::start();
-        let tokens = Tokens::new(TokenBucket::new(clock, config).start(), clock);
+        let tokens = Tokens::new(TokenBucket::new(clock, config).run(), clock);
         sleep(Duration::from_secs(1)).await;
         test(tokens).await;
     };
@@ -147,7 +147,7 @@ async fn past_its_bound_the_queue_refuses_and_goes_on_with_those_in_it() {
 #[tokio::test(start_paused = true)]
 async fn a_bucket_that_is_gone_says_so_instead_of_keeping_its_callers() {
     let clock = Clock::start();
-    let bucket = LocalSet::new().run_until(async { TokenBucket::new(clock, LimitConfig::default()).start() }).await;
+    let bucket = LocalSet::new().run_until(async { TokenBucket::new(clock, LimitConfig::default()).run() }).await;
     // The local set has ended, and with it the actor.
     let tokens = Tokens::new(bucket, clock);
     let refused = acquire(&tokens, 1, PATIENT).await.unwrap_err();
