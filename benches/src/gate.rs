@@ -91,10 +91,12 @@ async fn measure(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Re
     let from = Instant::now() + WARM_UP;
     let until = from + Duration::from_secs(seconds);
     let mut workers = JoinSet::new();
-    for caller in 0..callers {
-        let own: Vec<Snowflake> = all.iter().copied().skip(caller as usize).step_by(callers as usize).collect();
-        for turn in 0..pending as usize {
-            let (gate, guilds) = (Arc::clone(&gate), own.clone());
+    // In turn: had each caller asked for all its calls at once, they would also be answered in blocks, and where the
+    // counted time begins and ends would decide who got a block more.
+    for turn in 0..pending as usize {
+        for caller in 0..callers {
+            let gate = Arc::clone(&gate);
+            let guilds = all.iter().copied().skip(caller as usize).step_by(callers as usize).collect();
             let worker = Worker { caller, gate, credential, guilds, turn, from, until };
             workers.spawn(worker.run());
         }
