@@ -6,7 +6,6 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use actix::Actor as _;
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use guildhall_actors::clock::Clock;
