@@ -1,6 +1,5 @@
 //! `gate`: what the whole pipeline makes of Discord's global limit under full demand, and how evenly it shares it.
 
-use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use guildhall::discord::rest::HyperTransport;
 use guildhall_actors::rest::{Cleared, Gate, GateConfig, SendFuture, Transport};
 use guildhall_core::answer::Credential;
 use guildhall_sim::{Sim, SimConfig, Snowflake};
+use http::HeaderName;
 use serde_json::{Value, json};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, sleep_until};
@@ -40,19 +40,23 @@ pub(crate) struct Arguments {
     guilds: u32,
 }
 
-tokio::task_local! {
-    /// When the call that this task makes was handed to the transport.
-    static DISPATCHED: Cell<Option<Instant>>;
-}
+/// The header in which an answer says when its call was handed to the transport, in microseconds since the start.
+const DISPATCHED: HeaderName = HeaderName::from_static("x-bench-dispatched-us");
 
-/// The real transport, with a note of when each call came to it.
-struct Noted(HyperTransport);
+/// The real transport, with a note on each answer of when its call came.
+struct Noted {
+    transport: HyperTransport,
+    start: Instant,
+}
 
 impl Transport for Noted {
     fn send(&self, call: Cleared) -> SendFuture<'_> {
-        // Without a caller of ours: a probe of the breaker's.
-        let _ = DISPATCHED.try_with(|dispatched| dispatched.set(Some(Instant::now())));
-        self.0.send(call)
+        let dispatched = u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX);
+        Box::pin(async move {
+            let mut received = self.transport.send(call).await?;
+            received.headers.insert(DISPATCHED, dispatched.into());
+            Ok(received)
+        })
     }
 }
 
@@ -63,6 +67,7 @@ struct Worker {
     credential: Credential,
     guilds: Vec<Snowflake>,
     turn: usize,
+    start: Instant,
     from: Instant,
     until: Instant,
 }
@@ -85,7 +90,8 @@ async fn measure(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Re
     let sim = Sim::start(config).await.context("cannot start the simulator")?;
     delay(&sim, 0, JITTER_MS)?;
     let credential = bot(&sim)?;
-    let gate = Gate::start(Noted(transport(sim.api_url())?), GateConfig::default());
+    let start = Instant::now();
+    let gate = Gate::start(Noted { transport: transport(sim.api_url())?, start }, GateConfig::default());
 
     let all: Vec<Snowflake> = sim.guilds();
     let from = Instant::now() + WARM_UP;
@@ -97,7 +103,7 @@ async fn measure(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Re
         for caller in 0..callers {
             let gate = Arc::clone(&gate);
             let guilds = all.iter().copied().skip(caller as usize).step_by(callers as usize).collect();
-            let worker = Worker { caller, gate, credential, guilds, turn, from, until };
+            let worker = Worker { caller, gate, credential, guilds, turn, start, from, until };
             workers.spawn(worker.run());
         }
     }
@@ -142,16 +148,15 @@ impl Worker {
             let guild = self.guilds[turn % self.guilds.len()];
             let read_of = READS[turn / self.guilds.len() % READS.len()];
             let asked = Instant::now();
-            let answered = DISPATCHED.scope(Cell::new(None), async {
-                call(&self.gate, read(format!("/guilds/{guild}{read_of}"), self.credential)).await?;
-                DISPATCHED.with(Cell::get).context("a call was answered that was never sent")
-            });
-            let dispatched = tokio::select! {
-                dispatched = answered => dispatched?,
+            let request = read(format!("/guilds/{guild}{read_of}"), self.credential);
+            let answered = tokio::select! {
+                answered = call(&self.gate, request) => answered?,
                 // Whatever still waits then is not worth waiting for.
                 () = sleep_until(self.until) => break,
             };
             if Instant::now() >= self.from {
+                let dispatched = answered.headers.get(DISPATCHED).and_then(|at| at.to_str().ok()?.parse().ok());
+                let dispatched = self.start + Duration::from_micros(dispatched.context("an answer without its note")?);
                 waits.push(dispatched - asked);
             }
             turn += 1;

@@ -105,7 +105,7 @@ async fn load(
             let mut answered = Vec::new();
             loop {
                 tokio::select! {
-                    called = call(&gate, read(format!("/guilds/{guild}/roles"), credential)) => called?,
+                    called = call(&gate, read(format!("/guilds/{guild}/roles"), credential)) => drop(called?),
                     () = sleep_until(until) => return Ok::<_, anyhow::Error>(answered),
                 }
                 answered.push(Instant::now());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use guildhall::discord::rest::{HyperTransport, TransportConfig};
 use guildhall::settings::Token;
-use guildhall_actors::rest::{Gate, Outcome, Request, Rest as _};
+use guildhall_actors::rest::{Answered, Gate, Outcome, Request, Rest as _};
 use guildhall_core::answer::Credential;
 use guildhall_sim::{Fault, FaultAction, SimHandle, Stage};
 use http::Method;
@@ -42,7 +42,7 @@ pub(crate) fn read(path: String, credential: Credential) -> Request {
 }
 
 /// Makes a call that must succeed.
-pub(crate) async fn call(gate: &Gate, request: Request) -> anyhow::Result<()> {
+pub(crate) async fn call(gate: &Gate, request: Request) -> anyhow::Result<Answered> {
     match gate.call(request).await {
         Outcome::Answered(answer) => {
             ensure!(
@@ -51,7 +51,7 @@ pub(crate) async fn call(gate: &Gate, request: Request) -> anyhow::Result<()> {
                 answer.status,
                 String::from_utf8_lossy(&answer.body)
             );
-            Ok(())
+            Ok(answer)
         }
         Outcome::NotSent(refused) => bail!(refused),
         Outcome::Unknown(unknown) => bail!(unknown),
