@@ -18,6 +18,7 @@ mod flights;
 mod global;
 mod limiter;
 mod lot;
+pub mod shared;
 mod side;
 mod snapshot;
 #[cfg(test)]
