@@ -134,6 +134,7 @@ impl Epoch {
             self.settle(&call.member, &sync.ended, rules, now);
             self.block(sync.block, now);
             self.seats.remove(&call.member);
+            self.tokens.free_held_by(&call.member, u64::MAX);
             self.count_limit();
             self.fit(now + micros(rules.window + rules.guard));
         }
