@@ -180,6 +180,11 @@ impl Epoch {
         (grown, all_in)
     }
 
+    /// Members of before that are not here yet, and may use their shares.
+    fn missing(&self) -> u32 {
+        if self.is_whole { 0 } else { self.expected.saturating_sub(self.arrived) }
+    }
+
     /// How many tokens there should be.
     fn target(&self) -> u32 {
         let whole = if self.is_whole { self.limit } else { self.seats.claimed().min(self.limit) };
@@ -246,7 +251,7 @@ impl Epoch {
             now,
             epoch: self.name.clone(),
             share,
-            members: self.seats.members(),
+            members: self.seats.members() + self.missing(),
             live: self.seats.live(),
             pool: self.tokens.len(),
             blocked: std::time::Duration::from_micros(self.blocked.saturating_sub(now)),
