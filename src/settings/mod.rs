@@ -9,6 +9,7 @@
 //! ```
 
 mod error;
+mod redis_url;
 mod resolve;
 mod schema;
 mod secret;
@@ -31,6 +32,7 @@ use url::Url;
 
 pub use self::{
     error::{Problem, SettingsError},
+    redis_url::{RedisNode, RedisPlace, RedisUrl, RedisUrlError},
     secret::Token,
     source::{Flag, Origin},
     template::template,
