@@ -50,7 +50,7 @@ impl Connection {
     }
 
     async fn info(&self, section: &str) -> Result<String, Failure> {
-        let answer = self.send(cmd("INFO").arg(section)).await.map_err(|error| self.explain(error))?;
+        let answer = self.send(cmd("INFO").arg(section)).await.map_err(|error| self.explain(&error))?;
         ::redis::from_redis_value(answer)
             .map_err(|_| Failure::new(Reason::Error, "the server's answer to INFO is not text; is it a Redis?"))
     }
@@ -81,7 +81,7 @@ impl Connection {
                 answer = self.send(&call).await;
             }
         }
-        let value = answer.map_err(|error| self.explain(error))?;
+        let value = answer.map_err(|error| self.explain(&error))?;
         self.of_use.store(true, Ordering::Relaxed);
         Ok(value)
     }
@@ -91,7 +91,7 @@ impl Connection {
         if channels.is_empty() {
             return Ok(());
         }
-        self.wire.clone().subscribe(channels).await.map_err(|error| self.explain(error))
+        self.wire.clone().subscribe(channels).await.map_err(|error| self.explain(&error))
     }
 
     /// Whether anything was ever answered over it.
@@ -103,8 +103,8 @@ impl Connection {
         self.wire.clone().req_packed_command(command).await?.extract_error()
     }
 
-    fn explain(&self, error: ::redis::RedisError) -> Failure {
-        Failure::of(&error, &self.node)
+    fn explain(&self, error: &::redis::RedisError) -> Failure {
+        Failure::of(error, &self.node)
     }
 }
 
