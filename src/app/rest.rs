@@ -34,6 +34,7 @@ impl Rest {
             invalid: settings.gate.invalid,
             // Only spreads cooldowns between processes.
             seed: u64::from(std::process::id()),
+            shared: None,
         };
         Ok(Self { gate: Gate::start(transport, config), calls: Calls::new(application) })
     }

@@ -61,6 +61,12 @@ impl Window {
         Self::default()
     }
 
+    /// Whether newcomers have everything because nobody told them that there was anybody before.
+    #[cfg(test)]
+    pub(super) fn is_newcomers(&self) -> bool {
+        self.epoch.as_ref().is_some_and(|epoch| epoch.is_whole && epoch.expected == 0)
+    }
+
     /// Does a call, at this time on Redis's clock. `server` is the server that the caller is connected to.
     pub fn call(&mut self, call: &Call, rules: &SharedConfig, server: &str, now: u64) -> Reply {
         let known = self.epoch.as_mut().filter(|epoch| epoch.server == server && now + BACK >= epoch.last);
