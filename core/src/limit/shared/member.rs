@@ -328,6 +328,24 @@ impl Member {
         first.max(self.closed_until).max(now) + window * rounds
     }
 
+    /// Calls that could go at once.
+    pub(crate) fn free(&mut self, now: Timestamp) -> u32 {
+        self.pass_time(now);
+        let booked = self.bookings.iter().filter(|slot| slot.from <= now).count();
+        let alone = match (self.state, self.alone()) {
+            (State::Apart, Some((limit, from, until))) if from <= now && now < until => {
+                (limit as usize).saturating_sub(self.used())
+            }
+            _ => 0,
+        };
+        u32::try_from(booked + alone).unwrap_or(u32::MAX)
+    }
+
+    /// Calls in any window, of all processes together.
+    pub(crate) fn limit(&self) -> u32 {
+        self.config.limit
+    }
+
     pub(crate) fn in_flight(&self) -> u32 {
         u32::try_from(self.flights.len()).unwrap_or(u32::MAX)
     }

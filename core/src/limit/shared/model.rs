@@ -105,7 +105,7 @@ fn at(now: u64) -> Timestamp {
 }
 
 impl World {
-    fn new(config: SharedConfig, processes: usize, seed: u64, faults: Vec<(u64, Fault)>) -> Self {
+    fn new(config: SharedConfig, processes: usize, seed: u64, faults: &[(u64, Fault)]) -> Self {
         let mut world = Self {
             now: 0,
             chance: seed | 1,
@@ -123,7 +123,7 @@ impl World {
             calls: 0,
             granted: 0,
             is_calm: false,
-            faults: faults.clone(),
+            faults: faults.to_vec(),
             config,
         };
         for (number, (then, _)) in faults.iter().enumerate() {
@@ -172,14 +172,14 @@ impl World {
             }
             let Some(Reverse((then, _, event))) = self.events.pop() else { break };
             self.now = then;
-            self.handle(event)?;
+            self.handle(&event)?;
         }
         self.now = end;
         Ok(())
     }
 
-    fn handle(&mut self, event: Event) -> Result<(), String> {
-        match event {
+    fn handle(&mut self, event: &Event) -> Result<(), String> {
+        match *event {
             Event::Fault(number) => self.fault(number),
             Event::Heal(number) => self.heal(number),
             Event::Wake(who) => self.drive(who),
@@ -385,13 +385,10 @@ impl World {
         let is_urgent = self.roll(4) == 0 && !self.is_calm;
         self.processes[who].member.demand(waiting, is_urgent, now);
         let mut wake = None;
-        while waiting > 0 {
+        while wake.is_none() && waiting > 0 {
             match self.processes[who].member.turn(now) {
                 Turn::Now => self.dispatch(who),
-                Turn::At(then) => {
-                    wake = Some(then);
-                    break;
-                }
+                Turn::At(then) => wake = Some(then),
                 Turn::OnAnswer => break,
             }
         }
@@ -449,6 +446,7 @@ fn fault() -> impl Strategy<Value = Fault> {
         lasts.clone().prop_map(Fault::Stop),
         lasts.clone().prop_map(Fault::Fail),
         Just(Fault::Flush),
+        prop_oneof![-5_000..5_000i64, -60..60i64].prop_map(Fault::Jump),
         lasts.clone().prop_map(Fault::Restart),
         (who.clone(), lasts.clone()).prop_map(|(who, lasts)| Fault::Freeze(who, lasts)),
         (who.clone(), lasts.clone()).prop_map(|(who, lasts)| Fault::Kill(who, lasts)),
@@ -482,7 +480,7 @@ proptest! {
         seed in any::<u64>(),
         faults in schedule(),
     ) {
-        let mut world = World::new(rules(limit), processes, seed, faults);
+        let mut world = World::new(rules(limit), processes, seed, &faults);
         prop_assert_eq!(world.run(30_000 * MS), Ok(()));
         // Everything is well again; long enough, and everybody has its turn.
         world.processes.iter_mut().for_each(|process| process.granted_since_calm = 0);
@@ -495,7 +493,7 @@ proptest! {
 
 #[test]
 fn a_fleet_without_trouble_uses_nearly_all_of_the_limit_and_shares_it_evenly() {
-    let mut world = World::new(SharedConfig::default(), 3, 7, Vec::new());
+    let mut world = World::new(SharedConfig::default(), 3, 7, &[]);
     world.is_calm = true;
     world.run(10_000 * MS).unwrap();
     let (before, calls) = (world.arrived, world.calls);

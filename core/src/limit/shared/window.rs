@@ -134,6 +134,7 @@ impl Epoch {
             self.settle(&call.member, &sync.ended, rules, now);
             self.block(sync.block, now);
             self.seats.remove(&call.member);
+            self.tokens.free_held_by(&call.member, u64::MAX);
             self.count_limit();
             self.fit(now + micros(rules.window + rules.guard));
         }
@@ -177,6 +178,11 @@ impl Epoch {
             (false, false) => None,
         };
         (grown, all_in)
+    }
+
+    /// Members of before that are not here yet, and may use their shares.
+    fn missing(&self) -> u32 {
+        if self.is_whole { 0 } else { self.expected.saturating_sub(self.arrived) }
     }
 
     /// How many tokens there should be.
@@ -245,7 +251,7 @@ impl Epoch {
             now,
             epoch: self.name.clone(),
             share,
-            members: self.seats.members(),
+            members: self.seats.members() + self.missing(),
             live: self.seats.live(),
             pool: self.tokens.len(),
             blocked: std::time::Duration::from_micros(self.blocked.saturating_sub(now)),

@@ -98,6 +98,12 @@ impl Member {
         }
     }
 
+    /// How many members there are, as last heard, and what share this one has.
+    #[must_use]
+    pub const fn counted(&self) -> (u32, u32) {
+        (self.members, self.share)
+    }
+
     /// The member at this moment.
     #[must_use]
     pub fn view(&self, now: Timestamp) -> MemberView {

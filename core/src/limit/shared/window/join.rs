@@ -8,10 +8,10 @@ use crate::limit::shared::call::Slot;
 impl Epoch {
     pub(super) fn join(&mut self, call: &Call, join: &Join, rules: &SharedConfig, now: u64) -> Standing {
         let member = &call.member;
+        self.pass_time(rules, now);
         if self.seats.life(member).is_some_and(|life| life != call.life) {
             self.bury(member, rules, now);
         }
-        self.pass_time(rules, now);
         let stays = join.epoch == self.name;
         // What it says of its calls is the truth; what was noted of them is not needed any more.
         let mut own = self.tokens.release_all(member, now);
