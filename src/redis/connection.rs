@@ -14,9 +14,6 @@ use super::{
 };
 use crate::settings::RedisNode;
 
-/// What a user of Redis has to be allowed, in the words of its access control lists.
-pub(super) const ACL_RULES: &str = "~guildhall:* &guildhall:* +@read +@write +@connection -@dangerous +info +evalsha +script|load +time +publish +subscribe";
-
 /// A connection to a primary. Calls over it may overlap; each gets its own answer, or none.
 pub(super) struct Connection {
     /// Tells connections of this process apart.

@@ -37,11 +37,11 @@ use self::{
     link::Link,
     lost::{Failure, Fate},
 };
-use crate::events::emit;
+use crate::{events::emit, settings};
 
 pub use self::{
     keys::Keys,
-    lost::{Lost, Reason},
+    lost::{ACL_RULES, Lost, Reason},
     script::Script,
     subscription::{Event, Subscription},
 };
@@ -59,6 +59,15 @@ pub struct RedisConfig {
     pub ca_file: Option<PathBuf>,
     /// How long a call may take as a whole.
     pub timeout: Duration,
+}
+
+impl RedisConfig {
+    /// As the settings have it; `None` without a URL.
+    #[must_use]
+    pub fn new(settings: &settings::Redis) -> Option<Self> {
+        let url = settings.url.clone()?;
+        Some(Self { url, ca_file: settings.ca_file.clone(), timeout: settings.timeout })
+    }
 }
 
 /// What the connection cannot work with.
