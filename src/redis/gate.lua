@@ -358,6 +358,11 @@ local function is_whole()
     return epoch.whole == 1
 end
 
+-- Members of before that are not here yet, and may use their shares.
+local function missing()
+    return is_whole() and 0 or less(epoch.expected, epoch.arrived)
+end
+
 -- How many tokens there should be.
 local function target()
     local all = is_whole() and epoch.limit or min(epoch.claimed, epoch.limit)
@@ -465,8 +470,8 @@ local function standing(seat, held, wants_share, slots)
     end
     tell(caller.member, seat, held, share)
     return {
-        share = share, members = epoch.seats, live = epoch.live, pool = epoch.tokens, blocked = less(epoch.blocked, now),
-        again = -1, slots = slots,
+        share = share, members = epoch.seats + missing(), live = epoch.live, pool = epoch.tokens,
+        blocked = less(epoch.blocked, now), again = -1, slots = slots,
     }
 end
 
@@ -545,15 +550,15 @@ end
 
 local function join(said)
     local member = caller.member
+    pass_time()
     local seat = seat_of(member)
     if seat and seat.life ~= caller.life then
         bury(member)
+        seat = nil
     end
-    pass_time()
     local stays = said.epoch == epoch.name
     -- What it says of its calls is the truth; what was noted of them is not needed any more.
     local own = release_all(member)
-    seat = seat_of(member)
     if seat then
         attach(member, seat)
     else
@@ -673,6 +678,7 @@ local function leave(said)
         settle(said.ended)
         block(said.block)
         remove_seat(caller.member)
+        free_held_by(caller.member, math.huge)
         count_limit()
         fit(gone_by())
     end
