@@ -13,6 +13,8 @@ mod shared;
 mod tokens;
 
 #[cfg(test)]
+mod shared_tests;
+#[cfg(test)]
 mod tests;
 
 pub use permit::Permit;

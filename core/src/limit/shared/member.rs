@@ -320,12 +320,13 @@ impl Member {
     /// The earliest that a call could go which has `ahead` others before it; never too late.
     pub(crate) fn estimate(&self, ahead: usize, now: Timestamp) -> Timestamp {
         let (limit, first) = match (self.state, self.alone()) {
-            (State::Apart, Some((limit, from, _))) if self.bookings.is_empty() => (limit, from),
-            _ => (self.config.limit, now),
+            _ if !self.bookings.is_empty() => (self.config.limit, now),
+            (State::Apart, Some((limit, from, _))) => (limit, from),
+            (State::Apart | State::Left, _) => (self.config.limit, now + self.config.retry),
+            (State::Joining | State::Joined, _) => (self.config.limit, self.again_at.max(now + ROUND_TRIP)),
         };
         let rounds = u32::try_from(ahead).unwrap_or(u32::MAX) / limit.max(1);
-        let window: Duration = self.config.window;
-        first.max(self.closed_until).max(now) + window * rounds
+        first.max(self.closed_until).max(now) + self.config.window * rounds
     }
 
     /// Calls that could go at once.
@@ -354,6 +355,9 @@ impl Member {
         self.closed_until
     }
 }
+
+/// The least that asking Redis takes: whoever cannot wait for so long need not wait at all.
+const ROUND_TRIP: Duration = Duration::from_micros(100);
 
 /// Dead members that are remembered until Redis is told.
 const MOST_DEAD: usize = 64;
