@@ -18,6 +18,7 @@ mod link;
 mod lost;
 mod script;
 mod subscription;
+pub mod window;
 
 use std::{
     fmt,
@@ -44,6 +45,7 @@ pub use self::{
     lost::{ACL_RULES, Lost, Reason},
     script::Script,
     subscription::{Event, Subscription},
+    window::RedisWindow,
 };
 pub use crate::settings::RedisUrl;
 
