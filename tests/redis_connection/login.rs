@@ -1,56 +1,15 @@
 //! Who may come in: TLS, passwords and access control lists, and what the log tells about them.
 
-use std::{
-    fs, io,
-    path::PathBuf,
-    sync::{Arc, Mutex},
-};
+use std::{fs, path::PathBuf};
 
 use guildhall::redis::{ACL_RULES, Event, Keys, Reason, Redis, RedisConfig, RedisConfigError, RedisUrl, Script};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use redis::Value;
 use tempfile::TempDir;
-use tracing::subscriber::DefaultGuard;
-use tracing_subscriber::fmt::MakeWriter;
 
-use crate::{STUCK, command, connect, lost_at_last, run_id, say_at_last, soon, support::RedisServer};
+use crate::{STUCK, command, connect, lost_at_last, run_id, say_at_last, soon, support::RedisServer, telemetry::Log};
 
 const CANARY: &str = "canary-Password";
-
-/// What is logged on this thread from now on, down to the last detail.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    fn capture() -> (Self, DefaultGuard) {
-        let log = Self::default();
-        let subscriber =
-            tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_writer(log.clone()).finish();
-        (log, tracing::subscriber::set_default(subscriber))
-    }
-
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-}
-
-impl io::Write for Log {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(line)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl MakeWriter<'_> for Log {
-    type Writer = Self;
-
-    fn make_writer(&self) -> Self {
-        self.clone()
-    }
-}
 
 /// An authority of its own and a certificate of it for `localhost`, in a folder.
 fn certificates() -> TempDir {

@@ -9,6 +9,7 @@ mod losses;
 mod places;
 #[path = "../support/redis.rs"]
 mod support;
+mod telemetry;
 
 use std::{future::Future, time::Duration};
 

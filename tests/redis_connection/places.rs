@@ -6,7 +6,7 @@ use guildhall::redis::{Keys, Lost, Reason, Redis, RedisUrl, Script};
 use redis::Value;
 use tokio::time::interval;
 
-use crate::{command, connect, lost, lost_at_last, run_id, say_at_last, soon, support::RedisServer};
+use crate::{command, connect, lost, lost_at_last, run_id, say_at_last, soon, support::RedisServer, telemetry::Log};
 
 async fn monitor(sentinel: &RedisServer, server: &RedisServer) {
     command(sentinel, &["SENTINEL", "MONITOR", "bots", "127.0.0.1", &server.port().to_string(), "1"]).await;
@@ -32,10 +32,13 @@ async fn sentinels_are_asked_for_the_primary_each_time_and_dead_ones_are_passed_
 }
 
 #[tokio::test]
-async fn what_is_no_sentinel_knows_no_primary() {
-    let server = RedisServer::start();
+async fn a_server_is_no_sentinel_and_a_sentinel_no_server() {
+    let (server, sentinel) = (RedisServer::start(), RedisServer::start_sentinel());
     let url: RedisUrl = format!("redis+sentinel://127.0.0.1:{}/bots", server.port()).parse().unwrap();
     assert_eq!(lost(&connect(url)).await, Reason::Error);
+    let (log, _guard) = Log::capture();
+    assert_eq!(lost(&connect(sentinel.url())).await, Reason::Error);
+    assert!(log.text().contains("for sentinels, write redis+sentinel://"), "{}", log.text());
 }
 
 /// Runs the write until it is answered or moved; a young cluster is down for a while, and tells nobody when it is up.
