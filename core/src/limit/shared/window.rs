@@ -130,7 +130,12 @@ impl Epoch {
         }
         self.fit(now + micros(rules.window + rules.guard));
         let mut standing = self.standing(call, sync.held, sync.wants_share, now);
-        self.book(&call.member, sync, rules, now, &mut standing);
+        if self.seats.is_strange(&call.member) {
+            // Those who were here before it would have noticed if the clock had jumped; it could not.
+            standing.again = (sync.want > 0).then_some(rules.retry);
+        } else {
+            self.book(&call.member, sync, rules, now, &mut standing);
+        }
         Reply::Done(standing)
     }
 
