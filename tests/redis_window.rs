@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+#[path = "redis_window/members.rs"]
+mod members;
 #[path = "redis_window/mirror.rs"]
 mod mirror;
 #[path = "redis_window/pair.rs"]

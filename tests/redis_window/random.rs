@@ -43,6 +43,8 @@ struct Says {
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
+    /// What a process would do that was told what the caller was told.
+    Fitting,
     Look,
     Join,
     Sync,
@@ -80,6 +82,7 @@ enum Which {
 struct Caller {
     life: u64,
     epoch: String,
+    is_member: bool,
     share: u32,
     members: u32,
     slots: Vec<Slot>,
@@ -94,9 +97,9 @@ fn times() -> impl Strategy<Value = Duration> {
     prop_oneof![
         2 => Just(Duration::ZERO),
         4 => micros(1..1_000),
-        8 => micros(1_000..100_000),
-        8 => micros(100_000..1_500_000),
-        4 => micros(1_500_000..8_000_000),
+        16 => micros(1_000..100_000),
+        16 => micros(100_000..1_500_000),
+        2 => micros(1_500_000..8_000_000),
         1 => micros(8_000_000..60_000_000),
         1 => micros(60_000_000..1_400_000_000),
     ]
@@ -132,14 +135,15 @@ fn whence() -> impl Strategy<Value = Whence> {
 }
 
 fn block() -> impl Strategy<Value = Duration> {
-    prop_oneof![12 => Just(Duration::ZERO), 1 => micros(1..1_000), 2 => micros(1_000..3_000_000)]
+    prop_oneof![80 => Just(Duration::ZERO), 1 => micros(1..1_000), 1 => micros(1_000..3_000_000)]
 }
 
 fn says() -> impl Strategy<Value = Says> {
     let kind = prop_oneof![
+        24 => Just(Kind::Fitting),
         1 => Just(Kind::Look),
-        6 => Just(Kind::Join),
-        20 => Just(Kind::Sync),
+        2 => Just(Kind::Join),
+        4 => Just(Kind::Sync),
         1 => Just(Kind::Leave),
     ];
     let life = prop_oneof![20 => Just(Life::Same), 1 => Just(Life::New), 1 => Just(Life::Old)];
@@ -151,7 +155,7 @@ fn says() -> impl Strategy<Value = Says> {
     ];
     let limit = prop_oneof![12 => Just(5u32), 2 => 1..9u32, 1 => Just(50u32), 1 => Just(0u32)];
     let renew = prop_oneof![12 => Just(None), 1 => whence().prop_map(Some)];
-    let count = || prop_oneof![4 => Just(0u32), 2 => 1..4u32, 1 => 4..60u32];
+    let count = || prop_oneof![60 => Just(0u32), 6 => 1..4u32, 1 => 4..60u32];
     let dead = prop_oneof![8 => Just(Vec::new()), 1 => vec(0..MEMBERS.len() + 4, 1..4)];
     let words = (kind, whence(), renew, life, left, limit, 0..RULES);
     let join = (
@@ -258,7 +262,8 @@ impl Driver {
         let not_after = says.left.map_or(0, |left| now.saturating_add_signed(left));
         let doing = match says.doing {
             Kind::Look => Doing::Look,
-            Kind::Join => Doing::Join(self.join(who, says)),
+            Kind::Fitting if self.callers[who].is_member => Doing::Sync(self.sync(who, says)),
+            Kind::Join | Kind::Fitting => Doing::Join(self.join(who, says)),
             Kind::Sync => Doing::Sync(self.sync(who, says)),
             Kind::Leave => Doing::Leave(self.sync(who, says)),
         };
@@ -327,6 +332,7 @@ impl Driver {
         let caller = &mut self.callers[who];
         match reply {
             Reply::Done(standing) => {
+                caller.is_member = true;
                 if caller.epoch != standing.epoch {
                     caller.slots.clear();
                 }
@@ -335,7 +341,8 @@ impl Driver {
                 caller.epoch.clone_from(&standing.epoch);
                 self.newest = standing.epoch;
             }
-            Reply::Stale { .. } | Reply::Seen { .. } | Reply::Rejoin { .. } => {}
+            Reply::Rejoin { .. } => caller.is_member = false,
+            Reply::Stale { .. } | Reply::Seen { .. } => {}
         }
     }
 }
