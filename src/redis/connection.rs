@@ -31,8 +31,16 @@ impl Connection {
         let mut connection = Self { generation, node, run_id: String::new(), of_use: AtomicBool::new(false), wire };
         let server = connection.info("server").await?;
         let replication = connection.info("replication").await?;
-        if field(&replication, "role") != Some("master") {
-            return Err(connection.refuse_replica(&server, &replication));
+        match field(&replication, "role") {
+            Some("master") => {}
+            Some(_) => return Err(connection.refuse_replica(&server, &replication)),
+            None => {
+                let says = format!(
+                    "{} does not say that it is a primary; for sentinels, write redis+sentinel://",
+                    connection.node
+                );
+                return Err(Failure::new(Reason::Error, says));
+            }
         }
         let run_id = field(&server, "run_id").ok_or_else(|| {
             Failure::new(

@@ -118,10 +118,8 @@ impl Connector {
 
     /// Takes out what must not be said: some servers repeat what they did not understand.
     fn redact(&self, mut failure: Failure) -> Failure {
-        for secret in [&self.url.password, &self.url.username].into_iter().flatten().map(Token::expose) {
-            if !secret.is_empty() {
-                failure.says = failure.says.replace(secret, "(redacted)");
-            }
+        if let Some(password) = self.url.password.as_ref().map(Token::expose).filter(|password| !password.is_empty()) {
+            failure.says = failure.says.replace(password, "(redacted)");
         }
         failure
     }

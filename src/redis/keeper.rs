@@ -11,7 +11,7 @@ use super::{
     backoff::Backoff,
     connection::Connection,
     connector::Connector,
-    events::{RedisConnected, RedisLost},
+    events::{RedisAway, RedisConnected, RedisLost},
     link::Link,
     lost::{Failure, Reason},
 };
@@ -50,14 +50,14 @@ async fn keep_up(link: Arc<Link>, mut connector: Connector, call_timeout: Durati
                     backoff.reset();
                 }
                 emit(RedisLost { why: failure.why, says: &failure.says });
-                said = Some(failure.why);
+                said = None;
                 if failure.elsewhere.is_some() {
                     moved_to.clone_from(&failure.elsewhere);
                 }
             }
             Err(failure) => {
                 if said.replace(failure.why) != Some(failure.why) {
-                    emit(RedisLost { why: failure.why, says: &failure.says });
+                    emit(RedisAway { why: failure.why, says: &failure.says });
                 }
                 // The next try goes where this one was sent, and is worth waiting for.
                 if failure.elsewhere.is_none() {

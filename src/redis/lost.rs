@@ -204,6 +204,11 @@ mod tests {
     }
 
     #[test]
+    fn the_documentation_names_the_rules_that_the_errors_name() {
+        assert!(include_str!("../../docs/configuration.md").contains(ACL_RULES));
+    }
+
+    #[test]
     fn a_moved_answer_says_where_to_go() {
         for (line, host) in
             [("MOVED 1 other:7", "other"), ("MOVED 1 :7", "here"), ("MOVED 1 ?:7", "here"), ("MOVED 1 ::1:7", "::1")]

@@ -33,7 +33,7 @@ use url::Url;
 
 pub use self::{
     error::{Problem, SettingsError},
-    redis::{OnLoss, Redis},
+    redis::Redis,
     redis_url::{RedisNode, RedisPlace, RedisUrl, RedisUrlError},
     secret::Token,
     source::{Flag, Origin},

@@ -83,6 +83,7 @@ struct UnderWay {
     is_urgent: bool,
     told: Vec<ToTell>,
     blocked: Option<Timestamp>,
+    dead: Vec<String>,
     /// The share that is given up if it was done.
     share: Option<u32>,
     /// Whether it asks for slots.

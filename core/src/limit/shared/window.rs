@@ -61,6 +61,12 @@ impl Window {
         Self::default()
     }
 
+    /// Whether newcomers have everything because nobody told them that there was anybody before.
+    #[cfg(test)]
+    pub(super) fn is_newcomers(&self) -> bool {
+        self.epoch.as_ref().is_some_and(|epoch| epoch.is_whole && epoch.expected == 0)
+    }
+
     /// Does a call, at this time on Redis's clock. `server` is the server that the caller is connected to.
     pub fn call(&mut self, call: &Call, rules: &SharedConfig, server: &str, now: u64) -> Reply {
         let known = self.epoch.as_mut().filter(|epoch| epoch.server == server && now + BACK >= epoch.last);
@@ -124,7 +130,12 @@ impl Epoch {
         }
         self.fit(now + micros(rules.window + rules.guard));
         let mut standing = self.standing(call, sync.held, sync.wants_share, now);
-        self.book(&call.member, sync, rules, now, &mut standing);
+        if self.seats.is_strange(&call.member) {
+            // Those who were here before it would have noticed if the clock had jumped; it could not.
+            standing.again = (sync.want > 0).then_some(rules.retry);
+        } else {
+            self.book(&call.member, sync, rules, now, &mut standing);
+        }
         Reply::Done(standing)
     }
 

@@ -104,6 +104,7 @@ impl Member {
         let is_urgent = want > 0 && self.is_in_a_hurry(now);
         let told = std::mem::take(&mut self.to_tell);
         let blocked = self.untold_block.take();
+        let dead = std::mem::take(&mut self.dead);
         let sync = Sync {
             epoch: self.epoch.clone(),
             held: self.share,
@@ -112,9 +113,9 @@ impl Member {
             urgent: is_urgent,
             ended: told.iter().map(|end| end.ended(now)).collect(),
             block: blocked.map_or(Duration::ZERO, |until| until.since(now)),
-            dead: std::mem::take(&mut self.dead),
+            dead: dead.clone(),
         };
-        (Doing::Sync(sync), UnderWay { told, blocked, is_urgent, wants: want > 0, ..UnderWay::word(now) })
+        (Doing::Sync(sync), UnderWay { told, blocked, dead, is_urgent, wants: want > 0, ..UnderWay::word(now) })
     }
 
     /// Says goodbye: nothing has to wait for this process any more. It grants nothing from now on.
@@ -221,6 +222,7 @@ impl Member {
         if self.untold_block.is_none() {
             self.untold_block = call.blocked;
         }
+        self.bury(call.dead);
     }
 
     fn stand(&mut self, standing: &Standing, call: &UnderWay, now: Timestamp) {
@@ -269,7 +271,16 @@ impl Member {
 
 impl UnderWay {
     fn new(now: Timestamp) -> Self {
-        Self { sent: now, is_look: true, is_urgent: false, told: Vec::new(), blocked: None, share: None, wants: false }
+        Self {
+            sent: now,
+            is_look: true,
+            is_urgent: false,
+            told: Vec::new(),
+            blocked: None,
+            dead: Vec::new(),
+            share: None,
+            wants: false,
+        }
     }
 
     fn word(now: Timestamp) -> Self {

@@ -111,14 +111,19 @@ impl Seats {
         self.away.keys().map(|member| self.claim(member)).sum()
     }
 
+    /// Whether there are members that have not been here since it joined, and so do not know of it.
+    pub(super) fn is_strange(&self, member: &str) -> bool {
+        let oldest = self.live.values().min().copied().unwrap_or(0);
+        self.all.get(member).is_some_and(|seat| oldest < seat.since)
+    }
+
     /// What a member should have, as far as others leave it.
     pub(super) fn fair_share(&self, member: &str, limit: u32) -> u32 {
         let Some(seat) = self.all.get(member) else { return 0 };
         let fair = limit.saturating_sub(self.claimed_away()) / self.live().max(1);
         let room = fair.min(limit.saturating_sub(self.claimed() - seat.claim));
-        // Those who have not been here since do not know of it yet; if Redis forgot everything now, nobody would miss it.
-        let oldest = self.live.values().min().copied().unwrap_or(0);
-        if oldest < seat.since { room.min(seat.claim) } else { room }
+        // If Redis forgot everything now, nobody would miss it.
+        if self.is_strange(member) { room.min(seat.claim) } else { room }
     }
 
     /// Notes what a member is told now. Until it says so, it may not have heard that it was less.
