@@ -330,16 +330,18 @@ local function forget()
     return #gone > 0
 end
 
+-- Whether there are members that have not been here since it joined, and so do not know of it.
+local function is_strange(seat)
+    local oldest = call('ZRANGE', LIVE, 0, 0, 'WITHSCORES')[2]
+    return tonumber(oldest or 0) < seat.since
+end
+
 -- What a member should have, as far as others leave it.
 local function fair_share(seat)
     local fair = floor(less(epoch.limit, epoch.claimed_away) / max(epoch.live, 1))
     local room = min(fair, less(epoch.limit, epoch.claimed - seat.claim))
-    -- Those who have not been here since do not know of it yet; if Redis forgot everything now, nobody would miss it.
-    local oldest = tonumber(call('ZRANGE', LIVE, 0, 0, 'WITHSCORES')[2] or 0)
-    if oldest < seat.since then
-        return min(room, seat.claim)
-    end
-    return room
+    -- If Redis forgot everything now, nobody would miss it.
+    return is_strange(seat) and min(room, seat.claim) or room
 end
 
 -- Notes what a member is told now. Until it says so, it may not have heard that it was less.
@@ -668,7 +670,12 @@ local function sync(said)
     end
     fit(gone_by())
     local stands = standing(seat, said.held, said.wants_share, {})
-    book(said, stands)
+    if said.want > 0 and is_strange(seat) then
+        -- Those who were here before it would have noticed if the clock had jumped; it could not.
+        stands.again = rules.retry
+    else
+        book(said, stands)
+    end
     return done(stands)
 end
 

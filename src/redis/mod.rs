@@ -17,6 +17,7 @@ mod keys;
 mod link;
 mod lost;
 mod script;
+mod seat;
 mod subscription;
 pub mod window;
 
@@ -44,6 +45,7 @@ pub use self::{
     keys::Keys,
     lost::{ACL_RULES, Lost, Reason},
     script::Script,
+    seat::{Seat, SeatError},
     subscription::{Event, Subscription},
     window::RedisWindow,
 };
