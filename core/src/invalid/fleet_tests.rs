@@ -243,7 +243,7 @@ enum Fate {
     QuestionLate,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Action {
     Admit {
         who: usize,
@@ -365,7 +365,7 @@ proptest! {
     ) {
         let mut world = World::new(limit, processes);
         for action in actions {
-            world.act(action.clone());
+            world.act(action);
             prop_assert!(world.worst() <= limit as usize, "{} after {action:?}", world.worst());
             for process in &world.processes {
                 prop_assert!(process.ledger.next_wake().is_none_or(|wake| wake > Timestamp::ZERO));
