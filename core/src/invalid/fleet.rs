@@ -178,9 +178,9 @@ impl Fleet {
         if fits { Ok(()) } else { Err(Spent { until: now + SOON, reason: "invalid_requests_lent" }) }
     }
 
-    /// Whether more than half of what was lent is taken: time to ask for more.
+    /// Whether half of what was lent is taken: time to ask for more.
     pub(super) fn is_short(&self, own: Own) -> bool {
-        (own.exposed() - self.acknowledged) * 2 > self.ceiling - self.acknowledged
+        (own.exposed() - self.acknowledged) * 2 >= self.ceiling - self.acknowledged
     }
 
     pub(super) fn ask(&mut self, own: Own, now: Timestamp) -> Ask {

@@ -229,7 +229,7 @@ impl Ledger {
         self.fleet.as_ref().is_none_or(Fleet::is_heard)
     }
 
-    /// Whether more than half of what was lent is taken, so that it should ask for more. Never if it is alone.
+    /// Whether half of what was lent is taken, so that it should ask for more. Never if it is alone.
     #[must_use]
     pub fn is_short(&self) -> bool {
         self.fleet.as_ref().is_some_and(|fleet| fleet.is_short(self.own()))
