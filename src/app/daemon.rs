@@ -8,11 +8,11 @@ use tokio::{task::JoinHandle, time::Instant};
 use super::{
     discovery::{self, DiscoveryError},
     gateway_part::GatewayPart,
-    rest::Rest,
+    rest::{Rest, RestError},
 };
 use crate::{
     api::{self, BindError, Listener, Readiness},
-    discord::{FatalClose, ShardEnd, ShardEvent, Shards, ShardsConfig, rest::TransportConfigError},
+    discord::{FatalClose, ShardEnd, ShardEvent, Shards, ShardsConfig},
     events::{ListenerStarted, emit},
     metrics, process,
     settings::Settings,
@@ -41,7 +41,7 @@ pub enum StartError {
     Metrics(#[from] BuildError),
     /// Calls to Discord cannot be made.
     #[error(transparent)]
-    Transport(#[from] TransportConfigError),
+    Rest(#[from] RestError),
     /// Shards must not be started.
     #[error(transparent)]
     Discovery(#[from] DiscoveryError),
@@ -172,6 +172,8 @@ impl Daemon {
         self.readiness.stopping();
         let closed = tokio::time::timeout_at(deadline, self.shards.shutdown()).await;
         let shards = if closed.is_ok() { Vec::new() } else { self.shards.open() };
+        // If there is no time for it, the others find out by the silence.
+        let _ = tokio::time::timeout_at(deadline, self.rest.leave()).await;
         let listener = tokio::time::timeout_at(deadline, self.listener.stop()).await.is_err();
         self.upkeep.abort();
         if shards.is_empty() && !listener { Ok(()) } else { Err(Unfinished { timeout, shards, listener }) }

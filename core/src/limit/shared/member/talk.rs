@@ -1,0 +1,295 @@
+//! Talking to Redis: when to say what, and what its answers mean.
+
+use std::time::Duration;
+
+use super::{Booking, Member, State, ToTell, UnderWay};
+use crate::limit::shared::call::{Call, Doing, Ended, Join, Reply, Slot, Standing, Sync};
+use crate::limit::shared::config::OnLoss;
+use crate::limit::shared::times::{Sighting, micros};
+use crate::time::Timestamp;
+
+impl Member {
+    /// What to ask Redis now, if anything. The answer goes to [`Member::on_reply`], or, if there is none within the
+    /// timeout, [`Member::on_lost`] is told; until then there is no other call.
+    pub fn next_call(&mut self, now: Timestamp) -> Option<Call> {
+        self.pass_time(now);
+        if self.under_way.is_some() || self.call_at(now)? > now {
+            return None;
+        }
+        self.calls += 1;
+        let (doing, under_way) = match self.state {
+            State::Apart => (Doing::Look, UnderWay::new(now)),
+            State::Joining => self.join(now),
+            State::Joined => self.sync(now),
+            State::Left => return None,
+        };
+        let is_word = !under_way.is_look;
+        self.under_way = Some(under_way);
+        let not_after = self.sighting.map_or(0, |seen| seen.latest(now) + micros(self.config.timeout));
+        if is_word {
+            let way = self.sighting.map_or(Duration::ZERO, |seen| seen.heard.since(seen.sent));
+            self.last_word = now + self.config.timeout + way;
+            self.heartbeat_at = now + self.config.heartbeat;
+        }
+        let not_after = if is_word { not_after } else { 0 };
+        Some(Call { member: self.id.clone(), life: self.life, not_after, doing })
+    }
+
+    /// When it wants to call; never while a call is under way.
+    fn call_at(&self, now: Timestamp) -> Option<Timestamp> {
+        match self.state {
+            _ if self.under_way.is_some() => None,
+            State::Left => None,
+            State::Apart => Some(self.look_at),
+            State::Joining => Some(now),
+            State::Joined => {
+                let told = self.to_tell.iter().map(|end| end.since + self.config.flush).min();
+                let at_once = (self.untold_block.is_some() || !self.dead.is_empty()).then_some(now);
+                let wanted = (self.wanted(now) > 0).then_some(self.again_at);
+                [Some(self.heartbeat_at), told, at_once, wanted].into_iter().flatten().min()
+            }
+        }
+    }
+
+    /// When [`Member::next_call`] should be called at the latest.
+    #[must_use]
+    pub fn next_wake(&self, now: Timestamp) -> Option<Timestamp> {
+        let late = self.bookings.iter().map(|slot| slot.until + Duration::from_micros(1));
+        let gone = self.flights.values().filter_map(|flight| flight.gone);
+        self.call_at(now).into_iter().chain(late).chain(gone).min()
+    }
+
+    /// How many slots to book now.
+    fn wanted(&self, now: Timestamp) -> u32 {
+        let booked = u32::try_from(self.bookings.len()).unwrap_or(u32::MAX);
+        self.want.saturating_sub(booked).max(u32::from(self.is_in_a_hurry(now)))
+    }
+
+    /// Whether somebody waits who should not wait for even spacing, and no slot is as early as can be.
+    fn is_in_a_hurry(&self, now: Timestamp) -> bool {
+        let has_early = self.bookings.iter().any(|slot| slot.is_urgent || slot.from <= now);
+        self.is_urgent && !has_early
+    }
+
+    fn join(&mut self, now: Timestamp) -> (Doing, UnderWay) {
+        // What was booked and not used is given up; what was used and not told is in the numbers.
+        self.bookings.clear();
+        self.to_tell.clear();
+        let untold = self.cooling.iter().filter(|cooled| !cooled.is_told).count();
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let join = Join {
+            epoch: self.epoch.clone(),
+            renew: self.renew.clone(),
+            held: self.share,
+            wants_share: self.config.on_loss == OnLoss::Share,
+            members: self.members,
+            flying: count(self.flights.len()),
+            cooling: count(self.cooling.len()),
+            untold: count(untold),
+            ready_in: (self.last_word + self.config.apart()).since(now),
+            block: self.closed_until.since(now),
+        };
+        let share = Some(self.share);
+        let goes_on = self.seen_epoch.is_empty() || self.seen_epoch == self.epoch;
+        if !goes_on {
+            // Should the answer be lost, nobody knows what the others may make of the share.
+            self.share = 0;
+        }
+        let under_way = UnderWay { share, blocked: self.untold_block.take(), ..UnderWay::word(now) };
+        (Doing::Join(join), under_way)
+    }
+
+    fn sync(&mut self, now: Timestamp) -> (Doing, UnderWay) {
+        let want = if self.again_at <= now { self.wanted(now) } else { 0 };
+        let is_urgent = want > 0 && self.is_in_a_hurry(now);
+        let told = std::mem::take(&mut self.to_tell);
+        let blocked = self.untold_block.take();
+        let dead = std::mem::take(&mut self.dead);
+        let sync = Sync {
+            epoch: self.epoch.clone(),
+            held: self.share,
+            wants_share: self.config.on_loss == OnLoss::Share,
+            want,
+            urgent: is_urgent,
+            ended: told.iter().map(|end| end.ended(now)).collect(),
+            block: blocked.map_or(Duration::ZERO, |until| until.since(now)),
+            dead: dead.clone(),
+        };
+        (Doing::Sync(sync), UnderWay { told, blocked, dead, is_urgent, wants: want > 0, ..UnderWay::word(now) })
+    }
+
+    /// Says goodbye: nothing has to wait for this process any more. It grants nothing from now on.
+    pub fn leave(&mut self, now: Timestamp) -> Option<Call> {
+        let is_member = self.state == State::Joined;
+        for slot in std::mem::take(&mut self.bookings) {
+            self.unused(slot, now);
+        }
+        let (doing, _) = self.sync(now);
+        self.state = State::Left;
+        self.under_way = None;
+        let Doing::Sync(sync) = doing else { return None };
+        let not_after = self.sighting.map_or(0, |seen| seen.latest(now) + micros(self.config.timeout));
+        is_member.then(|| Call {
+            member: self.id.clone(),
+            life: self.life,
+            not_after,
+            doing: Doing::Leave(Sync { want: 0, ..sync }),
+        })
+    }
+
+    /// Redis answered the call under way.
+    pub fn on_reply(&mut self, reply: Reply, now: Timestamp) {
+        let Some(call) = self.under_way.take() else { return };
+        let redis = match &reply {
+            Reply::Stale { now } | Reply::Seen { now, .. } | Reply::Rejoin { now, .. } => *now,
+            Reply::Done(standing) => standing.now,
+        };
+        let seen = Sighting { redis, sent: call.sent, heard: now };
+        let jumped = self.sighting.is_some_and(|before| !before.agrees_with(&seen));
+        self.sighting = Some(seen);
+        match reply {
+            Reply::Seen { epoch, .. } => {
+                self.seen_epoch = epoch;
+                self.state = State::Joining;
+                if jumped {
+                    self.start_over();
+                }
+            }
+            // It was not late by our clock.
+            Reply::Stale { .. } => {
+                self.share = call.share.unwrap_or(self.share);
+                self.restore(call);
+                if self.state == State::Joined {
+                    self.seen_epoch.clone_from(&self.epoch);
+                }
+                self.start_over();
+            }
+            Reply::Rejoin { replaced, .. } => {
+                self.restore(call);
+                if replaced {
+                    // Somebody sits in its seat: it takes another, with nothing to bring.
+                    self.id = format!("{}-{:x}", self.id, self.life);
+                    (self.share, self.members) = (0, 0);
+                }
+                self.seen_epoch = String::new();
+                self.state = State::Joining;
+            }
+            Reply::Done(standing) => {
+                let joined = self.state == State::Joining;
+                self.last_word = now;
+                self.last_heard = call.sent;
+                for (_, lodging) in call.told.iter().filter_map(|end| end.answered) {
+                    self.told(lodging);
+                }
+                self.stand(&standing, &call, now);
+                if joined {
+                    self.lodge(&standing.slots);
+                } else {
+                    self.note(&standing.slots, &call, now);
+                }
+                if jumped {
+                    self.seen_epoch.clone_from(&self.epoch);
+                    self.start_over();
+                }
+            }
+        }
+    }
+
+    /// Redis's clock has jumped, so nothing that it counts by it is right: everybody has to come together anew.
+    fn start_over(&mut self) {
+        self.bookings.clear();
+        self.renew.clone_from(&self.seen_epoch);
+        self.state = State::Joining;
+    }
+
+    /// The call under way has no answer, and nobody knows whether it was done.
+    pub fn on_lost(&mut self, now: Timestamp) {
+        let Some(call) = self.under_way.take() else { return };
+        self.lost += 1;
+        self.restore(call);
+        if matches!(self.state, State::Joining | State::Joined) {
+            self.apart_since = now;
+            self.state = State::Apart;
+        }
+        self.look_at = now + self.config.retry;
+    }
+
+    /// What a call should have told is still to be told.
+    fn restore(&mut self, call: UnderWay) {
+        if self.state == State::Joined {
+            self.to_tell.extend(call.told);
+        }
+        if self.untold_block.is_none() {
+            self.untold_block = call.blocked;
+        }
+        self.bury(call.dead);
+    }
+
+    fn stand(&mut self, standing: &Standing, call: &UnderWay, now: Timestamp) {
+        self.state = State::Joined;
+        self.epoch.clone_from(&standing.epoch);
+        self.renew.clear();
+        (self.share, self.members) = (standing.share, standing.members);
+        (self.live, self.pool) = (standing.live, standing.pool);
+        if call.wants {
+            self.again_at = now + standing.again.unwrap_or_default();
+        }
+        self.heard_closed(now + standing.blocked);
+    }
+
+    /// The tokens that were found for calls without an answer.
+    fn lodge(&mut self, slots: &[Slot]) {
+        let mut slots = slots.iter();
+        for flight in self.flights.values_mut() {
+            flight.slot = slots.next().map(|slot| (slot.token, slot.booking, flight.dispatched));
+        }
+        for cooled in &mut self.cooling {
+            cooled.is_told = true;
+        }
+    }
+
+    fn note(&mut self, slots: &[Slot], call: &UnderWay, now: Timestamp) {
+        for (place, slot) in slots.iter().enumerate() {
+            self.bookings.push(Booking {
+                token: slot.token,
+                booking: slot.booking,
+                // Redis's clock showed its `now` between sending and hearing: never too early, never too late.
+                from: now + slot.wait,
+                until: call.sent + slot.wait + self.config.grace,
+                is_urgent: call.is_urgent && place == 0,
+            });
+        }
+        self.bookings.sort_by_key(|slot| slot.from);
+    }
+
+    fn told(&mut self, lodging: super::Lodging) {
+        if let Some(cooled) = self.cooling.iter_mut().find(|cooled| cooled.lodging == lodging) {
+            cooled.is_told = true;
+        }
+    }
+}
+
+impl UnderWay {
+    fn new(now: Timestamp) -> Self {
+        Self {
+            sent: now,
+            is_look: true,
+            is_urgent: false,
+            told: Vec::new(),
+            blocked: None,
+            dead: Vec::new(),
+            share: None,
+            wants: false,
+        }
+    }
+
+    fn word(now: Timestamp) -> Self {
+        Self { is_look: false, ..Self::new(now) }
+    }
+}
+
+impl ToTell {
+    fn ended(&self, now: Timestamp) -> Ended {
+        Ended { token: self.token, booking: self.booking, how: self.how(now) }
+    }
+}
