@@ -16,7 +16,11 @@ mod keeper;
 mod keys;
 mod link;
 mod lost;
+mod news;
 mod script;
+mod state;
+mod state_breakers;
+mod state_ledger;
 mod subscription;
 pub mod window;
 
@@ -43,7 +47,9 @@ use crate::{events::emit, settings};
 pub use self::{
     keys::Keys,
     lost::{ACL_RULES, Lost, Reason},
+    news::{Block, News, NoNews, Record},
     script::Script,
+    state::{SharedState, StateConfig, fingerprint},
     subscription::{Event, Subscription},
     window::RedisWindow,
 };

@@ -89,6 +89,14 @@ pub struct Turn {
     pub(super) number: u64,
 }
 
+impl Turn {
+    /// The number of the change. Later changes have higher ones.
+    #[must_use]
+    pub const fn number(&self) -> u64 {
+        self.number
+    }
+}
+
 /// A breaker that is open here, which others know of or should.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {

@@ -16,7 +16,7 @@ const READ: &str = "GET /guilds/{id}/roles";
 const CREATE: &str = "POST /guilds/{id}/roles";
 
 /// What all processes see: the newest word on each matter. The one in use is a script that Redis runs
-/// (`tests/redis_state.rs`).
+/// (`tests/redis_state/`).
 #[derive(Default)]
 struct Board {
     version: u64,

@@ -1,7 +1,7 @@
 //! Several ledgers over one budget, beside a keeper of the common count and an address that counts for itself.
 //!
 //! The keeper is the one that the ledgers are made for, told in Rust: the one in use is a script that Redis runs, and is put
-//! through the same (`tests/redis_state.rs`).
+//! through the same (`tests/redis_state/`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
