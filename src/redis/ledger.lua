@@ -1,4 +1,4 @@
--- The keeper of the common count of invalid requests behind one address (`guildhall_core::invalid`).
+-- The keeper of the common count of invalid requests behind one address: `guildhall_core::invalid::Keeper`, inside Redis.
 --
 -- It lends: what is counted in the window and what all processes may still add unasked (`ceiling - acknowledged`) never add
 -- up to more than the limit. A process lowers its ceiling before it says so, and what it says is true whether it hears the
@@ -117,7 +117,17 @@ if new > 0 then
     local slot = floor(now / width)
     local leaves = (slot + 1) * width + window
     call('HINCRBY', LEDGER, 's:' .. whole(slot), whole(new))
-    slots[#slots + 1] = { leaves, new }
+    local present
+    for _, other in ipairs(slots) do
+        if other[1] == leaves then
+            present = other
+        end
+    end
+    if present then
+        present[2] = present[2] + new
+    else
+        slots[#slots + 1] = { leaves, new }
+    end
 end
 
 local used = remembered
@@ -161,7 +171,9 @@ call('HSET', LEDGER, 'p:' .. process, whole(counted) .. ' ' .. whole(max(ceiling
 if remembered > 0 then
     slots[#slots + 1] = { remembered_until, remembered }
 end
-table.sort(slots, function(one, other) return one[1] < other[1] end)
+table.sort(slots, function(one, other)
+    return one[1] < other[1] or (one[1] == other[1] and one[2] < other[2])
+end)
 local answer = { granted, members, #others + 1 + missing, elsewhere }
 for _, slot in ipairs(slots) do
     answer[#answer + 1] = slot[1] - now

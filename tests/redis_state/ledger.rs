@@ -131,11 +131,12 @@ fn whoever_is_cut_off_and_whatever_is_lost_the_limit_is_never_passed() {
             until(async || process.observe().await.invalid_requests.shared.unwrap().members == 3).await;
         }
         let before = total;
+        let mut admin = client(&server).await;
         soon(async {
             // More is lent once the new Redis has heard of all; and in the end nothing any more.
             let mut idle = 0;
             while total == before || idle < 1_000 {
-                grow_old(&server).await;
+                grow_old(&mut admin).await;
                 let mut more = 0;
                 for process in &all {
                     more += greedy(process, 1).await;
@@ -189,8 +190,9 @@ fn without_redis_nothing_goes_out_and_nobody_waits() {
         alone.force(&target("crm")).await;
         // It comes, and with it what may be spent.
         server.restart_empty();
+        let admin = client(&server).await;
         until(async || {
-            grow_old(&server).await;
+            grow_old(&mut admin.clone()).await;
             alone.refusal().await.is_none()
         })
         .await;

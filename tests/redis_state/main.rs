@@ -6,6 +6,7 @@
 mod breakers;
 mod keeper;
 mod ledger;
+mod scripts;
 #[path = "../support/redis.rs"]
 mod support;
 
@@ -26,7 +27,7 @@ use guildhall_core::{
     lane::Lane,
     route::{Major, RouteKey},
 };
-use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, aio::MultiplexedConnection};
 use support::RedisServer;
 use tokio::{
     sync::{broadcast, mpsc},
@@ -129,8 +130,9 @@ impl Process {
     /// Starts a process, and waits until it may call.
     async fn ready(spec: Spec, server: &RedisServer) -> Self {
         let process = spec.start();
+        let client = client(server).await;
         until(async || {
-            grow_old(server).await;
+            grow_old(&mut client.clone()).await;
             process.lent().await > 0
         })
         .await;
@@ -210,15 +212,18 @@ fn target(name: &str) -> BreakerKey {
     BreakerKey::Target(name.to_owned())
 }
 
+/// Waits for its answers however long they take.
 async fn client(server: &RedisServer) -> MultiplexedConnection {
-    server.client().get_multiplexed_async_connection().await.unwrap()
+    let patient = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
+    server.client().get_multiplexed_async_connection_with_config(&patient).await.unwrap()
 }
 
-/// Makes a keeper that has just begun to count one that has been there for long, so that it lends at once.
-async fn grow_old(server: &RedisServer) {
-    let mut client = client(server).await;
-    let known: bool = redis::cmd("HEXISTS").arg(LEDGER).arg("born").query_async(&mut client).await.unwrap();
-    if known {
-        let () = redis::cmd("HSET").arg(LEDGER).arg("born").arg(1).query_async(&mut client).await.unwrap();
-    }
+/// Makes a keeper that has just begun to count one that has settled, so that it lends at once.
+async fn grow_old(client: &mut MultiplexedConnection) {
+    let aged = redis::Script::new(
+        "if redis.call('HEXISTS', KEYS[1], 'born') == 1 then
+            redis.call('HSET', KEYS[1], 'born', redis.call('TIME')[1] * 1000 - 5000)
+        end",
+    );
+    let () = aged.key(LEDGER).invoke_async(client).await.unwrap();
 }

@@ -1,9 +1,5 @@
-//! Several ledgers over one budget, beside a keeper of the common count and an address that counts for itself.
-//!
-//! The keeper is the one that the ledgers are made for, told in Rust: the one in use is a script that Redis runs, and is put
-//! through the same (`tests/redis_state/`).
+//! Several ledgers over one budget, with their keeper, beside an address that counts for itself.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -11,118 +7,13 @@ use proptest::prelude::*;
 use super::*;
 
 const WINDOW: Duration = Duration::from_secs(600);
-/// How long the places of a silent process are held: its lease, the window, and the longest call.
-const HOLD: Duration = Duration::from_secs(2 * 600 + 60);
-/// A keeper that knows nothing lends nothing for so long, so that those who know can tell it.
+/// Longer than a keeper that knows nothing waits for those who know.
 const SETTLING: Duration = Duration::from_secs(3);
-const RECENT: Duration = Duration::from_secs(5);
-const SLOT: u64 = 10_000_000;
-
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    acknowledged: u64,
-    ceiling: u64,
-    in_flight: u32,
-    number: u64,
-    heard: Timestamp,
-}
-
-#[derive(Debug, Default)]
-struct Keeper {
-    limit: u64,
-    /// By when they leave.
-    slots: BTreeMap<Timestamp, u64>,
-    /// What others remembered of before it knew anything.
-    remembered: Option<(Timestamp, u64)>,
-    /// How many had places lent by what was remembered, and how many of them it has heard since.
-    holders: u64,
-    returned: u64,
-    born: Option<Timestamp>,
-    entries: BTreeMap<u64, Entry>,
-}
-
-impl Keeper {
-    fn new(limit: u64) -> Self {
-        Self { limit, ..Self::default() }
-    }
-
-    fn count(&mut self, more: u64, now: Timestamp) {
-        if more > 0 {
-            let closes = Timestamp::from_micros((now.micros() / SLOT + 1) * SLOT);
-            *self.slots.entry(closes + WINDOW).or_default() += more;
-        }
-    }
-
-    fn forget(&mut self, now: Timestamp) {
-        self.slots.retain(|leaves, _| *leaves > now);
-        self.entries.retain(|_, entry| now.since(entry.heard) <= HOLD);
-        self.remembered = self.remembered.filter(|(leaves, _)| *leaves > now);
-    }
-
-    fn total(&self) -> u64 {
-        self.slots.values().sum::<u64>() + self.remembered.map_or(0, |(_, count)| count)
-    }
-
-    /// All that is counted or may be without anybody asking.
-    fn taken(&self) -> u64 {
-        self.total() + self.entries.values().map(|entry| entry.ceiling - entry.acknowledged).sum::<u64>()
-    }
-
-    /// Answers a question; nothing if a later one of that process was there before.
-    fn sync(&mut self, who: u64, number: u64, ask: Ask, now: Timestamp) -> Option<Synced> {
-        self.forget(now);
-        let born = *self.born.get_or_insert(now);
-        match self.entries.get(&who) {
-            Some(entry) if entry.number >= number => return None,
-            Some(entry) => self.count(ask.counted - entry.acknowledged, now),
-            None => {
-                self.count(ask.unacknowledged, now);
-                if u64::from(ask.total) > self.remembered.map_or(0, |(_, count)| count) {
-                    self.remembered = Some((now + WINDOW, ask.total.into()));
-                }
-                self.holders = self.holders.max(ask.holders.into());
-                self.returned += u64::from(ask.holders > 0);
-            }
-        }
-        let mut entry =
-            Entry { acknowledged: ask.counted, ceiling: ask.ceiling, in_flight: ask.in_flight, number, heard: now };
-        self.entries.insert(who, entry);
-
-        let most = (self.limit / 10).max(1);
-        let known = self.entries.len() as u64;
-        let missing = if now.since(born) < HOLD { self.holders.saturating_sub(self.returned) } else { 0 };
-        let own = ask.ceiling - ask.counted;
-        let free = self.limit.saturating_sub(self.taken() - own + missing * most);
-        let room = free.saturating_sub(ask.in_flight.into());
-        let more = if room == 0 { 0 } else { (room / 10).max(1) };
-        let mut ceiling = ask.counted + (u64::from(ask.in_flight) + more).min(most);
-        if now.since(born) < SETTLING {
-            ceiling = ceiling.min(ask.ceiling);
-        }
-        entry.ceiling = entry.ceiling.max(ceiling);
-        self.entries.insert(who, entry);
-
-        let recent = |entry: &&Entry| now.since(entry.heard) < RECENT;
-        let members = self.entries.values().filter(recent).count();
-        let under_way: u32 = self.entries.values().filter(recent).map(|entry| entry.in_flight).sum();
-        let remembered = self.remembered.into_iter();
-        let mut slots: Vec<_> = remembered.chain(self.slots.iter().map(|(leaves, count)| (*leaves, *count))).collect();
-        slots.sort_unstable();
-        Some(Synced {
-            asked: ask.asked,
-            acknowledged: ask.counted,
-            ceiling,
-            slots: slots.into_iter().map(|(leaves, count)| (leaves.since(now), count as u32)).collect(),
-            members: members as u32,
-            holders: (known + missing) as u32,
-            elsewhere: under_way - ask.in_flight,
-        })
-    }
-}
+const SERVER: &str = "server";
 
 /// A process: its ledger, its calls under way, and how often it asked.
 struct Process {
-    name: u64,
+    name: String,
     ledger: Ledger,
     calls: Vec<Reservation>,
     asked: u64,
@@ -137,7 +28,7 @@ struct World {
     /// Every invalid answer that Discord has given.
     invalid: Vec<Timestamp>,
     /// Questions that are still on their way, and that nobody waits for any more.
-    late: Vec<(u64, u64, Ask)>,
+    late: Vec<(String, u64, Ask)>,
 }
 
 fn route() -> RouteKey {
@@ -146,11 +37,21 @@ fn route() -> RouteKey {
 
 impl World {
     fn new(limit: u32, processes: usize) -> Self {
-        let config = InvalidConfig { limit, window: WINDOW, ..InvalidConfig::default() };
+        Self::with(InvalidConfig { limit, window: WINDOW, ..InvalidConfig::default() }, processes)
+    }
+
+    /// No lane stops by what is counted: only what is lent holds them back.
+    fn lending_only(limit: u32, processes: usize) -> Self {
+        let interactive_percent = 1_000;
+        Self::with(InvalidConfig { limit, window: WINDOW, interactive_percent, ..InvalidConfig::default() }, processes)
+    }
+
+    fn with(config: InvalidConfig, processes: usize) -> Self {
+        let limit = config.limit;
         let mut world = Self {
             config,
             now: Timestamp::from_millis(1_000),
-            keeper: Keeper::new(limit.into()),
+            keeper: Keeper::new(limit, WINDOW),
             processes: Vec::new(),
             names: 0,
             invalid: Vec::new(),
@@ -173,18 +74,18 @@ impl World {
         self.names += 1;
         let mut ledger = Ledger::new(self.config);
         ledger.share(WhenLost::Stop, self.now);
-        Process { name: self.names, ledger, calls: Vec::new(), asked: 0 }
+        Process { name: self.names.to_string(), ledger, calls: Vec::new(), asked: 0 }
     }
 
-    fn ask(&mut self, who: usize) -> (u64, u64, Ask) {
+    fn ask(&mut self, who: usize) -> (String, u64, Ask) {
         let process = &mut self.processes[who];
         process.asked += 1;
-        (process.name, process.asked, process.ledger.ask(self.now).unwrap())
+        (process.name.clone(), process.asked, process.ledger.ask(self.now).unwrap())
     }
 
     fn sync(&mut self, who: usize) {
         let (name, number, ask) = self.ask(who);
-        if let Some(synced) = self.keeper.sync(name, number, ask, self.now) {
+        if let Some(synced) = self.keeper.sync(&name, number, &ask, SERVER, self.now) {
             self.processes[who].ledger.synced(&synced, self.now);
         }
     }
@@ -311,7 +212,7 @@ impl World {
                 Fate::Answered => self.sync(who % count),
                 Fate::AnswerLost => {
                     let (name, number, ask) = self.ask(who % count);
-                    self.keeper.sync(name, number, ask, self.now);
+                    self.keeper.sync(&name, number, &ask, SERVER, self.now);
                 }
                 Fate::QuestionLost => drop(self.ask(who % count)),
                 Fate::QuestionLate => {
@@ -322,7 +223,7 @@ impl World {
             Action::Deliver { which } => {
                 if !self.late.is_empty() {
                     let (name, number, ask) = self.late.swap_remove(which % self.late.len());
-                    self.keeper.sync(name, number, ask, self.now);
+                    self.keeper.sync(&name, number, &ask, SERVER, self.now);
                 }
             }
             Action::Wait { millis } => {
@@ -348,7 +249,7 @@ impl World {
                 }
                 // They ask every second, so they know of all that was heard from the others.
                 reach.iter().for_each(|who| self.sync(*who));
-                self.keeper = Keeper::new(self.config.limit.into());
+                self.keeper = Keeper::new(self.config.limit, WINDOW);
                 self.late.clear();
                 reach.iter().for_each(|who| self.sync(*who));
             }
@@ -361,9 +262,10 @@ proptest! {
 
     #[test]
     fn whoever_asks_and_whoever_cannot_all_processes_together_stay_within_the_limit(
-        actions in actions(), processes in 1..7_usize, limit in 5..120_u32,
+        actions in actions(), processes in 1..7_usize, limit in 5..120_u32, lending_only: bool,
     ) {
-        let mut world = World::new(limit, processes);
+        let mut world =
+            if lending_only { World::lending_only(limit, processes) } else { World::new(limit, processes) };
         for action in actions {
             world.act(action);
             prop_assert!(world.worst() <= limit as usize, "{} after {action:?}", world.worst());
@@ -466,7 +368,7 @@ fn a_process_that_goes_by_its_share_counts_for_all_members_once_the_keeper_is_lo
     ledger.settle(call, true, world.now);
     assert_eq!(ledger.used(world.now), 1);
     let ask = ledger.ask(world.now).unwrap();
-    let synced = world.keeper.sync(99, 1, ask, world.now).unwrap();
+    let synced = world.keeper.sync("sharing", 1, &ask, SERVER, world.now).unwrap();
     ledger.synced(&synced, world.now);
     world.now = world.now + WINDOW * 2;
     let mut spent = 0;
@@ -505,6 +407,10 @@ fn a_process_that_leaves_gives_back_what_it_was_lent() {
     world.admit(0, Lane::Interactive).unwrap();
     let ask = world.processes[0].ledger.leave(world.now).unwrap();
     assert_eq!((ask.in_flight, ask.ceiling - ask.counted), (1, 1));
+    let taken = world.keeper.taken();
+    world.keeper.leave("1", 99, &ask, SERVER, world.now);
+    // The call that it leaves behind counts.
+    assert_eq!(world.keeper.taken(), taken - lent + 1);
     assert_eq!(world.admit(0, Lane::Interactive).unwrap_err().reason, "invalid_requests_unheard");
 }
 

@@ -12,12 +12,14 @@
 mod fleet;
 #[cfg(test)]
 mod fleet_tests;
+mod keeper;
 mod slots;
 mod spenders;
 #[cfg(test)]
 mod tests;
 
 pub use fleet::{Ask, FleetSnapshot, Synced, WhenLost};
+pub use keeper::Keeper;
 pub use spenders::Spender;
 
 use std::time::Duration;
