@@ -18,6 +18,7 @@ mod link;
 mod lost;
 mod news;
 mod script;
+mod seat;
 mod state;
 mod state_breakers;
 mod state_ledger;
@@ -49,6 +50,7 @@ pub use self::{
     lost::{ACL_RULES, Lost, Reason},
     news::{Block, News, NoNews, Record},
     script::Script,
+    seat::{Seat, SeatError},
     state::{SharedState, StateConfig, fingerprint},
     subscription::{Event, Subscription},
     window::RedisWindow,
