@@ -1,6 +1,8 @@
 //! The fleet: processes of one bot that share its limits over Redis.
 
-use guildhall_actors::token_bucket::{SharedFuture, SharedLimits, SharedWindow};
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use guildhall_actors::token_bucket::{SharedFuture, SharedLimits, SharedWindow, Tokens};
 use guildhall_core::{
     answer::Credential,
     limit::{
@@ -8,18 +10,22 @@ use guildhall_core::{
         shared::{Call, SharedConfig},
     },
 };
-use std::sync::Arc;
+use tokio::{task::JoinHandle, time::MissedTickBehavior};
 
 use crate::{
-    redis::{Keys, Redis, RedisConfig, RedisConfigError, RedisWindow},
+    redis::{Keys, Redis, RedisConfig, RedisConfigError, RedisWindow, Seat},
     settings::Settings,
 };
+
+/// How often a death is told: the word may be lost, or this process be cut off at that moment.
+const TELL: u32 = 5;
 
 /// What a process of a fleet has in common with the others.
 #[derive(Debug)]
 pub(super) struct Fleet {
     window: RedisWindow,
     rules: SharedConfig,
+    seat: Seat,
 }
 
 /// The window in Redis, as the token bucket sees it.
@@ -41,13 +47,62 @@ impl Fleet {
         let keys = Keys::new(application);
         let rules = rules(settings);
         let window = RedisWindow::new(redis.clone(), &keys, rules.clone());
-        Ok(Some(Self { window, rules }))
+        let seat = Seat::take_or_do_without(&Seat::folder(settings.redis.seat_dir.as_deref(), application));
+        Ok(Some(Self { window, rules, seat }))
     }
 
     /// How the token bucket shares its limits.
     pub(super) fn limits(&self, credential: Credential) -> SharedLimits {
-        let sharing = Sharing { rules: self.rules.clone(), seat: format!("{:x}", std::process::id()), life: 1 };
+        let sharing = Sharing { rules: self.rules.clone(), seat: self.seat.id().to_owned(), life: self.seat.life() };
         SharedLimits { window: Arc::new(Port(self.window.clone())), sharing, credential }
+    }
+
+    /// Watches over the seats of this machine from now on.
+    pub(super) fn watch(self, tokens: Tokens) -> Watch {
+        let every = self.rules.heartbeat;
+        Watch(tokio::spawn(bury_the_dead(self.seat, tokens, every)))
+    }
+}
+
+/// The watch over the seats of this machine. It ends, and the seat is free, when this is dropped.
+#[derive(Debug)]
+pub(super) struct Watch(JoinHandle<()>);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Looks for processes of this machine that died, and tells the others that nothing has to wait for them.
+async fn bury_the_dead(mut seat: Seat, tokens: Tokens, every: Duration) {
+    let mut tick = tokio::time::interval(every);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut told: HashMap<String, u32> = HashMap::new();
+    loop {
+        tick.tick().await;
+        let known: Vec<String> = told.extract_if(|_, times| *times >= TELL).map(|(id, _)| id).collect();
+        // It touches the disk.
+        let looked = tokio::task::spawn_blocking(move || {
+            if !known.is_empty() {
+                seat.forget(&known);
+            }
+            let dead = seat.dead();
+            (seat, dead)
+        });
+        let Ok((kept, dead)) = looked.await else { return };
+        seat = kept;
+        if dead.is_empty() {
+            continue;
+        }
+        for id in &dead {
+            let times = told.entry(id.clone()).or_default();
+            if *times == 0 {
+                tracing::info!(member = %id, "a process of this machine has died");
+            }
+            *times += 1;
+        }
+        tokens.bury(dead);
     }
 }
 

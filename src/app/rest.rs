@@ -6,7 +6,7 @@ use guildhall_actors::rest::{Gate, GateConfig};
 use guildhall_core::answer::Credential;
 use twilight_model::id::Id;
 
-use super::fleet::Fleet;
+use super::fleet::{Fleet, Watch};
 use crate::{
     discord::{
         application_of,
@@ -34,6 +34,7 @@ pub struct Rest {
     pub gate: Arc<Gate>,
     /// What calls are built with.
     pub calls: Calls,
+    _watch: Option<Watch>,
 }
 
 impl Rest {
@@ -57,7 +58,9 @@ impl Rest {
             seed: u64::from(std::process::id()),
             shared,
         };
-        Ok(Self { gate: Gate::start(transport, config), calls: Calls::new(application) })
+        let gate = Gate::start(transport, config);
+        let watch = fleet.map(|fleet| fleet.watch(gate.tokens().clone()));
+        Ok(Self { gate, calls: Calls::new(application), _watch: watch })
     }
 
     /// Says goodbye to the processes that share the limits: they need not wait to find out.

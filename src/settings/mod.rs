@@ -67,6 +67,15 @@ pub struct Settings {
     pub shutdown: Shutdown,
 }
 
+impl Settings {
+    /// Everything that no log line may hold.
+    #[must_use]
+    pub fn secrets(&self) -> Vec<Token> {
+        let redis = self.redis.url.iter().flat_map(|url| [&url.username, &url.password]);
+        redis.flatten().chain(&self.discord.token).cloned().collect()
+    }
+}
+
 /// How to reach Discord, and as whom.
 #[derive(Clone, Debug)]
 pub struct Discord {

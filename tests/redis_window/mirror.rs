@@ -19,8 +19,6 @@ struct Epoch {
     born: u64,
     last: u64,
     is_whole: bool,
-    expected: u64,
-    arrived: u64,
     limit: u64,
     blocked: u64,
     pace: u64,
@@ -50,7 +48,6 @@ struct Seats {
     all: BTreeMap<String, Seat>,
     live: BTreeMap<String, u64>,
     away: BTreeMap<String, u64>,
-    mourned: BTreeSet<String>,
 }
 
 #[derive(Debug)]
@@ -64,7 +61,7 @@ struct Seat {
 impl Window {
     /// Reads the keys in the order in which the script takes them. What the script counts on the side must be right.
     pub(crate) fn read(redis: &mut Connection, keys: &[String]) -> Self {
-        let [state, tokens, holders, seats, live, limits, away, mourned] = keys else { panic!("{keys:?}") };
+        let [state, tokens, holders, seats, live, limits, away] = keys else { panic!("{keys:?}") };
         let state = redis.hgetall(state).unwrap();
         if state.is_empty() {
             return Self { epoch: None };
@@ -83,7 +80,6 @@ impl Window {
             all: read_seats(redis.hgetall(seats).unwrap()),
             live: scores(redis, live),
             away: scores(redis, away),
-            mourned: redis.smembers(mourned).unwrap().into_iter().collect(),
         };
         seats.check(&limits, &number);
         assert_eq!(number("tokens"), tokens.times.len() as u64);
@@ -94,8 +90,6 @@ impl Window {
             born: number("born"),
             last: number("last"),
             is_whole: number("whole") == 1,
-            expected: number("expected"),
-            arrived: number("arrived"),
             limit: number("limit"),
             blocked: number("blocked"),
             pace: number("pace"),
@@ -115,7 +109,6 @@ impl Seats {
         assert_eq!(number("claimed_away"), claimed(self.away.keys().collect()));
         assert_eq!(number("seats"), self.all.len() as u64);
         assert_eq!(number("live"), self.live.len() as u64);
-        assert_eq!(number("mourned"), self.mourned.len() as u64);
         let live: BTreeMap<String, u64> =
             self.live.keys().map(|member| (member.clone(), self.all[member].limit)).collect();
         assert_eq!(limits, &live);

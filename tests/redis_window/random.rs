@@ -32,7 +32,6 @@ struct Says {
     rules: Option<usize>,
     held: Option<u32>,
     wants_share: bool,
-    members: Option<u32>,
     counts: [u32; 3],
     ready_in: Duration,
     want: u32,
@@ -85,7 +84,6 @@ struct Caller {
     epoch: String,
     is_member: bool,
     share: u32,
-    members: u32,
     slots: Vec<Slot>,
     told: Vec<Slot>,
 }
@@ -169,18 +167,12 @@ fn says() -> impl Strategy<Value = Says> {
     let count = || prop_oneof![60 => Just(0u32), 6 => 1..4u32, 1 => 4..60u32];
     let dead = prop_oneof![8 => Just(Vec::new()), 1 => vec(0..MEMBERS.len() + 4, 1..4)];
     let words = (kind, whence(), renew, life, left, option::weighted(0.1, limit()), option::weighted(0.1, 0..RULES));
-    let join = (
-        option::weighted(0.2, 0..60u32),
-        prop::bool::weighted(0.9),
-        option::weighted(0.3, 0..6u32),
-        [count(), count(), count()],
-        times(),
-    );
+    let join = (option::weighted(0.2, 0..60u32), prop::bool::weighted(0.9), [count(), count(), count()], times());
     let want = prop_oneof![2 => Just(0u32), 5 => 1..4u32, 1 => 4..100u32];
     let sync = (want, any::<bool>(), vec((which(), how()), 0..4), block(), dead);
     (words, join, sync).prop_map(|(words, join, sync)| {
         let (doing, epoch, renew, life, left, limit, rules) = words;
-        let (held, wants_share, members, counts, ready_in) = join;
+        let (held, wants_share, counts, ready_in) = join;
         let (want, urgent, ended, block, dead) = sync;
         Says {
             doing,
@@ -192,7 +184,6 @@ fn says() -> impl Strategy<Value = Says> {
             rules,
             held,
             wants_share,
-            members,
             counts,
             ready_in,
             want,
@@ -297,7 +288,6 @@ impl Driver {
             renew: says.renew.map_or_else(String::new, |whence| self.epoch(who, whence)),
             held: says.held.unwrap_or(caller.share),
             wants_share: says.wants_share,
-            members: says.members.unwrap_or(caller.members),
             flying,
             cooling,
             untold,
@@ -355,7 +345,7 @@ impl Driver {
                 if caller.epoch != standing.epoch {
                     caller.slots.clear();
                 }
-                (caller.share, caller.members) = (standing.share, standing.members);
+                caller.share = standing.share;
                 caller.slots.extend(standing.slots);
                 caller.epoch.clone_from(&standing.epoch);
                 self.newest = standing.epoch;

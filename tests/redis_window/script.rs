@@ -93,7 +93,6 @@ impl Process {
     async fn busy_window(redis: &Redis, application: u64) -> Self {
         let mut lost = Self::new(redis, application, BOT, "lost");
         lost.join(Join::default(), still()).await;
-        lost.sync(Sync { dead: vec!["mourned".to_owned()], ..Sync::default() }, still()).await;
         let mut present = Self::new(redis, application, BOT, "present");
         present.join(Join::default(), SharedConfig { silence: Duration::ZERO, ..at_once() }).await;
         let standing = present.sync(Sync { want: 1, ..Sync::default() }, at_once()).await;

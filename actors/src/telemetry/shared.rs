@@ -43,8 +43,10 @@ pub(crate) struct ModeChanged {
 impl InternalEvent for ModeChanged {
     fn emit(self) {
         let Self { credential, from, to, members, share } = self;
-        let (limit, from, name) = (label(credential), from.name(), to.name());
+        let (limit, is_new, from, name) = (label(credential), from == to, from.name(), to.name());
         match to {
+            // How it begins is no news.
+            _ if is_new => {}
             Mode::Unreached | Mode::Joining | Mode::Shared => {
                 info!(limit, from, to = name, members, share, "the limit is shared");
             }
