@@ -81,6 +81,8 @@ struct UnderWay {
     sent: Timestamp,
     is_look: bool,
     is_urgent: bool,
+    /// The calls without an answer that it tells of.
+    flying: Vec<Lodging>,
     told: Vec<ToTell>,
     blocked: Option<Timestamp>,
     dead: Vec<String>,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Booking, Member, State, ToTell, UnderWay};
+use super::{Booking, Lodging, Member, State, ToTell, UnderWay};
 use crate::limit::shared::call::{Call, Doing, Ended, Join, Reply, Slot, Standing, Sync};
 use crate::limit::shared::config::OnLoss;
 use crate::limit::shared::times::{Sighting, micros};
@@ -95,7 +95,8 @@ impl Member {
             // Should the answer be lost, nobody knows what the others may make of the share.
             self.share = 0;
         }
-        let under_way = UnderWay { share, blocked: self.untold_block.take(), ..UnderWay::word(now) };
+        let flying = self.flights.keys().copied().collect();
+        let under_way = UnderWay { share, flying, blocked: self.untold_block.take(), ..UnderWay::word(now) };
         (Doing::Join(join), under_way)
     }
 
@@ -183,7 +184,7 @@ impl Member {
                 }
                 self.stand(&standing, &call, now);
                 if joined {
-                    self.lodge(&standing.slots);
+                    self.lodge(&standing.slots, &call.flying, now);
                 } else {
                     self.note(&standing.slots, &call, now);
                 }
@@ -237,14 +238,26 @@ impl Member {
         self.heard_closed(now + standing.blocked);
     }
 
-    /// The tokens that were found for calls without an answer.
-    fn lodge(&mut self, slots: &[Slot]) {
-        let mut slots = slots.iter();
-        for flight in self.flights.values_mut() {
-            flight.slot = slots.next().map(|slot| (slot.token, slot.booking, flight.dispatched));
-        }
+    /// The tokens that were found for calls without an answer. Some of these may have one by now.
+    fn lodge(&mut self, slots: &[Slot], flying: &[Lodging], now: Timestamp) {
         for cooled in &mut self.cooling {
             cooled.is_told = true;
+        }
+        for flight in self.flights.values_mut() {
+            flight.slot = None;
+        }
+        for (slot, lodging) in slots.iter().zip(flying) {
+            if let Some(flight) = self.flights.get_mut(lodging) {
+                flight.slot = Some((slot.token, slot.booking, flight.dispatched));
+                continue;
+            }
+            let cooled = self.cooling.iter_mut().find(|cooled| cooled.lodging == *lodging);
+            let answered = cooled.map(|cooled| {
+                cooled.is_told = false;
+                (cooled.at, *lodging)
+            });
+            // Neither under way nor answered within the last window: it counts no more.
+            self.to_tell.push(ToTell { token: slot.token, booking: slot.booking, answered, since: now });
         }
     }
 
@@ -262,7 +275,7 @@ impl Member {
         self.bookings.sort_by_key(|slot| slot.from);
     }
 
-    fn told(&mut self, lodging: super::Lodging) {
+    fn told(&mut self, lodging: Lodging) {
         if let Some(cooled) = self.cooling.iter_mut().find(|cooled| cooled.lodging == lodging) {
             cooled.is_told = true;
         }
@@ -275,6 +288,7 @@ impl UnderWay {
             sent: now,
             is_look: true,
             is_urgent: false,
+            flying: Vec::new(),
             told: Vec::new(),
             blocked: None,
             dead: Vec::new(),
@@ -291,5 +305,49 @@ impl UnderWay {
 impl ToTell {
     fn ended(&self, now: Timestamp) -> Ended {
         Ended { token: self.token, booking: self.booking, how: self.how(now) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::shared::{How, SharedConfig, Window};
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_millis(ms)
+    }
+
+    #[test]
+    fn an_answer_that_comes_while_its_caller_joins_is_told() {
+        let config = SharedConfig::default();
+        let mut window = Window::empty();
+        let mut redis = |call: &Call, ms: u64| window.call(call, &config, "server", 1_000_000_000 + ms * 1_000);
+        let mut member = Member::new(config.clone(), "p".into(), 1, at(0));
+        // Seen, joined, and after a while alone with all there is.
+        for ms in [0, 1, 2_000, 4_000, 6_000] {
+            let call = member.next_call(at(ms)).unwrap();
+            member.on_reply(redis(&call, ms), at(ms));
+        }
+        assert_eq!(member.counted(), (1, 50));
+        // Lost, and by itself.
+        member.next_call(at(7_000)).unwrap();
+        member.on_lost(at(7_250));
+        let lodgings: Vec<Lodging> = (0..3).map(|_| member.take(at(20_000))).collect();
+        // Seen again. While it joins, one of its calls is answered, and one comes back.
+        let call = member.next_call(at(20_000)).unwrap();
+        member.on_reply(redis(&call, 20_000), at(20_000));
+        let call = member.next_call(at(20_000)).unwrap();
+        let reply = redis(&call, 20_001);
+        member.answered(lodgings[0], at(20_001));
+        member.given_back(lodgings[1], at(20_001));
+        let Reply::Done(standing) = &reply else { panic!("{reply:?}") };
+        let slots = standing.slots.clone();
+        assert_eq!(slots.len(), 3);
+        member.on_reply(reply, at(20_002));
+        let call = member.next_call(at(20_200)).unwrap();
+        let Doing::Sync(sync) = call.doing else { panic!("{call:?}") };
+        let ended: Vec<_> = sync.ended.iter().map(|end| (end.token, end.how)).collect();
+        let answered = How::Answered(Duration::from_millis(199));
+        assert_eq!(ended, [(slots[0].token, answered), (slots[1].token, How::Unused)]);
     }
 }
