@@ -4,7 +4,7 @@ use std::{
     cell::Cell,
     io::{BufRead as _, Write as _},
     rc::Rc,
-    time::Duration,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use futures_util::future::join_all;
@@ -16,9 +16,9 @@ use guildhall::{
 use guildhall_actors::rest::{Outcome, Rest as _};
 use guildhall_core::lane::Lane;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
-use twilight_model::id::Id;
+use twilight_model::id::{Id, marker::ChannelMarker};
 
-use crate::fleet::{Orders, STUCK, Seen};
+use crate::fleet::{ORDERS, Orders, STUCK, Seen};
 
 /// Calls that each gate has waiting, whatever happens.
 const PENDING: usize = 48;
@@ -45,7 +45,7 @@ const LOOK: Duration = Duration::from_millis(5);
 struct Driven {
     name: String,
     rest: Rest,
-    channels: Vec<Id<twilight_model::id::marker::ChannelMarker>>,
+    channels: Vec<Id<ChannelMarker>>,
     asked: Cell<usize>,
     answered: Cell<u64>,
     not_sent: Cell<u64>,
@@ -56,7 +56,7 @@ struct Driven {
 #[ignore = "a process of a fleet, which other tests start"]
 fn a_process_of_a_fleet() {
     // Somebody who runs all ignored tests has no orders for it.
-    let Ok(orders) = std::env::var(crate::fleet::ORDERS) else { return };
+    let Ok(orders) = std::env::var(ORDERS) else { return };
     let orders: Orders = serde_json::from_str(&orders).unwrap();
     // Ends the line that the test harness has begun.
     println!();
@@ -117,7 +117,7 @@ fn questions() -> UnboundedReceiver<String> {
 }
 
 impl Driven {
-    fn new(name: String, rest: Rest, channels: Vec<Id<twilight_model::id::marker::ChannelMarker>>) -> Self {
+    fn new(name: String, rest: Rest, channels: Vec<Id<ChannelMarker>>) -> Self {
         let (asked, answered, not_sent, unknown) = Default::default();
         Self { name, rest, channels, asked, answered, not_sent, unknown }
     }
@@ -153,7 +153,8 @@ impl Driven {
             members: member.members,
             live: member.live,
             pool: member.pool,
-            redis_lost: member.redis_lost,
+            epoch: member.epoch,
+            wall_clock: SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs(),
             answered: self.answered.get(),
             not_sent: self.not_sent.get(),
             unknown: self.unknown.get(),

@@ -1,26 +1,46 @@
 //! The limit while everything is well: each process has its part of it.
 
-use std::time::Duration;
-
-use crate::fleet::{Fleet, Rules};
+use crate::{
+    assert_full_rate, assert_thirds,
+    fleet::{Fleet, LIMIT, Launch, Process, Rules},
+    secs,
+};
 
 #[test]
 fn three_processes_at_full_demand_have_a_third_of_the_limit_each() {
-    let mut fleet = Fleet::new(Rules::Default, 3);
-    for name in ["a", "b", "c"] {
-        fleet.join(name);
-    }
-    fleet.all_share(3);
+    let fleet = Fleet::of_three(Rules::Default);
     // What they do until they have found together is not what this is about.
-    fleet.pass(Duration::from_secs(5));
-    let stretch = fleet.pass(Duration::from_secs(6));
-    let counts = stretch.by_process();
-    println!("{counts:?}, {:.1}/s", stretch.rate());
-    assert_eq!(counts.len(), 3);
-    for (name, count) in &counts {
-        let thirds = *count as f64 * 3.0 / stretch.count() as f64;
-        assert!((0.8..=1.2).contains(&thirds), "{name} has {thirds:.2} of its third: {counts:?}");
+    fleet.pass(secs(5));
+    let stretch = fleet.pass(secs(6));
+    assert_full_rate(&stretch);
+    assert_thirds(&stretch);
+    fleet.end();
+}
+
+/// Processes of the next test, and gates of each.
+const CROWDS: usize = 5;
+const CROWD: usize = 10;
+
+#[test]
+fn fifty_members_have_one_call_a_second_each_and_those_who_stay_have_what_others_leave() {
+    let mut fleet = Fleet::new(Rules::Brisk);
+    for name in ["a", "b", "c", "d", "e"] {
+        fleet.launch(&Launch { gates: CROWD, channels: 8, ..Launch::named(name) });
     }
-    assert!(stretch.rate() >= 45.0, "{:.1}/s", stretch.rate());
+    for crowds in (1..=CROWDS).rev() {
+        let members = u32::try_from(crowds * CROWD).unwrap();
+        fleet.all_share(members);
+        fleet.until(&format!("the share of one of {members}"), |fleet| {
+            let all = fleet.processes.iter().flat_map(Process::observe);
+            all.map(|seen| seen.share).all(|share| share == LIMIT / members)
+        });
+        fleet.pass(secs(1));
+        assert_full_rate(&fleet.pass(secs(3)));
+        if crowds > 1 {
+            let mut leaves = fleet.processes.remove(0);
+            leaves.hang_up();
+            leaves.ended();
+        }
+    }
     fleet.end();
 }

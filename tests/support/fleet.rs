@@ -30,8 +30,8 @@ pub(crate) const STUCK: Duration = Duration::from_secs(60);
 /// How often a state is looked at that is waited for.
 const LOOK: Duration = Duration::from_millis(25);
 
-/// Channels that each gate writes to. A channel takes one message a second, and a gate that is alone sends fifty.
-const CHANNELS: usize = 80;
+/// Guilds, with a channel each. A channel takes one message a second.
+const GUILDS: u32 = 400;
 
 /// The limit that all share.
 pub(crate) const LIMIT: u32 = 50;
@@ -72,20 +72,14 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    /// A Discord with room for so many gates, a Redis, and nobody yet.
-    pub(crate) fn new(rules: Rules, gates: usize) -> Self {
-        Self::with_redis(RedisServer::start(), rules, gates)
-    }
-
-    pub(crate) fn with_redis(redis: RedisServer, rules: Rules, gates: usize) -> Self {
+    /// A Discord, a Redis, and nobody yet.
+    pub(crate) fn new(rules: Rules) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        // Many gates have little each.
-        let guilds = gates.clamp(3, 10) * CHANNELS;
         let started = (Instant::now(), unix_micros());
-        let world = runtime.block_on(World::start(u32::try_from(guilds).unwrap(), LimitConfig::default()));
+        let world = runtime.block_on(World::start(GUILDS, LimitConfig::default()));
         let channels = world.places.iter().map(|place| place.channel).collect();
         let mut fleet = Self {
-            redis,
+            redis: RedisServer::start(),
             processes: Vec::new(),
             world,
             settings: Vec::new(),
@@ -112,30 +106,30 @@ impl Fleet {
     }
 
     /// Starts a process; its place among the others.
-    pub(crate) fn launch(&mut self, launch: Launch) -> usize {
-        let each = if launch.gates > 1 { CHANNELS / 4 } else { CHANNELS };
-        let channels = (0..launch.gates).map(|_| self.channels.split_off(self.channels.len() - each)).collect();
+    pub(crate) fn launch(&mut self, launch: &Launch) -> usize {
+        let mut some = || self.channels.split_off(self.channels.len() - launch.channels);
+        let channels = (0..launch.gates).map(|_| some()).collect();
         let url = launch.redis.clone().unwrap_or_else(|| self.redis.url());
         let mut settings = self.settings.clone();
         settings.push(("GUILDHALL__REDIS__URL".to_owned(), url.to_string()));
         settings.extend(launch.settings.iter().cloned());
-        self.processes.push(Process::start(&launch, channels, settings, self.folder.path()));
+        self.processes.push(Process::start(launch, channels, settings, self.folder.path()));
         self.processes.len() - 1
     }
 
     /// Starts a process that meets the others at the fleet's own Redis.
     pub(crate) fn join(&mut self, name: &str) -> usize {
-        self.launch(Launch::named(name))
+        self.launch(&Launch::named(name))
     }
 
     /// Starts a process that meets the others over another way.
     pub(crate) fn join_over(&mut self, name: &str, redis: RedisUrl) -> usize {
-        self.launch(Launch { redis: Some(redis), ..Launch::named(name) })
+        self.launch(&Launch { redis: Some(redis), ..Launch::named(name) })
     }
 
     /// Three processes that share the limit at full demand.
     pub(crate) fn of_three(rules: Rules) -> Self {
-        let mut fleet = Self::new(rules, 3);
+        let mut fleet = Self::new(rules);
         for name in ["a", "b", "c"] {
             fleet.join(name);
         }
@@ -147,7 +141,10 @@ impl Fleet {
     pub(crate) fn all_share(&self, members: u32) {
         self.until(&format!("all share the limit and are {members}"), |fleet| {
             fleet.processes.iter().all(|process| {
-                process.observe().iter().all(|seen| seen.mode == "shared" && seen.members == members && seen.pool == LIMIT)
+                process
+                    .observe()
+                    .iter()
+                    .all(|seen| seen.mode == "shared" && seen.members == members && seen.pool == LIMIT)
             })
         });
     }
@@ -211,14 +208,15 @@ impl Fleet {
     }
 
     /// Ends the processes in order, and judges them.
-    pub(crate) fn end(mut self) {
-        self.processes.iter_mut().for_each(Process::hang_up);
-        self.processes.iter_mut().for_each(Process::ended);
-        self.judge(0);
+    pub(crate) fn end(self) {
+        self.end_after(0);
     }
 
-    /// Judges what was seen so far: the limit held, and Discord had to say so only as often as the test made it.
-    pub(crate) fn judge(&self, told: u64) {
+    /// Ends the processes in order, and judges them: the limit held, and Discord said that it did not only as often as the
+    /// test made it.
+    pub(crate) fn end_after(mut self, told: u64) {
+        self.processes.iter_mut().for_each(Process::hang_up);
+        self.processes.iter_mut().for_each(Process::ended);
         let score = self.world.score();
         let most = self.world.most_in_a_second();
         println!("{} arrived, most in a second {most}, 429s {:?}", score.requests, score.rate_limited);

@@ -37,6 +37,13 @@ impl Stretch {
         own
     }
 
+    /// Only what the others sent.
+    pub(crate) fn but(&self, name: &str) -> Self {
+        let mut others = self.clone();
+        others.arrivals.retain(|arrival| arrival.by != name);
+        others
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.arrivals.len()
     }

@@ -41,7 +41,9 @@ pub(crate) struct Seen {
     pub(crate) members: u32,
     pub(crate) live: u32,
     pub(crate) pool: u32,
-    pub(crate) redis_lost: u64,
+    pub(crate) epoch: String,
+    /// What its wall clock shows, in seconds since the Unix epoch.
+    pub(crate) wall_clock: u64,
     /// Calls that were answered, were not sent, and of which nobody knows.
     pub(crate) answered: u64,
     pub(crate) not_sent: u64,
@@ -53,6 +55,8 @@ pub(crate) struct Seen {
 pub(crate) struct Launch {
     pub(crate) name: String,
     pub(crate) gates: usize,
+    /// Channels that each gate writes to.
+    pub(crate) channels: usize,
     /// Where it meets the others, if not where all do.
     pub(crate) redis: Option<RedisUrl>,
     /// Its environment beside what all have.
@@ -63,7 +67,8 @@ pub(crate) struct Launch {
 
 impl Launch {
     pub(crate) fn named(name: &str) -> Self {
-        Self { name: name.to_owned(), gates: 1, redis: None, settings: Vec::new(), under: Vec::new() }
+        // A gate that is alone sends fifty messages a second.
+        Self { name: name.to_owned(), gates: 1, channels: 80, redis: None, settings: Vec::new(), under: Vec::new() }
     }
 
     pub(crate) fn set(mut self, name: &str, value: &str) -> Self {
@@ -137,14 +142,14 @@ impl Process {
         self.stdin.lock().unwrap().take();
     }
 
-    /// Waits for its end, which has to be a good one unless it was killed.
+    /// Waits for its end, which has to be a good one.
     pub(crate) fn ended(&mut self) {
         let status = self.child.wait().unwrap();
-        assert!(status.success() || status.code().is_none(), "{} {status}:\n{}", self.name, self.log().join("\n"));
+        assert!(status.success(), "{} {status}:\n{}", self.name, self.log().join("\n"));
     }
 
     /// Ends it without warning.
-    pub(crate) fn kill(&mut self) {
+    pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
