@@ -10,9 +10,9 @@ use guildhall::redis::RedisUrl;
 use tempfile::TempDir;
 
 use crate::{
-    assert_all_take_part, assert_full_rate,
+    assert_all_take_part,
     fleet::{Fleet, Launch, Rules},
-    secs,
+    full_rate, secs,
 };
 
 const HOUR: i64 = 3_600;
@@ -100,9 +100,8 @@ fn clocks_of_processes_that_are_wrong_and_jump_change_nothing() {
         let jumped = fleet.pass(secs(1));
         assert!(fleet.processes.iter().all(|process| process.seen().mode == "shared"), "{:?}", jumped.by_process());
     }
-    let all = fleet.between(calm, fleet.now());
-    assert_full_rate(&all);
-    assert_all_take_part(&all);
+    assert_all_take_part(&fleet.between(calm, fleet.now()));
+    full_rate(&fleet);
     fleet.end();
 }
 
@@ -163,14 +162,13 @@ fn a_redis_whose_clock_jumps_is_a_new_beginning_for_all() {
         fleet.join_over(name, redis.url());
     }
     fleet.all_share(3);
-    fleet.pass(secs(1));
+    full_rate(&fleet);
     for (seconds, millis) in [(30, 0), (-30, 0), (-30, 400)] {
         let before = fleet.processes[0].seen().epoch;
         clock.move_by(seconds, millis);
         fleet.until("a new epoch", |fleet| fleet.processes.iter().all(|process| process.seen().epoch != before));
         fleet.all_share(3);
-        fleet.pass(secs(1));
-        assert_full_rate(&fleet.pass(secs(4)));
+        full_rate(&fleet);
     }
     fleet.end();
 }

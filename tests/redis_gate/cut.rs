@@ -1,10 +1,11 @@
 //! One process cannot reach Redis, and the others can: together they still keep the limit.
 
 use crate::{
-    NOISE, SHARE, assert_all_take_part, assert_full_rate, assert_shares,
+    NOISE, SHARE, assert_all_take_part,
     fleet::{Fleet, LIMIT, Rules},
+    full_rate,
     redis::Relay,
-    secs,
+    secs, shares,
 };
 
 #[test]
@@ -15,7 +16,7 @@ fn a_process_that_is_cut_off_has_its_share_and_the_others_have_the_rest_until_it
     fleet.join("b");
     fleet.join("c");
     fleet.all_share(3);
-    assert_full_rate(&fleet.pass(secs(4)));
+    full_rate(&fleet);
 
     line.cut();
     let cut = fleet.now();
@@ -27,11 +28,10 @@ fn a_process_that_is_cut_off_has_its_share_and_the_others_have_the_rest_until_it
         })
     });
     fleet.until_mode(a, "share");
-    let apart = fleet.pass(secs(4));
+    let apart = shares(&fleet, &["a"], SHARE);
     let silent = fleet.between(cut, fleet.now()).of("a").longest_gap();
     println!("it sent nothing for {silent:?}");
     assert!(silent <= secs(4) + NOISE, "it sent nothing for {silent:?}");
-    assert_shares(&apart, &["a"], SHARE);
     let rest = apart.but("a");
     println!("the others {:.1}/s, most in a second {}", rest.best_rate(secs(2)), rest.most_in_a_second());
     assert!(rest.most_in_a_second() <= 50 - SHARE, "they use its share, too: {}", rest.most_in_a_second());
@@ -39,9 +39,7 @@ fn a_process_that_is_cut_off_has_its_share_and_the_others_have_the_rest_until_it
 
     line.restore();
     fleet.all_share(3);
-    fleet.pass(secs(2));
-    let together = fleet.pass(secs(5));
-    assert_full_rate(&together);
-    assert_all_take_part(&together);
+    full_rate(&fleet);
+    assert_all_take_part(&fleet.pass(secs(4)));
     fleet.end();
 }

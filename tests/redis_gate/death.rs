@@ -1,20 +1,19 @@
 //! A process that dies without a word.
 
 use crate::{
-    assert_full_rate,
     fleet::{Fleet, Rules},
-    secs,
+    full_rate,
 };
 
 #[test]
 fn a_process_that_is_killed_costs_the_others_no_more_than_what_it_had_booked() {
     let mut fleet = Fleet::of_three(Rules::Default);
-    assert_full_rate(&fleet.pass(secs(4)));
+    full_rate(&fleet);
     let died = fleet.now();
     fleet.processes.remove(0).kill();
     fleet.all_share(2);
     println!("the others have all of it {:?} after its death", fleet.now() - died);
-    assert_full_rate(&fleet.pass(secs(4)));
+    full_rate(&fleet);
     let since = fleet.between(died, fleet.now());
     println!("since its death {:.1}/s", since.rate());
     fleet.end();

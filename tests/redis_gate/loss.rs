@@ -3,17 +3,17 @@
 use std::{thread, time::Duration};
 
 use crate::{
-    NOISE, SHARE, assert_full_rate, assert_shares,
+    NOISE, SHARE,
     fleet::{Fleet, Rules},
+    full_rate, full_rate_within,
     redis::Relay,
-    secs, side_by_side,
+    secs, shares, side_by_side,
 };
 
 /// All share the limit again, and have all of it.
-fn assert_all_is_well(fleet: &Fleet) {
+fn all_is_well(fleet: &Fleet) {
     fleet.all_share(3);
-    fleet.pass(secs(2));
-    assert_full_rate(&fleet.pass(secs(4)));
+    full_rate(fleet);
 }
 
 /// Says something to the fleet's Redis that only an administrator would.
@@ -27,24 +27,21 @@ fn tell_redis(fleet: &Fleet, words: &[&str]) {
 #[test]
 fn a_redis_that_dies_under_load_costs_six_seconds_then_each_has_its_share_until_it_is_back() {
     let mut fleet = Fleet::of_three(Rules::Default);
-    assert_full_rate(&fleet.pass(secs(3)));
+    full_rate(&fleet);
     let died = fleet.now();
     fleet.redis.kill();
     fleet.until_all("share");
-    let apart = fleet.pass(secs(4));
+    shares(&fleet, &["a", "b", "c"], SHARE);
     for name in ["a", "b", "c"] {
         let gap = fleet.between(died, fleet.now()).of(name).longest_gap();
         println!("{name} sent nothing for {gap:?}");
         assert!(gap <= secs(6) + NOISE, "{name} sent nothing for {gap:?}");
     }
-    assert_shares(&apart, &["a", "b", "c"], SHARE);
 
     fleet.redis.restart_empty();
     let back = fleet.now();
+    full_rate_within(&fleet, back, secs(5));
     fleet.all_share(3);
-    println!("all share again {:?} after its return", fleet.now() - back);
-    fleet.pass((back + secs(5)).saturating_sub(fleet.now()));
-    assert_full_rate(&fleet.pass(secs(4)));
     fleet.end();
 }
 
@@ -54,9 +51,9 @@ fn a_redis_that_stands_still_is_a_lost_one_and_a_short_stop_costs_little() {
         let fleet = Fleet::of_three(Rules::Brisk);
         fleet.redis.stop();
         fleet.until_all("share");
-        assert_shares(&fleet.pass(secs(4)), &["a", "b", "c"], SHARE);
+        shares(&fleet, &["a", "b", "c"], SHARE);
         fleet.redis.resume();
-        assert_all_is_well(&fleet);
+        all_is_well(&fleet);
         fleet.end();
     };
     let short = || {
@@ -65,7 +62,7 @@ fn a_redis_that_stands_still_is_a_lost_one_and_a_short_stop_costs_little() {
         fleet.redis.stop();
         thread::sleep(secs(1));
         fleet.redis.resume();
-        assert_all_is_well(&fleet);
+        all_is_well(&fleet);
         // Nobody had to wait until it was surely taken for lost.
         let gap = fleet.between(stopped, fleet.now()).longest_gap();
         println!("nothing was sent for {gap:?}");
@@ -85,16 +82,15 @@ fn a_slow_redis_is_waited_for_and_one_slower_than_the_timeout_is_a_lost_one() {
     fleet.all_share(3);
     // As long as 100 ms each way.
     relay.delay(Duration::from_millis(200));
-    let slow = fleet.pass(secs(5));
-    println!("over a slow line {:.1}/s", slow.rate());
-    assert!(slow.rate() >= 15.0, "only {:.1}/s: {:?}", slow.rate(), slow.by_process());
+    let slow = fleet.now();
+    fleet.until("a slow line is used well", |fleet| fleet.between(slow, fleet.now()).best_rate(secs(3)) >= 20.0);
 
     relay.delay(Duration::from_millis(800));
     fleet.until_all("share");
-    assert_shares(&fleet.pass(secs(4)), &["a", "b", "c"], SHARE);
+    shares(&fleet, &["a", "b", "c"], SHARE);
 
     relay.delay(Duration::ZERO);
-    assert_all_is_well(&fleet);
+    all_is_well(&fleet);
     fleet.end();
 }
 
@@ -103,9 +99,9 @@ fn refused(refuse: &[&str], allow: &[&str]) {
     let fleet = Fleet::of_three(Rules::Brisk);
     tell_redis(&fleet, refuse);
     fleet.until_all("share");
-    assert_shares(&fleet.pass(secs(4)), &["a", "b", "c"], SHARE);
+    shares(&fleet, &["a", "b", "c"], SHARE);
     tell_redis(&fleet, allow);
-    assert_all_is_well(&fleet);
+    all_is_well(&fleet);
     fleet.end();
 }
 
@@ -129,7 +125,7 @@ fn a_redis_that_forgets_everything_under_load_costs_no_more_than_a_lost_one() {
     for _ in 0..2 {
         let flushed = fleet.now();
         tell_redis(&fleet, &["FLUSHALL"]);
-        assert_all_is_well(&fleet);
+        all_is_well(&fleet);
         let gap = fleet.between(flushed, fleet.now()).longest_gap();
         println!("nothing was sent for {gap:?}");
         assert!(gap <= secs(4) + NOISE, "nothing was sent for {gap:?}");

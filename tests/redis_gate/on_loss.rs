@@ -1,17 +1,16 @@
 //! What processes do without Redis is up to their settings.
 
-use std::thread;
+use std::{thread, time::Duration};
 
 use crate::{
-    assert_full_rate,
     fleet::{Fleet, Launch, Rules},
-    secs, side_by_side,
+    full_rate, secs, side_by_side,
 };
 
 const ON_LOSS: &str = "GUILDHALL__REDIS__ON_LOSS";
 
 /// What was booked before Redis was lost is used within this time, or never.
-const BOOKED: std::time::Duration = std::time::Duration::from_millis(1_200);
+const BOOKED: Duration = Duration::from_millis(1_200);
 
 #[test]
 fn closed_sends_nothing_without_redis_and_open_goes_on() {
@@ -29,8 +28,7 @@ fn closed_sends_nothing_without_redis_and_open_goes_on() {
         assert_eq!(lost.count(), 0, "{:?}", lost.by_process());
         fleet.redis.restart_empty();
         fleet.all_share(3);
-        fleet.pass(secs(2));
-        assert_full_rate(&fleet.pass(secs(4)));
+        full_rate(&fleet);
         fleet.end();
     };
     let open = || {
@@ -40,12 +38,10 @@ fn closed_sends_nothing_without_redis_and_open_goes_on() {
         fleet.all_share(1);
         fleet.redis.kill();
         fleet.until_mode(a, "open");
-        thread::sleep(secs(3));
-        assert_full_rate(&fleet.pass(secs(4)));
+        full_rate(&fleet);
         fleet.redis.restart_empty();
         fleet.all_share(1);
-        fleet.pass(secs(2));
-        assert_full_rate(&fleet.pass(secs(4)));
+        full_rate(&fleet);
         fleet.end();
     };
     side_by_side([&closed, &open]);
@@ -64,8 +60,7 @@ fn a_process_that_never_reached_redis_sends_nothing_until_it_does() {
         assert_eq!(fleet.processes[a].seen().mode, "unreached");
         fleet.redis.restart_empty();
         fleet.all_share(1);
-        fleet.pass(secs(1));
-        assert_full_rate(&fleet.pass(secs(4)));
+        full_rate(&fleet);
         fleet.end();
     };
     side_by_side([&|| never_reached("share"), &|| never_reached("closed")]);

@@ -1,9 +1,9 @@
 //! The limit while everything is well: each process has its part of it.
 
 use crate::{
-    assert_full_rate, assert_thirds,
+    assert_thirds,
     fleet::{Fleet, LIMIT, Launch, Process, Rules},
-    secs,
+    full_rate, secs,
 };
 
 #[test]
@@ -11,9 +11,8 @@ fn three_processes_at_full_demand_have_a_third_of_the_limit_each() {
     let fleet = Fleet::of_three(Rules::Default);
     // What they do until they have found together is not what this is about.
     fleet.pass(secs(5));
-    let stretch = fleet.pass(secs(6));
-    assert_full_rate(&stretch);
-    assert_thirds(&stretch);
+    assert_thirds(&fleet.pass(secs(8)));
+    full_rate(&fleet);
     fleet.end();
 }
 
@@ -34,8 +33,7 @@ fn fifty_members_have_one_call_a_second_each_and_those_who_stay_have_what_others
             let all = fleet.processes.iter().flat_map(Process::observe);
             all.map(|seen| seen.share).all(|share| share == LIMIT / members)
         });
-        fleet.pass(secs(1));
-        assert_full_rate(&fleet.pass(secs(3)));
+        full_rate(&fleet);
         if crowds > 1 {
             let mut leaves = fleet.processes.remove(0);
             leaves.hang_up();

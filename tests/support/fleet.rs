@@ -28,7 +28,7 @@ pub(crate) use process::{Launch, ORDERS, Orders, Process, Seen};
 pub(crate) const STUCK: Duration = Duration::from_secs(60);
 
 /// How often a state is looked at that is waited for.
-const LOOK: Duration = Duration::from_millis(25);
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Guilds, with a channel each. A channel takes one message a second.
 const GUILDS: u32 = 400;
@@ -166,6 +166,24 @@ impl Fleet {
         let deadline = Instant::now() + STUCK;
         while !holds(self) {
             assert!(Instant::now() < deadline, "never: {what}");
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// Waits until this holds for what arrived since then, and no longer than is promised.
+    pub(crate) fn reach(
+        &self,
+        what: &str,
+        since: Duration,
+        within: Duration,
+        holds: impl Fn(&Stretch) -> bool,
+    ) -> Stretch {
+        loop {
+            let stretch = self.between(since, self.now());
+            if holds(&stretch) {
+                return stretch;
+            }
+            assert!(stretch.to < since + within, "not within {within:?}: {what}; {:?} arrived", stretch.by_process());
             thread::sleep(LOOK);
         }
     }
