@@ -6,7 +6,7 @@ use guildhall_actors::rest::{Gate, GateConfig};
 use guildhall_core::answer::Credential;
 use twilight_model::id::Id;
 
-use super::fleet::Fleet;
+use super::fleet::{Fleet, Membership};
 use crate::{
     discord::{
         application_of,
@@ -34,6 +34,7 @@ pub struct Rest {
     pub gate: Arc<Gate>,
     /// What calls are built with.
     pub calls: Calls,
+    membership: Option<Membership>,
 }
 
 impl Rest {
@@ -46,8 +47,8 @@ impl Rest {
     pub fn start(settings: &Settings, token: Token) -> Result<Self, RestError> {
         // A token that does not name its application is a simulator's; any id keeps its calls together.
         let application = application_of(&token).and_then(Id::new_checked).unwrap_or(Id::new(1));
+        let fleet = Fleet::meet(settings, application.get(), &token)?;
         let transport = HyperTransport::new(TransportConfig::new(settings, token))?;
-        let fleet = Fleet::meet(settings, application.get())?;
         let shared = fleet.as_ref().map(|fleet| fleet.limits(Credential::Application(application.get())));
         let config = GateConfig {
             limits: settings.gate.limits.clone(),
@@ -57,11 +58,16 @@ impl Rest {
             seed: u64::from(std::process::id()),
             shared,
         };
-        Ok(Self { gate: Gate::start(transport, config), calls: Calls::new(application) })
+        let gate = Gate::start(transport, config);
+        let membership = fleet.map(|fleet| fleet.join(&gate));
+        Ok(Self { gate, calls: Calls::new(application), membership })
     }
 
     /// Says goodbye to the processes that share the limits: they need not wait to find out.
     pub async fn leave(&self) {
         self.gate.tokens().leave().await;
+        if let Some(membership) = &self.membership {
+            membership.leave().await;
+        }
     }
 }

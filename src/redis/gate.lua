@@ -13,14 +13,13 @@ local SEATS = KEYS[4]   -- hash: member -> 'life claim limit since'
 local LIVE = KEYS[5]    -- sorted set: member in touch -> when it last was
 local LIMITS = KEYS[6]  -- sorted set: member in touch -> its limit
 local AWAY = KEYS[7]    -- sorted set: detached member -> when it is forgotten
-local MOURNED = KEYS[8] -- set: dead members of an earlier epoch
 
 -- Text first, then numbers. Those after `sequence` (the last number given to a token or a turn) could be counted anew each
 -- time: sums of claims, and how much is in each of the other keys.
 local TEXTS = 2
 local FIELDS = {
-    'name', 'server', 'born', 'last', 'whole', 'expected', 'arrived', 'limit', 'blocked', 'pace', 'line', 'average',
-    'sequence', 'claimed', 'claimed_away', 'tokens', 'holders', 'seats', 'live', 'mourned',
+    'name', 'server', 'born', 'last', 'whole', 'limit', 'blocked', 'pace', 'line', 'average', 'sequence', 'claimed',
+    'claimed_away', 'tokens', 'holders', 'seats', 'live',
 }
 
 -- A clock that goes back by less is taken to stand still.
@@ -42,15 +41,15 @@ local caller = { doing = ARGV[1], member = ARGV[2], life = ARGV[3], not_after = 
 local news = { channel = ARGV[6], scope = ARGV[7] }
 local rules = {
     limit = arg(8), window = arg(9), silence = arg(10), forget = arg(11), newcomer = arg(12), gather = arg(13),
-    horizon = arg(14), guard = arg(15), hold = arg(16), burst = arg(17), retry = arg(18),
+    horizon = arg(14), grace = arg(15), guard = arg(16), hold = arg(17), burst = arg(18), retry = arg(19),
 }
-local ABOUT = 18
+local ABOUT = 19
 
 local function read_join()
     return {
         epoch = ARGV[ABOUT + 1], renew = ARGV[ABOUT + 2], held = arg(ABOUT + 3), wants_share = arg(ABOUT + 4) == 1,
-        members = arg(ABOUT + 5), flying = arg(ABOUT + 6), cooling = arg(ABOUT + 7), untold = arg(ABOUT + 8),
-        ready_in = arg(ABOUT + 9), block = arg(ABOUT + 10),
+        flying = arg(ABOUT + 5), cooling = arg(ABOUT + 6), untold = arg(ABOUT + 7), ready_in = arg(ABOUT + 8),
+        block = arg(ABOUT + 9),
     }
 end
 
@@ -296,13 +295,6 @@ local function remove_seat(member)
     return true
 end
 
--- Remembers that somebody is dead who has no seat here. Once.
-local function mourn(member)
-    local is_new = call('SADD', MOURNED, member)
-    epoch.mourned = epoch.mourned + is_new
-    return is_new == 1
-end
-
 -- Detaches those last seen before `since`: each with its claim, the longest silent first.
 local function detach_silent(since, till)
     local silent = call('ZRANGEBYSCORE', LIVE, '-inf', '(' .. whole_number(since))
@@ -330,16 +322,22 @@ local function forget()
     return #gone > 0
 end
 
+-- Whether there are members that have not been here since it joined, and so do not know of it.
+local function is_strange(seat)
+    local oldest = call('ZRANGE', LIVE, 0, 0, 'WITHSCORES')[2]
+    return tonumber(oldest or 0) < seat.since
+end
+
 -- What a member should have, as far as others leave it.
 local function fair_share(seat)
-    local fair = floor(less(epoch.limit, epoch.claimed_away) / max(epoch.live, 1))
-    local room = min(fair, less(epoch.limit, epoch.claimed - seat.claim))
-    -- Those who have not been here since do not know of it yet; if Redis forgot everything now, nobody would miss it.
-    local oldest = tonumber(call('ZRANGE', LIVE, 0, 0, 'WITHSCORES')[2] or 0)
-    if oldest < seat.since then
-        return min(room, seat.claim)
-    end
-    return room
+    local live, away = max(epoch.live, 1), epoch.claimed_away
+    local fair = floor(less(epoch.limit, away) / live)
+    local others = epoch.claimed - seat.claim
+    -- What cannot be divided goes to whoever asks once all have the rest: so that nothing is left that nobody has.
+    local is_over = less(others, away) >= fair * (live - 1)
+    local room = min(fair + (is_over and 1 or 0), less(epoch.limit, others))
+    -- If Redis forgot everything now, nobody would miss it.
+    return is_strange(seat) and min(room, seat.claim) or room
 end
 
 -- Notes what a member is told now. Until it says so, it may not have heard that it was less.
@@ -356,11 +354,6 @@ end
 
 local function is_whole()
     return epoch.whole == 1
-end
-
--- Members of before that are not here yet, and may use their shares.
-local function missing()
-    return is_whole() and 0 or less(epoch.expected, epoch.arrived)
 end
 
 -- How many tokens there should be.
@@ -387,21 +380,24 @@ local function gone_by()
     return now + rules.window + rules.guard
 end
 
--- Becomes whole if it can: since when new tokens may be used then, and whether all came who were expected.
+-- Becomes whole if it can: how.
 local function grow_whole()
     if is_whole() then
-        return nil, false
+        return nil
     end
     local age = less(now, epoch.born)
-    local all_in = epoch.expected > 0 and epoch.arrived >= epoch.expected and age >= rules.gather
-    local nobody_before = epoch.expected == 0 and age >= rules.newcomer
-    if all_in or nobody_before or age >= rules.forget then
-        epoch.whole = 1
+    local grown
+    if epoch.claimed >= epoch.limit and age >= rules.gather then
+        grown = 'together'
+    elseif epoch.claimed == 0 and age >= rules.newcomer then
+        grown = 'newcomers'
+    elseif age >= rules.forget then
+        grown = 'late'
+    else
+        return nil
     end
-    if all_in then
-        return now + rules.window, true
-    end
-    return nobody_before and now or nil, false
+    epoch.whole = 1
+    return grown
 end
 
 -- What time alone changes: silent members are detached, long lost ones forgotten, and an epoch becomes whole.
@@ -418,12 +414,15 @@ local function pass_time()
         -- What it holds is what it will count as its own.
         drop_held_by(lost.member, lost.claim, leave)
     end
-    local grown, all_in = grow_whole()
-    fit(grown or gone_by())
-    if all_in then
-        -- Nobody is left who could use what was booked before the epoch began.
-        free_unheld_by(now + rules.window)
+    local grown = grow_whole()
+    if grown == 'together' then
+        -- Nobody is left who could use what was booked before the epoch began, but for what has just left.
+        local left = epoch.born + rules.horizon + rules.grace + rules.guard
+        free_unheld_by(max(now, left) + rules.window)
+    elseif grown == 'newcomers' then
+        fit(now)
     end
+    fit(gone_by())
 end
 
 -- Takes in what came of slots.
@@ -457,8 +456,6 @@ local function bury(member)
         free_held_by(member, gone_by())
         count_limit()
         fit(gone_by())
-    elseif not is_whole() and mourn(member) then
-        epoch.expected = less(epoch.expected, 1)
     end
 end
 
@@ -470,7 +467,7 @@ local function standing(seat, held, wants_share, slots)
     end
     tell(caller.member, seat, held, share)
     return {
-        share = share, members = epoch.seats + missing(), live = epoch.live, pool = epoch.tokens,
+        share = share, members = epoch.seats, live = epoch.live, pool = epoch.tokens,
         blocked = less(epoch.blocked, now), again = -1, slots = slots,
     }
 end
@@ -563,9 +560,7 @@ local function join(said)
         attach(member, seat)
     else
         seat = take(member)
-        if not is_whole() and not stays and said.members > 0 then
-            epoch.arrived = epoch.arrived + 1
-            epoch.expected = max(epoch.expected, said.members)
+        if not is_whole() and not stays then
             tell(member, seat, 0, min(said.held, less(epoch.limit, epoch.claimed)))
         end
     end
@@ -596,7 +591,6 @@ local function load()
     local is_all_there = call('ZCARD', TOKENS) == found.tokens and call('HLEN', HOLDERS) == found.holders
         and call('HLEN', SEATS) == found.seats and call('ZCARD', LIVE) == found.live
         and call('ZCARD', LIMITS) == found.live and call('ZCARD', AWAY) == found.seats - found.live
-        and call('SCARD', MOURNED) == found.mourned
     return is_all_there and found or nil
 end
 
@@ -605,8 +599,8 @@ local function begin()
     stored = {}
     return {
         name = whole_number(now) .. '-' .. caller.life, server = caller.server, born = now, last = now, whole = 0,
-        expected = 0, arrived = 0, limit = rules.limit, blocked = 0, pace = 0, line = 0, average = rules.window,
-        sequence = 0, claimed = 0, claimed_away = 0, tokens = 0, holders = 0, seats = 0, live = 0, mourned = 0,
+        limit = rules.limit, blocked = 0, pace = 0, line = 0, average = rules.window, sequence = 0, claimed = 0,
+        claimed_away = 0, tokens = 0, holders = 0, seats = 0, live = 0,
     }
 end
 
@@ -668,7 +662,12 @@ local function sync(said)
     end
     fit(gone_by())
     local stands = standing(seat, said.held, said.wants_share, {})
-    book(said, stands)
+    if said.want > 0 and is_strange(seat) then
+        -- Those who were here before it would have noticed if the clock had jumped; it could not.
+        stands.again = rules.retry
+    else
+        book(said, stands)
+    end
     return done(stands)
 end
 

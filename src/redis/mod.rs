@@ -16,7 +16,12 @@ mod keeper;
 mod keys;
 mod link;
 mod lost;
+mod news;
 mod script;
+mod seat;
+mod state;
+mod state_breakers;
+mod state_ledger;
 mod subscription;
 pub mod window;
 
@@ -43,7 +48,10 @@ use crate::{events::emit, settings};
 pub use self::{
     keys::Keys,
     lost::{ACL_RULES, Lost, Reason},
+    news::{Block, News, NoNews, Record},
     script::Script,
+    seat::{Seat, SeatError},
+    state::{SharedState, StateConfig, fingerprint},
     subscription::{Event, Subscription},
     window::RedisWindow,
 };

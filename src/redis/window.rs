@@ -15,7 +15,7 @@ use crate::events::emit;
 pub const GATE: &str = include_str!("gate.lua");
 
 /// What the script keeps, in the order in which it takes the keys.
-const PARTS: [&str; 8] = ["state", "tokens", "holders", "seats", "live", "limits", "away", "mourned"];
+const PARTS: [&str; 7] = ["state", "tokens", "holders", "seats", "live", "limits", "away"];
 
 /// The script counts in doubles. Whoever waits for longer than 71 years waits for as long; so no sum there is rounded.
 const MOST_MICROS: u64 = 1 << 51;
@@ -168,12 +168,12 @@ impl Arguments {
 
     fn rules(&mut self, rules: &SharedConfig) {
         self.number(rules.limit).micros(rules.window).micros(rules.silence).micros(rules.forget).micros(rules.newcomer);
-        self.micros(rules.gather()).micros(rules.horizon).micros(rules.guard).micros(rules.hold());
+        self.micros(rules.gather()).micros(rules.horizon).micros(rules.grace).micros(rules.guard).micros(rules.hold());
         self.number(rules.burst).micros(rules.retry);
     }
 
     fn join(&mut self, join: &Join) {
-        self.text(&join.epoch).text(&join.renew).number(join.held).number(join.wants_share).number(join.members);
+        self.text(&join.epoch).text(&join.renew).number(join.held).number(join.wants_share);
         self.number(join.flying).number(join.cooling).number(join.untold).micros(join.ready_in).micros(join.block);
     }
 

@@ -119,9 +119,14 @@ async fn processes_that_share_a_limit_never_pass_it_and_each_has_its_part() {
             let part = log.borrow().len() * 100 / total;
             assert!((27..40).contains(&part), "{part} %");
         }
-        let view = processes[0].tokens.observe().await.unwrap().credentials.remove(0);
-        let shared = view.shared.unwrap();
-        assert_eq!((shared.mode, shared.members, shared.share), (Mode::Shared, 3, 16));
+        let mut shares = 0;
+        for process in &processes {
+            let shared = process.tokens.observe().await.unwrap().credentials.remove(0).shared.unwrap();
+            assert_eq!((shared.mode, shared.members), (Mode::Shared, 3));
+            assert!((16..=17).contains(&shared.share), "{}", shared.share);
+            shares += shared.share;
+        }
+        assert_eq!(shares, 50, "all of the limit belongs to somebody");
     })
     .await;
 }
@@ -141,9 +146,9 @@ async fn a_process_that_is_cut_off_is_silent_at_first_then_uses_its_share_and_co
         assert!(since(&logs[0], cut + Duration::from_secs(5)) > 0, "its share begins within 6 s");
         let apart = Instant::now();
         sleep(Duration::from_secs(10)).await;
-        assert!((140..=160).contains(&since(&logs[0], apart)), "{} in 10 s of 16/s", since(&logs[0], apart));
+        assert!((140..=170).contains(&since(&logs[0], apart)), "{} in 10 s of 16/s", since(&logs[0], apart));
         let others = since(&logs[1], apart) + since(&logs[2], apart);
-        assert!((300..=340).contains(&others), "{others} in 10 s of 34/s");
+        assert!((300..=340).contains(&others), "{others} in 10 s of 33/s or 34/s");
         processes[0].is_cut.store(false, Ordering::Relaxed);
         sleep(Duration::from_secs(5)).await;
         let back = Instant::now();

@@ -40,8 +40,6 @@ pub struct Join {
     pub held: u32,
     /// Whether it would use a share.
     pub wants_share: bool,
-    /// How many members it knew of, itself included; 0 for a newcomer.
-    pub members: u32,
     /// Its calls that have no answer yet.
     pub flying: u32,
     /// Its calls that were answered within the last window.

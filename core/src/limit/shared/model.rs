@@ -349,11 +349,16 @@ impl World {
         }
         self.calls += 1;
         let redis = u64::try_from(i64::try_from(self.now).unwrap() + self.clock).unwrap();
-        let was_newcomers = self.window.is_newcomers();
+        let before = self.window.age();
         let reply = self.window.call(&call, &self.config, &self.server.to_string(), redis);
-        if self.window.is_newcomers() && !was_newcomers {
+        if let (Some((born, false, 0)), Some((same, true, _))) = (before, self.window.age())
+            && born == same
+        {
+            let names: Vec<String> = self.window.members();
             let has_share = |process: &Process| process.is_alive && process.member.counted().1 > 0;
-            self.is_excused |= self.processes.iter().any(has_share);
+            let is_here = |who: usize| names.contains(&format!("p{who}"));
+            self.is_excused |=
+                self.processes.iter().enumerate().any(|(who, process)| has_share(process) && !is_here(who));
         }
         if self.processes[who].deaf > 0 {
             return;

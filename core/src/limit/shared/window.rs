@@ -5,7 +5,8 @@
 //! member that is detached takes tokens with it, as many as its share, and brings them back.
 //!
 //! An *epoch* is a stretch of time in which Redis has forgotten nothing. A new one begins with no tokens at all: members
-//! bring theirs, and only once all are there who knew each other is it *whole*, and has all tokens.
+//! bring as many as their shares, which they were told before. Once they have brought all there are, nobody else can have
+//! one: the epoch is *whole*.
 
 mod book;
 mod join;
@@ -35,12 +36,8 @@ struct Epoch {
     born: u64,
     /// The latest time that was seen.
     last: u64,
-    /// Whether everybody is there who may have used tokens before it began.
+    /// Whether everybody is there who may have a share from before it began.
     is_whole: bool,
-    /// How many members there were before it began, as far as was told.
-    expected: u32,
-    /// How many of them are here.
-    arrived: u32,
     limit: u32,
     /// Discord wants to be left alone until then.
     blocked: u64,
@@ -54,6 +51,17 @@ struct Epoch {
     seats: Seats,
 }
 
+/// How an epoch became whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Grown {
+    /// All shares were brought.
+    Together,
+    /// Nobody came who had a share.
+    Newcomers,
+    /// Whoever did not come has forgotten its share.
+    Late,
+}
+
 impl Window {
     /// What a Redis knows that knows nothing.
     #[must_use]
@@ -61,10 +69,16 @@ impl Window {
         Self::default()
     }
 
-    /// Whether newcomers have everything because nobody told them that there was anybody before.
+    /// When the epoch began, whether it is whole, and what its members claim.
     #[cfg(test)]
-    pub(super) fn is_newcomers(&self) -> bool {
-        self.epoch.as_ref().is_some_and(|epoch| epoch.is_whole && epoch.expected == 0)
+    pub(super) fn age(&self) -> Option<(u64, bool, u32)> {
+        self.epoch.as_ref().map(|epoch| (epoch.born, epoch.is_whole, epoch.seats.claimed()))
+    }
+
+    /// Who is here, in touch or not.
+    #[cfg(test)]
+    pub(super) fn members(&self) -> Vec<String> {
+        self.epoch.as_ref().map_or_else(Vec::new, |epoch| epoch.seats.names())
     }
 
     /// Does a call, at this time on Redis's clock. `server` is the server that the caller is connected to.
@@ -104,8 +118,6 @@ impl Epoch {
             born: now,
             last: now,
             is_whole: false,
-            expected: 0,
-            arrived: 0,
             limit: rules.limit,
             blocked: 0,
             pace: 0,
@@ -166,34 +178,36 @@ impl Epoch {
             // What it holds is what it will count as its own.
             self.tokens.drop_held_by(&member, share, target);
         }
-        let (grown, all_in) = self.grow_whole(rules, now);
-        self.fit(grown.unwrap_or(now + micros(rules.window + rules.guard)));
-        if all_in {
-            // Nobody is left who could use what was booked before the epoch began.
-            self.tokens.free_unheld_by(now + micros(rules.window));
+        match self.grow_whole(rules, now) {
+            // Nobody is left who could use what was booked before the epoch began, but for what has just left.
+            Some(Grown::Together) => {
+                let left = self.born + micros(rules.horizon + rules.grace + rules.guard);
+                self.tokens.free_unheld_by(now.max(left) + micros(rules.window));
+            }
+            Some(Grown::Newcomers) => self.fit(now),
+            Some(Grown::Late) | None => {}
         }
+        self.fit(now + micros(rules.window + rules.guard));
     }
 
-    /// Becomes whole if it can: since when new tokens may be used then, and whether all came who were expected.
-    fn grow_whole(&mut self, rules: &SharedConfig, now: u64) -> (Option<u64>, bool) {
+    /// Becomes whole if it can.
+    fn grow_whole(&mut self, rules: &SharedConfig, now: u64) -> Option<Grown> {
         if self.is_whole {
-            return (None, false);
+            return None;
         }
         let age = now.saturating_sub(self.born);
-        let all_in = self.expected > 0 && self.arrived >= self.expected && age >= micros(rules.gather());
-        let nobody_before = self.expected == 0 && age >= micros(rules.newcomer);
-        self.is_whole = all_in || nobody_before || age >= micros(rules.forget);
-        let grown = match (all_in, nobody_before) {
-            (true, _) => Some(now + micros(rules.window)),
-            (false, true) => Some(now),
-            (false, false) => None,
+        let claimed = self.seats.claimed();
+        let grown = if claimed >= self.limit && age >= micros(rules.gather()) {
+            Grown::Together
+        } else if claimed == 0 && age >= micros(rules.newcomer) {
+            Grown::Newcomers
+        } else if age >= micros(rules.forget) {
+            Grown::Late
+        } else {
+            return None;
         };
-        (grown, all_in)
-    }
-
-    /// Members of before that are not here yet, and may use their shares.
-    fn missing(&self) -> u32 {
-        if self.is_whole { 0 } else { self.expected.saturating_sub(self.arrived) }
+        self.is_whole = true;
+        Some(grown)
     }
 
     /// How many tokens there should be.
@@ -245,8 +259,6 @@ impl Epoch {
             self.tokens.free_held_by(member, gone);
             self.count_limit();
             self.fit(gone);
-        } else if !self.is_whole && self.seats.mourn(member) {
-            self.expected = self.expected.saturating_sub(1);
         }
     }
 
@@ -262,7 +274,7 @@ impl Epoch {
             now,
             epoch: self.name.clone(),
             share,
-            members: self.seats.members() + self.missing(),
+            members: self.seats.members(),
             live: self.seats.live(),
             pool: self.tokens.len(),
             blocked: std::time::Duration::from_micros(self.blocked.saturating_sub(now)),

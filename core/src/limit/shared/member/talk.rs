@@ -75,6 +75,9 @@ impl Member {
         // What was booked and not used is given up; what was used and not told is in the numbers.
         self.bookings.clear();
         self.to_tell.clear();
+        if self.last_heard + self.config.share_for <= now {
+            self.share = 0;
+        }
         let untold = self.cooling.iter().filter(|cooled| !cooled.is_told).count();
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         let join = Join {
@@ -82,7 +85,6 @@ impl Member {
             renew: self.renew.clone(),
             held: self.share,
             wants_share: self.config.on_loss == OnLoss::Share,
-            members: self.members,
             flying: count(self.flights.len()),
             cooling: count(self.cooling.len()),
             untold: count(untold),

@@ -19,9 +19,7 @@ impl Epoch {
             self.seats.attach(member, now);
         } else {
             self.seats.take(member, call.life, 0, rules.limit, now);
-            if !self.is_whole && !stays && join.members > 0 {
-                self.arrived += 1;
-                self.expected = self.expected.max(join.members);
+            if !self.is_whole && !stays {
                 let room = self.limit.saturating_sub(self.seats.claimed());
                 self.seats.tell(member, 0, join.held.min(room));
             }

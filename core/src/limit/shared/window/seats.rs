@@ -3,7 +3,7 @@
 //! A *claim* is the share that a member may think it has: what it was told, or, until it has said that it heard of less, what
 //! it was told before. The claims of all members together are never more than the limit.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 #[derive(Clone, Debug)]
 pub(super) struct Seat {
@@ -22,8 +22,6 @@ pub(super) struct Seats {
     live: BTreeMap<String, u64>,
     /// Those that are detached, and when they are forgotten.
     away: BTreeMap<String, u64>,
-    /// Dead members of an earlier epoch.
-    mourned: BTreeSet<String>,
 }
 
 impl Seats {
@@ -41,6 +39,11 @@ impl Seats {
 
     pub(super) fn members(&self) -> u32 {
         count(self.all.len())
+    }
+
+    #[cfg(test)]
+    pub(super) fn names(&self) -> Vec<String> {
+        self.all.keys().cloned().collect()
     }
 
     pub(super) fn see(&mut self, member: &str, now: u64) {
@@ -63,11 +66,6 @@ impl Seats {
         self.live.remove(member);
         self.away.remove(member);
         self.all.remove(member).is_some()
-    }
-
-    /// Remembers that somebody is dead who has no seat here. Once.
-    pub(super) fn mourn(&mut self, member: &str) -> bool {
-        self.mourned.insert(member.to_owned())
     }
 
     /// Detaches those last seen before `since`: each with its claim, the longest silent first.
@@ -120,8 +118,12 @@ impl Seats {
     /// What a member should have, as far as others leave it.
     pub(super) fn fair_share(&self, member: &str, limit: u32) -> u32 {
         let Some(seat) = self.all.get(member) else { return 0 };
-        let fair = limit.saturating_sub(self.claimed_away()) / self.live().max(1);
-        let room = fair.min(limit.saturating_sub(self.claimed() - seat.claim));
+        let (live, away) = (self.live().max(1), self.claimed_away());
+        let fair = limit.saturating_sub(away) / live;
+        let others = self.claimed() - seat.claim;
+        // What cannot be divided goes to whoever asks once all have the rest: so that nothing is left that nobody has.
+        let is_over = others.saturating_sub(away) >= fair * (live - 1);
+        let room = (fair + u32::from(is_over)).min(limit.saturating_sub(others));
         // If Redis forgot everything now, nobody would miss it.
         if self.is_strange(member) { room.min(seat.claim) } else { room }
     }
