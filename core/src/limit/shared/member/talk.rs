@@ -149,7 +149,7 @@ impl Member {
         };
         let seen = Sighting { redis, sent: call.sent, heard: now };
         let jumped = self.sighting.is_some_and(|before| !before.agrees_with(&seen));
-        self.sighting = Some(seen);
+        let before = self.sighting.replace(seen);
         match reply {
             Reply::Seen { epoch, .. } => {
                 self.seen_epoch = epoch;
@@ -158,14 +158,20 @@ impl Member {
                     self.start_over();
                 }
             }
-            // It was not late by our clock.
             Reply::Stale { .. } => {
                 self.share = call.share.unwrap_or(self.share);
                 self.restore(call);
                 if self.state == State::Joined {
                     self.seen_epoch.clone_from(&self.epoch);
                 }
-                self.start_over();
+                if jumped {
+                    self.start_over();
+                } else {
+                    // Both clocks say that it was late. It was not done, so it is said again; and since so long a way
+                    // could hide a jump, the next answer is held against what was seen before.
+                    self.heartbeat_at = now;
+                    self.sighting = before;
+                }
             }
             Reply::Rejoin { replaced, .. } => {
                 self.restore(call);
@@ -319,34 +325,93 @@ mod tests {
         Timestamp::from_millis(ms)
     }
 
+    /// A member that is called as often as its time comes.
+    struct Pair {
+        member: Member,
+        window: Window,
+    }
+
+    impl Pair {
+        fn joined() -> Self {
+            let member = Member::new(SharedConfig::default(), "p".into(), 1, at(0));
+            let mut pair = Self { member, window: Window::empty() };
+            pair.talk([0, 1]);
+            pair
+        }
+
+        fn redis(&mut self, call: &Call, ms: u64) -> Reply {
+            self.window.call(call, &SharedConfig::default(), "server", 1_000_000_000 + ms * 1_000)
+        }
+
+        fn talk<const N: usize>(&mut self, times: [u64; N]) {
+            for ms in times {
+                let call = self.member.next_call(at(ms)).unwrap();
+                let reply = self.redis(&call, ms);
+                self.member.on_reply(reply, at(ms));
+            }
+        }
+    }
+
+    #[test]
+    fn a_call_that_is_late_by_both_clocks_is_made_again_and_nothing_begins_anew() {
+        let mut pair = Pair::joined();
+        let late = pair.member.next_call(at(1_100)).unwrap();
+        let reply = pair.redis(&late, 1_351);
+        assert!(matches!(reply, Reply::Stale { .. }), "{reply:?}");
+        pair.member.on_reply(reply, at(1_352));
+        let again = pair.member.next_call(at(1_352)).unwrap();
+        assert_eq!(again.doing, late.doing);
+        assert!(matches!(pair.redis(&again, 1_353), Reply::Done(_)));
+    }
+
+    #[test]
+    fn a_jump_that_a_late_answer_hides_shows_in_the_next() {
+        let mut pair = Pair::joined();
+        let late = pair.member.next_call(at(1_100)).unwrap();
+        let reply = pair.redis(&late, 1_351);
+        pair.member.on_reply(reply, at(1_352));
+        let again = pair.member.next_call(at(1_352)).unwrap();
+        let reply = pair.redis(&again, 1_552);
+        pair.member.on_reply(reply, at(1_353));
+        let call = pair.member.next_call(at(1_353)).unwrap();
+        let Doing::Join(join) = call.doing else { panic!("{call:?}") };
+        assert!(!join.renew.is_empty());
+    }
+
+    #[test]
+    fn a_call_that_is_late_by_the_clock_of_redis_alone_shows_that_it_has_jumped() {
+        let mut pair = Pair::joined();
+        let call = pair.member.next_call(at(1_100)).unwrap();
+        let reply = pair.redis(&call, 1_351);
+        pair.member.on_reply(reply, at(1_110));
+        let call = pair.member.next_call(at(1_110)).unwrap();
+        let Doing::Join(join) = call.doing else { panic!("{call:?}") };
+        assert!(!join.renew.is_empty());
+    }
+
     #[test]
     fn an_answer_that_comes_while_its_caller_joins_is_told() {
-        let config = SharedConfig::default();
-        let mut window = Window::empty();
-        let mut redis = |call: &Call, ms: u64| window.call(call, &config, "server", 1_000_000_000 + ms * 1_000);
-        let mut member = Member::new(config.clone(), "p".into(), 1, at(0));
-        // Seen, joined, and after a while alone with all there is.
-        for ms in [0, 1, 2_000, 4_000, 6_000] {
-            let call = member.next_call(at(ms)).unwrap();
-            member.on_reply(redis(&call, ms), at(ms));
-        }
-        assert_eq!(member.counted(), (1, 50));
+        let mut pair = Pair::joined();
+        // After a while it is alone with all there is.
+        pair.talk([2_000, 4_000, 6_000]);
+        assert_eq!(pair.member.counted(), (1, 50));
         // Lost, and by itself.
-        member.next_call(at(7_000)).unwrap();
-        member.on_lost(at(7_250));
-        let lodgings: Vec<Lodging> = (0..3).map(|_| member.take(at(20_000))).collect();
+        pair.member.next_call(at(7_000)).unwrap();
+        pair.member.on_lost(at(7_250));
+        let lodgings: Vec<Lodging> = (0..3).map(|_| pair.member.take(at(20_000))).collect();
         // Seen again. While it joins, one of its calls is answered, and one comes back.
-        let call = member.next_call(at(20_000)).unwrap();
-        member.on_reply(redis(&call, 20_000), at(20_000));
-        let call = member.next_call(at(20_000)).unwrap();
-        let reply = redis(&call, 20_001);
-        member.answered(lodgings[0], at(20_001));
-        member.given_back(lodgings[1], at(20_001));
+        let call = pair.member.next_call(at(20_000)).unwrap();
+        let reply = pair.redis(&call, 20_000);
+        pair.member.on_reply(reply, at(20_000));
+        let call = pair.member.next_call(at(20_000)).unwrap();
+        let reply = pair.redis(&call, 20_001);
+        pair.member.answered(lodgings[0], at(20_001));
+        pair.member.given_back(lodgings[1], at(20_001));
         let Reply::Done(standing) = &reply else { panic!("{reply:?}") };
         let slots = standing.slots.clone();
         assert_eq!(slots.len(), 3);
-        member.on_reply(reply, at(20_002));
-        let call = member.next_call(at(20_200)).unwrap();
+        pair.member.on_reply(reply, at(20_002));
+        let call = pair.member.next_call(at(20_200)).unwrap();
         let Doing::Sync(sync) = call.doing else { panic!("{call:?}") };
         let ended: Vec<_> = sync.ended.iter().map(|end| (end.token, end.how)).collect();
         let answered = How::Answered(Duration::from_millis(199));
