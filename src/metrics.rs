@@ -1,6 +1,6 @@
 //! Every metric's name and meaning, in one place. No guild, user or free text is ever a label.
 
-use metrics::{Unit, describe_counter, describe_gauge, gauge};
+use metrics::{Unit, describe_counter, describe_gauge, describe_histogram, gauge};
 use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle};
 
 /// Always 1; its label says which version runs.
@@ -15,6 +15,12 @@ pub const GATEWAY_SHARD_CONNECTED: &str = "guildhall_gateway_shard_connected";
 pub const GATEWAY_SESSIONS: &str = "guildhall_gateway_sessions_total";
 /// Connections that ended or could not be made, by why.
 pub const GATEWAY_DISCONNECTS: &str = "guildhall_gateway_disconnects_total";
+/// 1 while there is a connection to Redis, else 0.
+pub const REDIS_UP: &str = "guildhall_redis_up";
+/// Calls to Redis, by script and result.
+pub const REDIS_CALLS: &str = "guildhall_redis_calls_total";
+/// How long calls to Redis took.
+pub const REDIS_CALL_SECONDS: &str = "guildhall_redis_call_seconds";
 /// When the process started, in seconds since 1970.
 pub const PROCESS_START_TIME: &str = "process_start_time_seconds";
 /// Memory the process holds in RAM.
@@ -47,6 +53,9 @@ fn describe() {
     describe_gauge!(GATEWAY_SHARD_CONNECTED, "1 while a shard has a session that receives events, else 0.");
     describe_counter!(GATEWAY_SESSIONS, "Gateway sessions that began (ready) or went on (resumed).");
     describe_counter!(GATEWAY_DISCONNECTS, "Gateway connections that ended or could not be made, by why.");
+    describe_gauge!(REDIS_UP, "1 while there is a connection to Redis, else 0.");
+    describe_counter!(REDIS_CALLS, "Calls to Redis, by script and result (ok, or why it was lost).");
+    describe_histogram!(REDIS_CALL_SECONDS, Unit::Seconds, "How long calls to Redis took, lost ones included.");
     describe_gauge!(PROCESS_START_TIME, Unit::Seconds, "When the process started, in seconds since 1970.");
     describe_gauge!(PROCESS_RESIDENT_MEMORY, Unit::Bytes, "Memory the process holds in RAM.");
     describe_gauge!(PROCESS_OPEN_FDS, "Files and sockets the process has open.");

@@ -9,6 +9,8 @@
 //! ```
 
 mod error;
+mod redis;
+mod redis_url;
 mod resolve;
 mod schema;
 mod secret;
@@ -31,6 +33,8 @@ use url::Url;
 
 pub use self::{
     error::{Problem, SettingsError},
+    redis::{OnLoss, Redis},
+    redis_url::{RedisNode, RedisPlace, RedisUrl, RedisUrlError},
     secret::Token,
     source::{Flag, Origin},
     template::template,
@@ -51,6 +55,10 @@ pub struct Settings {
     pub rest: Rest,
     /// Rate limits, breakers and the budget of invalid requests.
     pub gate: Gate,
+    /// How processes that share one bot meet.
+    pub redis: Redis,
+    /// What processes that reach Discord from one address share.
+    pub egress: Egress,
     /// The listener for health, metrics and the API.
     pub api: Api,
     /// What is logged, and how.
@@ -103,6 +111,13 @@ pub struct Gate {
     pub breakers: BreakerConfig,
     /// The budget of invalid requests.
     pub invalid: InvalidConfig,
+}
+
+/// What processes that reach Discord from one address share.
+#[derive(Clone, Debug)]
+pub struct Egress {
+    /// The name of that address: letters, digits, `.`, `_` and `-`.
+    pub ip_group: String,
 }
 
 /// The listener for health, metrics and the API.
@@ -203,6 +218,7 @@ pub fn load(sources: Sources) -> Result<Loaded, SettingsError> {
     ];
     let (effective, mut problems) = resolve::resolve(layers);
     problems.extend(refuse_public_bind(&effective));
+    problems.extend(redis::check(&effective));
     if problems.is_empty() {
         Ok(Loaded { settings: typed(&effective), effective })
     } else {
@@ -242,6 +258,7 @@ macro_rules! take {
         }
     };
 }
+use take;
 
 fn typed(effective: &[Effective]) -> Settings {
     let url = |url: Option<Url>| url.map(|url| value::url_text(&url).to_owned());
@@ -293,6 +310,8 @@ fn typed(effective: &[Effective]) -> Settings {
                 ..InvalidConfig::default()
             },
         },
+        redis: redis::typed(effective),
+        egress: Egress { ip_group: take!(effective, "egress.ip_group", Text) },
         api: Api { bind: take!(effective, "api.bind", Address) },
         log: Log {
             format: match take!(effective, "log.format", Text).as_str() {

@@ -8,6 +8,8 @@
 pub(crate) enum Kind {
     /// A value that is never printed. It also has a `*_file` form that names a file to read it from.
     Secret,
+    /// Where Redis is. It may hold a password, so it is treated like a secret, `*_file` form and all.
+    RedisUrl,
     /// An absolute URL with one of these schemes. `optional` also takes the empty text, for "none".
     Url { schemes: &'static [&'static str], optional: bool },
     /// A whole number between two others, both included.
@@ -16,6 +18,10 @@ pub(crate) enum Kind {
     Bool,
     /// One of these words.
     Choice(&'static [&'static str]),
+    /// A short name, of characters that mean nothing anywhere.
+    Name,
+    /// The path of a file or folder. The empty text stands for "none".
+    Path,
     /// A list of names of gateway intents.
     Intents,
     /// An address and a port, as numbers.
@@ -222,6 +228,114 @@ pub(crate) const SCHEMA: &[Key] = &[
         allowed: "a whole number from 1 to 10000",
     },
     Key {
+        path: "redis.url",
+        kind: Kind::RedisUrl,
+        default: None,
+        help: "Where processes that share one bot meet. Without it, a process is alone. With sentinels: \
+               redis+sentinel://host:26379,host:26379/service. Of a cluster, name any node. If it holds a password, \
+               better keep it out of this file: use the environment or `url_file`.",
+        allowed: "redis://[user:password@]host[:port][/db], or the same with rediss:// (TLS), redis+sentinel:// or \
+                  rediss+sentinel://",
+    },
+    Key {
+        path: "redis.ca_file",
+        kind: Kind::Path,
+        default: Some("\"\""),
+        help: "The authorities that a rediss:// server's certificate has to come from, as PEM. Empty: the public ones.",
+        allowed: "the path of a file, or nothing",
+    },
+    Key {
+        path: "redis.timeout_ms",
+        kind: Kind::Integer { min: 1, max: 10_000 },
+        default: Some("250"),
+        help: "How long a call to Redis may take as a whole, in milliseconds. After it Redis counts as lost.",
+        allowed: "a whole number from 1 to 10000",
+    },
+    Key {
+        path: "redis.on_loss",
+        kind: Kind::Choice(&["share", "closed", "open"]),
+        default: Some("\"share\""),
+        help: "What happens while Redis cannot be reached. `share`: each process uses its share of the limit. `closed`: \
+               nothing is sent. `open`: each process uses the whole limit, which voids the promise that the limit is \
+               never passed.",
+        allowed: "share, closed or open",
+    },
+    Key {
+        path: "redis.heartbeat_ms",
+        kind: Kind::Integer { min: 10, max: 60_000 },
+        default: Some("1000"),
+        help: "How often a process says that it is there, in milliseconds. Less than half of `silence_ms`.",
+        allowed: "a whole number from 10 to 60000",
+    },
+    Key {
+        path: "redis.silence_ms",
+        kind: Kind::Integer { min: 100, max: 600_000 },
+        default: Some("3000"),
+        help: "A process that is silent for so long, in milliseconds, is detached: its share leaves the limit, since it \
+               may be using it.",
+        allowed: "a whole number from 100 to 600000",
+    },
+    Key {
+        path: "redis.forget_ms",
+        kind: Kind::Integer { min: 1_000, max: 86_400_000 },
+        default: Some("600000"),
+        help: "How long after it was detached a process's share comes back to the others, in milliseconds. More than \
+               `share_for_ms`, `silence_ms` and 30 seconds together.",
+        allowed: "a whole number from 1000 to 86400000",
+    },
+    Key {
+        path: "redis.share_for_ms",
+        kind: Kind::Integer { min: 0, max: 86_400_000 },
+        default: Some("540000"),
+        help: "How long a process without Redis uses its share, in milliseconds.",
+        allowed: "a whole number from 0 to 86400000",
+    },
+    Key {
+        path: "redis.settle_ms",
+        kind: Kind::Integer { min: 0, max: 600_000 },
+        default: Some("10000"),
+        help: "How long a Redis that has lost what it held gives processes no more than their shares, in milliseconds.",
+        allowed: "a whole number from 0 to 600000",
+    },
+    Key {
+        path: "redis.newcomer_ms",
+        kind: Kind::Integer { min: 0, max: 600_000 },
+        default: Some("3000"),
+        help: "How long an empty Redis waits for processes that knew each other, in milliseconds, before it gives \
+               everything to those it sees.",
+        allowed: "a whole number from 0 to 600000",
+    },
+    Key {
+        path: "redis.horizon_ms",
+        kind: Kind::Integer { min: 1, max: 999 },
+        default: Some("400"),
+        help: "How far ahead calls are booked, in milliseconds.",
+        allowed: "a whole number from 1 to 999",
+    },
+    Key {
+        path: "redis.guard_ms",
+        kind: Kind::Integer { min: 0, max: 60_000 },
+        default: Some("1000"),
+        help: "How long a call of a process that is gone or cut off may still be on its way to Discord, in milliseconds.",
+        allowed: "a whole number from 0 to 60000",
+    },
+    Key {
+        path: "redis.seat_dir",
+        kind: Kind::Path,
+        default: Some("\"\""),
+        help: "Where the processes of one machine keep their seats, so that the next one knows that the last is gone. \
+               Empty: a folder under the system's temporary folder.",
+        allowed: "the path of a folder, or nothing",
+    },
+    Key {
+        path: "egress.ip_group",
+        kind: Kind::Name,
+        default: Some("\"default\""),
+        help: "Processes that reach Discord from one address share a budget of invalid requests. Give those behind \
+               another address another name.",
+        allowed: "1 to 64 letters, digits, `.`, `_` and `-`",
+    },
+    Key {
         path: "api.bind",
         kind: Kind::Address,
         default: Some("\"127.0.0.1:8080\""),
@@ -272,9 +386,14 @@ pub(crate) enum Named {
 }
 
 impl Key {
+    /// Whether its value must never be shown.
+    pub(crate) fn is_secret(&self) -> bool {
+        matches!(self.kind, Kind::Secret | Kind::RedisUrl)
+    }
+
     /// The name of the secret's file form, when the setting is a secret.
     pub(crate) fn file_form(&self) -> Option<String> {
-        (self.kind == Kind::Secret).then(|| format!("{}{FILE_SUFFIX}", self.path))
+        self.is_secret().then(|| format!("{}{FILE_SUFFIX}", self.path))
     }
 
     /// The section and the name in it.

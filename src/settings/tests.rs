@@ -191,6 +191,92 @@ fn an_address_others_can_reach_is_refused_unless_allowed() {
 }
 
 #[test]
+fn a_wrong_redis_url_is_explained_and_never_shown() {
+    for (url, says) in [
+        (format!("redis://{CANARY}@127.0.0.1"), "user without a password"),
+        (format!("redis://:{CANARY}/@127.0.0.1"), "write / as %2F"),
+        (format!("http://:{CANARY}@127.0.0.1"), "does not begin with redis://"),
+        (CANARY.to_owned(), "does not begin with redis://"),
+        (String::new(), "is empty"),
+    ] {
+        let in_environment = errors_of("", &[("GUILDHALL__REDIS__URL", &url)]);
+        let in_file = errors_of(&format!("[redis]\nurl = \"{url}\"\n"), &[]);
+        for errors in [in_environment, in_file] {
+            assert!(errors.len() == 1 && errors[0].contains(says), "{url}: {errors:#?}");
+            assert!(errors[0].contains("allowed: redis://"), "{errors:#?}");
+        }
+    }
+    let listed = errors_of(&format!("[redis]\nurl = [\"redis://:{CANARY}@127.0.0.1\"]\n"), &[]);
+    assert!(listed[0].contains("has a wrong value"), "{listed:#?}");
+}
+
+#[test]
+fn the_login_of_a_redis_url_is_never_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("url");
+    let url = format!("rediss://me:{CANARY}@127.0.0.1:7000/2");
+    fs::write(&file, &url).unwrap();
+    for (name, value) in
+        [("GUILDHALL__REDIS__URL", url.as_str()), ("GUILDHALL__REDIS__URL_FILE", file.to_str().unwrap())]
+    {
+        let loaded = load_with("", &[(name, value)], &[]).unwrap();
+        let given = loaded.settings.redis.url.as_ref().unwrap();
+        assert_eq!(given.password.as_ref().unwrap().expose(), CANARY);
+        let shown = loaded.shown().into_iter().find(|shown| shown.key == "redis.url").unwrap();
+        assert_eq!(shown.value, "rediss://(redacted)@127.0.0.1:7000/2");
+        let all = format!("{:?} {:?}", loaded.settings, loaded.shown());
+        assert!(!all.contains(CANARY), "{all}");
+    }
+}
+
+#[test]
+fn without_redis_a_process_is_alone_and_the_rest_has_its_defaults() {
+    let settings = load_with("", &[], &[]).unwrap().settings;
+    assert!(settings.redis.url.is_none() && settings.redis.ca_file.is_none() && settings.redis.seat_dir.is_none());
+    assert_eq!(settings.redis.on_loss, OnLoss::Share);
+    assert_eq!(settings.redis.timeout, Duration::from_millis(250));
+    assert_eq!(settings.egress.ip_group, "default");
+    let set = load_with("[redis]\non_loss = \"open\"\nca_file = \"ca.pem\"\n[egress]\nip_group = \"b-2\"\n", &[], &[]);
+    let settings = set.unwrap().settings;
+    assert_eq!((settings.redis.on_loss, settings.egress.ip_group.as_str()), (OnLoss::Open, "b-2"));
+    assert_eq!(settings.redis.ca_file.as_deref(), Some(Path::new("ca.pem")));
+}
+
+#[test]
+fn a_name_holds_nothing_that_could_mean_something_elsewhere() {
+    for wrong in ["", "a b", "a:b", "{a}", &"a".repeat(65)] {
+        let errors = errors_of("", &[("GUILDHALL__EGRESS__IP_GROUP", wrong)]);
+        assert!(errors.len() == 1 && errors[0].starts_with("egress.ip_group"), "{errors:#?}");
+    }
+}
+
+#[test]
+fn a_lost_heartbeat_must_not_detach_a_process() {
+    let errors = errors_of("[redis]\nheartbeat_ms = 1500\n", &[]);
+    assert!(errors[0].starts_with("redis.heartbeat_ms is 1500, which is not less than half of"), "{errors:#?}");
+    assert!(errors.len() == 1 && errors[0].contains("guildhall.toml:2"), "{errors:#?}");
+    let errors = errors_of("", &[("GUILDHALL__REDIS__SILENCE_MS", "2000")]);
+    assert!(errors.len() == 1 && errors[0].contains("environment GUILDHALL__REDIS__SILENCE_MS"), "{errors:#?}");
+    assert!(load_with("[redis]\nheartbeat_ms = 1499\n", &[], &[]).is_ok());
+}
+
+#[test]
+fn a_share_must_not_return_while_it_may_be_used() {
+    let errors = errors_of("[redis]\nforget_ms = 573000\n", &[]);
+    assert!(errors.len() == 1 && errors[0].starts_with("redis.forget_ms is 573000"), "{errors:#?}");
+    assert!(errors[0].contains("raise redis.forget_ms or lower redis.share_for_ms"), "{errors:#?}");
+    assert!(load_with("[redis]\nforget_ms = 573001\n", &[], &[]).is_ok());
+    let errors = errors_of("[redis]\nshare_for_ms = 567000\n", &[]);
+    assert!(errors.len() == 1 && errors[0].contains("guildhall.toml:2"), "{errors:#?}");
+}
+
+#[test]
+fn calls_are_booked_less_than_a_second_ahead() {
+    let errors = errors_of("[redis]\nhorizon_ms = 1000\n", &[]);
+    assert!(errors.len() == 1 && errors[0].contains("allowed: a whole number from 1 to 999"), "{errors:#?}");
+}
+
+#[test]
 fn a_file_that_was_named_must_exist() {
     let error = load(sources(Path::new("no/such/file.toml"), &[], &[])).err().unwrap();
     assert!(error.to_string().contains("no/such/file.toml cannot be read"), "{error}");
@@ -200,14 +286,16 @@ fn a_file_that_was_named_must_exist() {
 fn the_shipped_file_is_the_template_and_every_line_of_it_can_be_switched_on() {
     let shipped = include_str!("../../config/guildhall.toml");
     assert_eq!(shipped, template(), "write it anew: guildhall config template > config/guildhall.toml");
+    let is_secret = |line: &str| ["#token", "#url"].iter().any(|start| line.starts_with(start));
     let switched_on: String = shipped
         .lines()
-        .filter(|line| !line.starts_with("# ") && !line.contains("token"))
+        .filter(|line| !line.starts_with("# ") && !is_secret(line))
         .map(|line| format!("{}\n", line.trim_start_matches('#')))
         .collect();
     let loaded = load_with(&switched_on, &[], &[]).unwrap();
     let from_file = loaded.shown().iter().filter(|shown| shown.origin.contains("guildhall.toml:")).count();
-    assert_eq!(from_file, SCHEMA.len() - 1, "all but the token");
+    let secrets = SCHEMA.iter().filter(|key| key.is_secret()).count();
+    assert_eq!(from_file, SCHEMA.len() - secrets, "all but the secrets");
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! Turning what was written into what a setting holds.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, path::PathBuf};
 
 use tracing_subscriber::EnvFilter;
 use twilight_model::gateway::Intents;
 use url::Url;
 
 use super::{
+    redis_url::{RedisUrl, RedisUrlError},
     schema::{Key, Kind, nearest_of},
     secret::Token,
     source::Raw,
@@ -16,10 +17,12 @@ use super::{
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
     Secret(Token),
+    RedisUrl(RedisUrl),
     Text(String),
     Url(Option<Url>),
     Integer(u64),
     Bool(bool),
+    Path(Option<PathBuf>),
     Intents(Intents),
     Address(SocketAddr),
 }
@@ -29,10 +32,12 @@ impl Value {
     pub(crate) fn shown(&self) -> serde_json::Value {
         match self {
             Self::Secret(_) => "(redacted)".into(),
+            Self::RedisUrl(url) => url.to_string().into(),
             Self::Text(text) => text.as_str().into(),
             Self::Url(url) => url.as_ref().map_or("", |url| url_text(url)).into(),
             Self::Integer(number) => (*number).into(),
             Self::Bool(truth) => (*truth).into(),
+            Self::Path(path) => path.as_ref().map_or(String::new(), |path| path.display().to_string()).into(),
             Self::Intents(intents) => intent_names(*intents).into(),
             Self::Address(address) => address.to_string().into(),
         }
@@ -54,9 +59,9 @@ pub(crate) fn check(key: &Key, raw: &Raw) -> Result<Value, String> {
     parse(key.kind, raw).map_err(|wrong| {
         let wrong = match wrong {
             Wrong::Value(says) => says,
-            Wrong::Unfit => match (key.kind, shown(raw)) {
-                (Kind::Secret, _) | (_, None) => "has a wrong value".to_owned(),
-                (_, Some(text)) => format!("cannot be {text}"),
+            Wrong::Unfit => match shown(raw) {
+                Some(text) if !key.is_secret() => format!("cannot be {text}"),
+                Some(_) | None => "has a wrong value".to_owned(),
             },
         };
         format!("{wrong}; allowed: {}", key.allowed)
@@ -86,6 +91,7 @@ fn shown(raw: &Raw) -> Option<String> {
 fn parse(kind: Kind, raw: &Raw) -> Result<Value, Wrong> {
     match (kind, raw) {
         (Kind::Secret, Raw::Text(text) | Raw::String(text)) => secret(text).map(Value::Secret),
+        (Kind::RedisUrl, Raw::Text(text) | Raw::String(text)) => redis_url(text).map(Value::RedisUrl),
         (Kind::Url { schemes, optional }, Raw::Text(text) | Raw::String(text)) => {
             if text.is_empty() && optional {
                 Ok(Value::Url(None))
@@ -110,6 +116,10 @@ fn parse(kind: Kind, raw: &Raw) -> Result<Value, Wrong> {
                 Err(Wrong::Unfit)
             }
         }
+        (Kind::Name, Raw::Text(text) | Raw::String(text)) => name(text).map(Value::Text),
+        (Kind::Path, Raw::Text(text) | Raw::String(text)) => {
+            Ok(Value::Path((!text.is_empty()).then(|| PathBuf::from(text))))
+        }
         (Kind::Intents, Raw::List(names)) => intents(names.iter().map(String::as_str)),
         (Kind::Intents, Raw::Text(text)) => intents(text.split(',').map(str::trim).filter(|name| !name.is_empty())),
         (Kind::Address, Raw::Text(text) | Raw::String(text)) => {
@@ -118,10 +128,13 @@ fn parse(kind: Kind, raw: &Raw) -> Result<Value, Wrong> {
         (Kind::Filter, Raw::Text(text) | Raw::String(text)) => filter(text),
         (
             Kind::Secret
+            | Kind::RedisUrl
             | Kind::Url { .. }
             | Kind::Integer { .. }
             | Kind::Bool
             | Kind::Choice(_)
+            | Kind::Name
+            | Kind::Path
             | Kind::Intents
             | Kind::Address
             | Kind::Filter,
@@ -139,8 +152,23 @@ fn secret(text: &str) -> Result<Token, Wrong> {
     }
     // Plain characters only, so that a token reads the same in JSON, in `Debug` output and on the wire: the redaction
     // of logs depends on it.
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    if text.chars().all(plain) { Ok(Token::new(text)) } else { Err(Wrong::Unfit) }
+    if text.chars().all(is_plain) { Ok(Token::new(text)) } else { Err(Wrong::Unfit) }
+}
+
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')
+}
+
+fn redis_url(text: &str) -> Result<RedisUrl, Wrong> {
+    if text.is_empty() {
+        return Err(Wrong::Value("is empty".to_owned()));
+    }
+    text.parse().map_err(|error: RedisUrlError| Wrong::Value(error.to_string()))
+}
+
+fn name(text: &str) -> Result<String, Wrong> {
+    let fits = (1..=64).contains(&text.len()) && text.chars().all(is_plain);
+    if fits { Ok(text.to_owned()) } else { Err(Wrong::Unfit) }
 }
 
 fn url(text: &str, schemes: &[&str]) -> Result<Option<Url>, Wrong> {

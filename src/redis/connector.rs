@@ -1,0 +1,157 @@
+//! How a connection is made: where to, as whom, and over what.
+
+use std::{fs, path::PathBuf, sync::Arc, time::Duration};
+
+use ::redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, ProtocolVersion,
+    RedisConnectionInfo, RedisError, RedisResult, TlsCertificates, cmd,
+    io::tcp::{TcpSettings, socket2::TcpKeepalive},
+};
+use rustls::pki_types::{CertificateDer, pem::PemObject as _};
+use tokio::time::timeout;
+
+use super::{
+    RedisConfigError,
+    connection::{ACL_RULES, Connection},
+    link::{Link, pushes},
+    lost::{Failure, Reason},
+};
+use crate::settings::{RedisNode, RedisPlace, RedisUrl, Token};
+
+/// How long everything together may take: names, TCP, TLS, sentinels, login.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long a connection may be silent before the system asks whether the other side is still there.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+
+/// Makes one connection after the other.
+pub(super) struct Connector {
+    url: RedisUrl,
+    /// The authorities to trust instead of the public ones, as PEM.
+    ca: Option<Vec<u8>>,
+    /// Which sentinel is asked first.
+    first: usize,
+    generation: u64,
+}
+
+impl Connector {
+    pub(super) fn new(url: RedisUrl, ca_file: Option<PathBuf>) -> Result<Self, RedisConfigError> {
+        Ok(Self { url, ca: ca_file.map(read_ca).transpose()?, first: 0, generation: 0 })
+    }
+
+    /// Makes a connection to a primary: to this node if one is named, else to where the URL says.
+    pub(super) async fn connect(&mut self, link: &Arc<Link>, node: Option<RedisNode>) -> Result<Connection, Failure> {
+        self.generation += 1;
+        link.router.begin(self.generation);
+        let made = timeout(CONNECT_TIMEOUT, self.try_connect(link, node)).await.unwrap_or_else(|_| {
+            Err(Failure::new(Reason::Timeout, format!("no connection within {} s", CONNECT_TIMEOUT.as_secs())))
+        });
+        made.map_err(|failure| {
+            link.router.end(self.generation);
+            // Another sentinel may know better.
+            self.first = self.first.wrapping_add(1);
+            self.explain(failure)
+        })
+    }
+
+    async fn try_connect(&self, link: &Arc<Link>, node: Option<RedisNode>) -> Result<Connection, Failure> {
+        let node = match (node, &self.url.place) {
+            (Some(node), _) => node,
+            (None, RedisPlace::Server(node)) => node.clone(),
+            (None, RedisPlace::Sentinels { nodes, service }) => self.primary_of(service, nodes).await?,
+        };
+        let mut login = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_db(self.url.db);
+        if let Some(username) = &self.url.username {
+            login = login.set_username(username.expose());
+        }
+        if let Some(password) = &self.url.password {
+            login = login.set_password(password.expose());
+        }
+        let config = patient().set_push_sender(pushes(link, self.generation));
+        let connected =
+            async { self.client(&node, login)?.get_multiplexed_async_connection_with_config(&config).await };
+        let wire = connected.await.map_err(|error| unreachable(&error, &node))?;
+        let connection = Connection::greet(self.generation, node, wire).await?;
+        connection.subscribe(&link.router.wanted()).await?;
+        Ok(connection)
+    }
+
+    /// Asks one sentinel after the other where the primary is.
+    async fn primary_of(&self, service: &str, sentinels: &[RedisNode]) -> Result<RedisNode, Failure> {
+        let mut failure = None;
+        for number in 0..sentinels.len() {
+            let sentinel = &sentinels[(self.first % sentinels.len() + number) % sentinels.len()];
+            match self.ask(sentinel, service).await {
+                Ok(Some((host, port))) => return Ok(RedisNode { host, port }),
+                Ok(None) => {
+                    let says = format!("the sentinel at {sentinel} knows no primary for the service {service:?}");
+                    failure = Some(Failure::new(Reason::Unreachable, says));
+                }
+                Err(error) => failure = Some(unreachable(&error, sentinel)),
+            }
+        }
+        Err(failure.expect("invariant: there is at least one sentinel"))
+    }
+
+    async fn ask(&self, sentinel: &RedisNode, service: &str) -> RedisResult<Option<(String, u16)>> {
+        let client = self.client(sentinel, RedisConnectionInfo::default())?;
+        let mut connection = client.get_multiplexed_async_connection_with_config(&patient()).await?;
+        cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(service).query_async(&mut connection).await
+    }
+
+    fn client(&self, node: &RedisNode, login: RedisConnectionInfo) -> RedisResult<Client> {
+        let RedisNode { host, port } = node.clone();
+        let address = if self.url.tls {
+            ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
+        } else {
+            ConnectionAddr::Tcp(host, port)
+        };
+        let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 3);
+        let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
+        let info: ConnectionInfo = address.into_connection_info()?.set_redis_settings(login).set_tcp_settings(tcp);
+        if self.url.tls {
+            Client::build_with_tls(info, TlsCertificates { client_tls: None, root_cert: self.ca.clone() })
+        } else {
+            Client::open(info)
+        }
+    }
+
+    /// Says what to do, and takes out what must not be said: some servers repeat what they did not understand.
+    fn explain(&self, mut failure: Failure) -> Failure {
+        if failure.why == Reason::Denied {
+            failure.says = format!("{}; the user needs these rules: {ACL_RULES}", failure.says);
+        }
+        for secret in [&self.url.password, &self.url.username].into_iter().flatten().map(Token::expose) {
+            if !secret.is_empty() {
+                failure.says = failure.says.replace(secret, "(redacted)");
+            }
+        }
+        failure
+    }
+}
+
+fn read_ca(path: PathBuf) -> Result<Vec<u8>, RedisConfigError> {
+    let pem = match fs::read(&path) {
+        Ok(pem) => pem,
+        Err(error) => return Err(RedisConfigError::CaFile { path, error }),
+    };
+    match CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>() {
+        Ok(certificates) if !certificates.is_empty() => Ok(pem),
+        Ok(_) | Err(_) => Err(RedisConfigError::NoCertificate { path }),
+    }
+}
+
+/// Timeouts are ours: one for each call as a whole, and one for making a connection.
+fn patient() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None)
+}
+
+/// What went wrong before there was a connection.
+fn unreachable(error: &RedisError, node: &RedisNode) -> Failure {
+    let failure = Failure::of(error, node);
+    let why = match failure.why {
+        Reason::Disconnected => Reason::Unreachable,
+        why => why,
+    };
+    Failure { why, says: format!("{node}: {}", failure.says), ..failure }
+}

@@ -1,0 +1,69 @@
+//! What there is to say about Redis.
+
+use std::time::Duration;
+
+use metrics::{counter, gauge, histogram};
+use tracing::{info, warn};
+
+use super::lost::Reason;
+use crate::{
+    events::InternalEvent,
+    metrics::{REDIS_CALL_SECONDS, REDIS_CALLS, REDIS_UP},
+    settings::RedisNode,
+};
+
+/// There is a connection.
+pub(super) struct RedisConnected<'a> {
+    pub(super) node: &'a RedisNode,
+    pub(super) run_id: &'a str,
+}
+
+impl InternalEvent for RedisConnected<'_> {
+    fn emit(self) {
+        info!(node = %self.node, run_id = self.run_id, "connected to Redis");
+        gauge!(REDIS_UP).set(1);
+    }
+}
+
+/// There is no connection (any more). Others are tried.
+pub(super) struct RedisLost<'a> {
+    pub(super) why: Reason,
+    /// All of it, in words.
+    pub(super) says: &'a str,
+}
+
+impl InternalEvent for RedisLost<'_> {
+    fn emit(self) {
+        warn!(why = self.why.name(), error = self.says, "Redis is lost");
+        gauge!(REDIS_UP).set(0);
+    }
+}
+
+/// A script was called.
+pub(super) struct RedisCalled {
+    pub(super) script: &'static str,
+    /// Why it was lost, unless it was not.
+    pub(super) lost: Option<Reason>,
+    pub(super) took: Duration,
+}
+
+impl InternalEvent for RedisCalled {
+    fn emit(self) {
+        let result = self.lost.map_or("ok", Reason::name);
+        counter!(REDIS_CALLS, "script" => self.script, "result" => result).increment(1);
+        histogram!(REDIS_CALL_SECONDS).record(self.took);
+    }
+}
+
+/// Redis answered a call with an error, and another connection would not help.
+pub(super) struct RedisRefused<'a> {
+    pub(super) script: &'static str,
+    pub(super) why: Reason,
+    pub(super) says: &'a str,
+}
+
+impl InternalEvent for RedisRefused<'_> {
+    fn emit(self) {
+        warn!(script = self.script, why = self.why.name(), error = self.says, "Redis refused a call");
+    }
+}

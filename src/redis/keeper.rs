@@ -1,0 +1,86 @@
+//! Keeps a connection up, for as long as anybody may want one.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    task::AbortHandle,
+    time::{sleep, timeout},
+};
+
+use super::{
+    backoff::Backoff,
+    connection::Connection,
+    connector::Connector,
+    events::{RedisConnected, RedisLost},
+    link::Link,
+    lost::{Failure, Reason},
+};
+use crate::events::emit;
+
+/// The task that keeps the connection up. It ends with this.
+#[derive(Debug)]
+pub(super) struct Keeper(AbortHandle);
+
+impl Keeper {
+    pub(super) fn start(link: Arc<Link>, connector: Connector, call_timeout: Duration) -> Self {
+        Self(tokio::spawn(keep_up(link, connector, call_timeout)).abort_handle())
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn keep_up(link: Arc<Link>, mut connector: Connector, call_timeout: Duration) {
+    let mut backoff = Backoff::default();
+    let mut elsewhere = None;
+    // A server that stays away is worth one line, not one for each try.
+    let mut said = None;
+    loop {
+        match connector.connect(&link, elsewhere.take()).await {
+            Ok(connection) => {
+                let connection = Arc::new(connection);
+                emit(RedisConnected { node: &connection.node, run_id: &connection.run_id });
+                link.set_up(Arc::clone(&connection));
+                let failure = stay_subscribed(&link, &connection, call_timeout).await;
+                if connection.was_of_use() {
+                    backoff.reset();
+                }
+                emit(RedisLost { why: failure.why, says: &failure.says });
+                said = Some(failure.why);
+                elsewhere.clone_from(&failure.elsewhere);
+            }
+            Err(failure) => {
+                if said.replace(failure.why) != Some(failure.why) {
+                    emit(RedisLost { why: failure.why, says: &failure.says });
+                }
+                link.set_down(failure.why);
+                elsewhere = failure.elsewhere;
+            }
+        }
+        sleep(backoff.next(fastrand::f64())).await;
+    }
+}
+
+/// Asks for channels as they are wanted, until the connection is given up.
+async fn stay_subscribed(link: &Link, connection: &Connection, call_timeout: Duration) -> Arc<Failure> {
+    let ended = link.end_of(connection.generation);
+    let subscribing = async {
+        loop {
+            link.wanted.notified().await;
+            let subscribed = timeout(call_timeout, connection.subscribe(&link.router.wanted())).await;
+            let failure = match subscribed {
+                Ok(Ok(())) => continue,
+                Ok(Err(failure)) => failure,
+                Err(_) => Failure::new(Reason::Timeout, "no answer to SUBSCRIBE in time"),
+            };
+            link.lose(connection.generation, failure);
+        }
+    };
+    tokio::select! {
+        failure = ended => failure,
+        () = subscribing => unreachable!("invariant: it never ends"),
+    }
+}

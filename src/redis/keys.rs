@@ -1,0 +1,36 @@
+//! What the keys and channels in Redis are called.
+
+/// Names the keys of one application: `guildhall:{<application>}:<rest>`.
+///
+/// The braces make the application's id the part that a cluster hashes, so all keys of an application live on one node,
+/// and one script may use any of them.
+#[derive(Clone, Debug)]
+pub struct Keys {
+    prefix: String,
+}
+
+impl Keys {
+    /// The keys of this application.
+    #[must_use]
+    pub fn new(application: u64) -> Self {
+        Self { prefix: format!("guildhall:{{{application}}}:") }
+    }
+
+    /// The key (or channel) of this name.
+    #[must_use]
+    pub fn of(&self, rest: &str) -> String {
+        format!("{}{rest}", self.prefix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_keys_of_an_application_share_the_part_that_a_cluster_hashes() {
+        let keys = Keys::new(42);
+        assert_eq!(keys.of("breakers"), "guildhall:{42}:breakers");
+        assert_eq!(keys.of("budget:{x}"), "guildhall:{42}:budget:{x}");
+    }
+}

@@ -1,0 +1,196 @@
+//! Why Redis did not do what it was asked: one word for whoever asked, and all of it for the log.
+
+use ::redis::{ErrorKind, RedisError, ServerErrorKind};
+
+use crate::settings::RedisNode;
+
+/// Redis did not answer, or not with what was asked for. The call may have happened all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("Redis did not do it: {}", why.name())]
+pub struct Lost {
+    /// Why, in one word.
+    pub why: Reason,
+}
+
+/// Why a call was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// There was no answer in time.
+    Timeout,
+    /// The connection ended.
+    Disconnected,
+    /// No connection can be made.
+    Unreachable,
+    /// The server refuses the login, or the user may not do it.
+    Denied,
+    /// The server is a replica.
+    Replica,
+    /// Another node of the cluster has the keys. It is gone to.
+    Moved,
+    /// The server cannot serve just now: it loads its data, runs another script, or its cluster is being repaired.
+    Busy,
+    /// The server's memory is full.
+    Full,
+    /// Any other answer that is an error.
+    Error,
+}
+
+impl Reason {
+    /// Its name, for metrics and the log.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Disconnected => "disconnected",
+            Self::Unreachable => "unreachable",
+            Self::Denied => "denied",
+            Self::Replica => "replica",
+            Self::Moved => "moved",
+            Self::Busy => "busy",
+            Self::Full => "full",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// A failure, with what the log should tell about it.
+#[derive(Clone, Debug)]
+pub(super) struct Failure {
+    pub(super) why: Reason,
+    /// In words, without a secret.
+    pub(super) says: String,
+    /// Where to go instead, when the server said so.
+    pub(super) elsewhere: Option<RedisNode>,
+    /// Whether another connection could do better than this one.
+    pub(super) fate: Fate,
+}
+
+/// What a failure means for the connection it came over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It is as good as any other.
+    Keep,
+    /// It is of no use any more.
+    Drop,
+}
+
+impl Failure {
+    /// A failure that no connection survives.
+    pub(super) fn new(why: Reason, says: impl Into<String>) -> Self {
+        Self { why, says: says.into(), elsewhere: None, fate: Fate::Drop }
+    }
+
+    pub(super) fn moved(to: RedisNode, says: impl Into<String>) -> Self {
+        Self { elsewhere: Some(to), ..Self::new(Reason::Moved, says) }
+    }
+
+    /// What went wrong with a call. `here` is the node it was sent to.
+    pub(super) fn of(error: &RedisError, here: &RedisNode) -> Self {
+        let (why, fate) = classify(error);
+        let elsewhere = match why {
+            Reason::Moved => error.redirect_node().and_then(|(node, _)| read_node(node, here)),
+            _ => None,
+        };
+        Self { why, says: error.to_string(), elsewhere, fate }
+    }
+}
+
+fn classify(error: &RedisError) -> (Reason, Fate) {
+    use Fate::{Drop, Keep};
+    match error.kind() {
+        ErrorKind::Server(kind) => match kind {
+            ServerErrorKind::Moved => (Reason::Moved, Drop),
+            // While a slot moves, its keys are on either node; that passes.
+            ServerErrorKind::Ask
+            | ServerErrorKind::BusyLoading
+            | ServerErrorKind::TryAgain
+            | ServerErrorKind::ClusterDown => (Reason::Busy, Keep),
+            ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown => (Reason::Replica, Drop),
+            ServerErrorKind::NoPerm => (Reason::Denied, Keep),
+            _ => classify_code(wrapped_code(error).unwrap_or_default()),
+        },
+        ErrorKind::Extension => classify_code(error.code().unwrap_or_default()),
+        ErrorKind::AuthenticationFailed => (Reason::Denied, Drop),
+        ErrorKind::Io if error.is_timeout() => (Reason::Timeout, Drop),
+        ErrorKind::Io => (Reason::Disconnected, Drop),
+        // Whatever could not be read: what follows on this connection cannot be trusted either.
+        _ => (Reason::Error, Drop),
+    }
+}
+
+fn classify_code(code: &str) -> (Reason, Fate) {
+    match code {
+        "BUSY" | "LOADING" | "TRYAGAIN" | "CLUSTERDOWN" => (Reason::Busy, Fate::Keep),
+        "OOM" => (Reason::Full, Fate::Keep),
+        "READONLY" | "MASTERDOWN" => (Reason::Replica, Fate::Drop),
+        "NOAUTH" | "WRONGPASS" => (Reason::Denied, Fate::Drop),
+        "NOPERM" => (Reason::Denied, Fate::Keep),
+        _ => (Reason::Error, Fate::Keep),
+    }
+}
+
+/// The code of an error that a command inside a script ran into. Before version 7, Redis puts its own `ERR` before it:
+/// `ERR Error running script (…): @user_script:1: -READONLY You can't write …`.
+fn wrapped_code(error: &RedisError) -> Option<&str> {
+    let (_, inner) = error.detail()?.split_once(": -")?;
+    let code = inner.split(' ').next()?;
+    code.chars().all(|c| c.is_ascii_uppercase()).then_some(code)
+}
+
+/// Reads `host:port` as a cluster writes it. Without a host, or with `?`, it means the one that was asked.
+fn read_node(text: &str, here: &RedisNode) -> Option<RedisNode> {
+    let (host, port) = text.rsplit_once(':')?;
+    let port = port.parse().ok()?;
+    let host = if host.is_empty() || host == "?" { &here.host } else { host };
+    Some(RedisNode { host: host.to_owned(), port })
+}
+
+#[cfg(test)]
+mod tests {
+    use ::redis::parse_redis_value;
+
+    use super::*;
+
+    fn failure(line: &str) -> Failure {
+        let answer = parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+        let here = RedisNode { host: "here".to_owned(), port: 1 };
+        Failure::of(&answer.extract_error().unwrap_err(), &here)
+    }
+
+    #[test]
+    fn an_error_answer_has_a_reason_and_says_whether_another_connection_could_do_better() {
+        use Fate::{Drop, Keep};
+        for (line, why, fate) in [
+            ("LOADING Redis is loading the dataset in memory", Reason::Busy, Keep),
+            ("BUSY Redis is busy running a script", Reason::Busy, Keep),
+            ("TRYAGAIN Multiple keys request during rehashing of slot", Reason::Busy, Keep),
+            ("CLUSTERDOWN Hash slot not served", Reason::Busy, Keep),
+            ("ASK 1 other:2", Reason::Busy, Keep),
+            ("OOM command not allowed when used memory > 'maxmemory'.", Reason::Full, Keep),
+            ("READONLY You can't write against a read only replica.", Reason::Replica, Drop),
+            ("MASTERDOWN Link with MASTER is down", Reason::Replica, Drop),
+            ("NOPERM this user has no permissions", Reason::Denied, Keep),
+            ("NOAUTH Authentication required.", Reason::Denied, Drop),
+            ("WRONGPASS invalid username-password pair", Reason::Denied, Drop),
+            ("ERR Error running script (call to f_1): @user_script:1: -OOM command not allowed", Reason::Full, Keep),
+            ("ERR Error running script (call to f_1): @user_script:1: -READONLY You can't", Reason::Replica, Drop),
+            ("ERR user_script:1: Script attempted to access nonexistent global variable", Reason::Error, Keep),
+            ("WRONGTYPE Operation against a key holding the wrong kind of value", Reason::Error, Keep),
+        ] {
+            let failure = failure(line);
+            assert_eq!((failure.why, failure.fate), (why, fate), "{line}");
+            assert_eq!(failure.elsewhere, None);
+        }
+    }
+
+    #[test]
+    fn a_moved_answer_says_where_to_go() {
+        for (line, host) in
+            [("MOVED 1 other:7", "other"), ("MOVED 1 :7", "here"), ("MOVED 1 ?:7", "here"), ("MOVED 1 ::1:7", "::1")]
+        {
+            let failure = failure(line);
+            assert_eq!((failure.why, failure.fate), (Reason::Moved, Fate::Drop), "{line}");
+            assert_eq!(failure.elsewhere, Some(RedisNode { host: host.to_owned(), port: 7 }), "{line}");
+        }
+    }
+}

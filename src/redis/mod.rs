@@ -1,0 +1,180 @@
+//! The adapter to Redis: one connection that is kept up, scripts that run over it, and channels that are listened to.
+//!
+//! ```text
+//!  Redis::run ──────▶ Link ◀── Keeper: connect, greet, wait for its end, wait a little, again
+//!                      │ ▲
+//!  Redis::subscribe ◀──┘ └──── the connection's pushes: messages, and that it was closed
+//! ```
+//!
+//! One connection carries both, so that calls, which have a timeout, also tell when messages would not arrive any more.
+
+mod backoff;
+mod connection;
+mod connector;
+mod events;
+mod keeper;
+mod keys;
+mod link;
+mod lost;
+mod script;
+mod subscription;
+
+use std::{
+    fmt,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use ::redis::Value;
+use tokio::time::{Instant, timeout_at};
+
+use self::{
+    connection::Connection,
+    connector::Connector,
+    events::{RedisCalled, RedisRefused},
+    keeper::Keeper,
+    link::Link,
+    lost::{Failure, Fate},
+};
+use crate::events::emit;
+
+pub use self::{
+    keys::Keys,
+    lost::{Lost, Reason},
+    script::Script,
+    subscription::{Event, Subscription},
+};
+pub use crate::settings::RedisUrl;
+
+/// How often the same trouble is told.
+const SAY_AGAIN: Duration = Duration::from_secs(10);
+
+/// What the connection needs to know.
+#[derive(Clone, Debug)]
+pub struct RedisConfig {
+    /// Where Redis is, and as whom to speak to it.
+    pub url: RedisUrl,
+    /// A file of authorities to trust instead of the public ones, as PEM.
+    pub ca_file: Option<PathBuf>,
+    /// How long a call may take as a whole.
+    pub timeout: Duration,
+}
+
+/// What the connection cannot work with.
+#[derive(Debug, thiserror::Error)]
+pub enum RedisConfigError {
+    /// The file of authorities cannot be read.
+    #[error("redis.ca_file names {}, which cannot be read: {error}", path.display())]
+    CaFile {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        error: std::io::Error,
+    },
+    /// The file of authorities holds none.
+    #[error("redis.ca_file names {}, which holds no certificate; it has to be PEM", path.display())]
+    NoCertificate {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// Redis. Cheap to clone; the connection ends with the last clone.
+#[derive(Clone)]
+pub struct Redis {
+    link: Arc<Link>,
+    timeout: Duration,
+    trouble: Arc<Mutex<Option<(Reason, Instant)>>>,
+    _keeper: Arc<Keeper>,
+}
+
+impl Redis {
+    /// Begins to connect in the background, and goes on for as long as it takes. Must be called on a Tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// When the file of authorities is not one.
+    pub fn new(config: RedisConfig) -> Result<Self, RedisConfigError> {
+        let RedisConfig { url, ca_file, timeout } = config;
+        let connector = Connector::new(url, ca_file)?;
+        let link = Arc::new(Link::new());
+        let keeper = Arc::new(Keeper::start(Arc::clone(&link), connector, timeout));
+        Ok(Self { link, timeout, trouble: Arc::default(), _keeper: keeper })
+    }
+
+    /// Runs a script: one round trip, and two more on a server that has not seen it yet. `args` is given the `run_id` of the
+    /// very server that the call goes to.
+    ///
+    /// A call waits for a connection that is being made, but not for one that could not be made a moment ago.
+    ///
+    /// # Errors
+    ///
+    /// When there is no good answer within the timeout. Unless there was no connection, the script may have run.
+    pub async fn run(
+        &self,
+        script: &Script,
+        keys: &[String],
+        args: impl FnOnce(&str) -> Vec<Vec<u8>>,
+    ) -> Result<Value, Lost> {
+        let started = Instant::now();
+        let result = self.try_run(started + self.timeout, script, keys, args).await;
+        emit(RedisCalled { script: script.name(), lost: result.as_ref().err().copied(), took: started.elapsed() });
+        result.map_err(|why| Lost { why })
+    }
+
+    async fn try_run(
+        &self,
+        deadline: Instant,
+        script: &Script,
+        keys: &[String],
+        args: impl FnOnce(&str) -> Vec<Vec<u8>>,
+    ) -> Result<Value, Reason> {
+        let connection = timeout_at(deadline, self.link.connection()).await.unwrap_or(Err(Reason::Timeout))?;
+        let args = args(&connection.run_id);
+        let failure = match timeout_at(deadline, connection.run(script, keys, &args)).await {
+            Ok(Ok(value)) => return Ok(value),
+            Ok(Err(failure)) => failure,
+            // Its answer may still come. It must never be taken for another's, so the connection goes.
+            Err(_) => Failure::new(Reason::Timeout, "a call was not answered in time"),
+        };
+        let why = failure.why;
+        self.suffer(&connection, script, failure);
+        Err(why)
+    }
+
+    /// Does what a failed call asks for.
+    fn suffer(&self, connection: &Connection, script: &Script, failure: Failure) {
+        match failure.fate {
+            Fate::Drop => self.link.lose(connection.generation, failure),
+            Fate::Keep => {
+                let now = Instant::now();
+                let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+                let told = trouble.is_some_and(|(why, at)| why == failure.why && now - at < SAY_AGAIN);
+                if !told {
+                    *trouble = Some((failure.why, now));
+                    emit(RedisRefused { script: script.name(), why: failure.why, says: &failure.says });
+                }
+            }
+        }
+    }
+
+    /// Waits until there is a connection: whoever lost a call learns here when to try again.
+    pub async fn up(&self) {
+        self.link.up().await;
+    }
+
+    /// Listens to a channel, for ever.
+    #[must_use]
+    pub fn subscribe(&self, channel: &str) -> Subscription {
+        let events = self.link.router.listen(channel);
+        self.link.wanted.notify_one();
+        Subscription::new(events, self.clone())
+    }
+}
+
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redis").field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}

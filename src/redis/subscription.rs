@@ -1,0 +1,152 @@
+//! What is published in Redis, for whoever listens, over every connection there will be.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+use tokio::sync::broadcast::{self, error::RecvError};
+
+use super::Redis;
+
+/// What a listener may fall behind before it has to read everything anew.
+const BACKLOG: usize = 256;
+
+/// What a subscription sees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// From now on messages arrive. Some may have been missed before: what they were about must be read anew.
+    Subscribed,
+    /// Something was published.
+    Message(Bytes),
+    /// Messages do not arrive any more, until [`Event::Subscribed`].
+    Lost,
+}
+
+/// Listens to a channel, for ever.
+pub struct Subscription {
+    events: broadcast::Receiver<Event>,
+    /// Whoever listens keeps the connection alive.
+    _redis: Redis,
+}
+
+impl Subscription {
+    pub(super) fn new(events: broadcast::Receiver<Event>, redis: Redis) -> Self {
+        Self { events, _redis: redis }
+    }
+
+    /// Waits for the next event. A listener that has fallen too far behind is told to read everything anew.
+    pub async fn next(&mut self) -> Event {
+        match self.events.recv().await {
+            Ok(event) => event,
+            Err(RecvError::Lagged(_)) => Event::Subscribed,
+            Err(RecvError::Closed) => unreachable!("invariant: a channel is kept while somebody listens to it"),
+        }
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription").finish_non_exhaustive()
+    }
+}
+
+/// Hands what arrives on one connection to whoever listens.
+#[derive(Default)]
+pub(super) struct Router {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// The connection that is listened to. What others still push is late, and dropped.
+    generation: Option<u64>,
+    channels: HashMap<String, Channel>,
+}
+
+struct Channel {
+    listeners: broadcast::Sender<Event>,
+    /// Whether the server is still to be asked for it.
+    wanted: bool,
+    /// Whether the last that listeners heard of the connection is that messages arrive.
+    subscribed: bool,
+}
+
+impl Router {
+    pub(super) fn listen(&self, channel: &str) -> broadcast::Receiver<Event> {
+        let mut inner = self.inner();
+        let entry = inner.channels.entry(channel.to_owned()).or_insert_with(|| Channel {
+            listeners: broadcast::Sender::new(BACKLOG),
+            wanted: true,
+            subscribed: false,
+        });
+        // Also when others listen already: the newcomer has to hear `Subscribed`, too.
+        entry.wanted = true;
+        entry.listeners.subscribe()
+    }
+
+    /// A connection begins. Channels that nobody listens to any more are forgotten.
+    pub(super) fn begin(&self, generation: u64) {
+        let mut inner = self.inner();
+        inner.generation = Some(generation);
+        inner.channels.retain(|_, channel| channel.listeners.receiver_count() > 0);
+        inner.channels.values_mut().for_each(|channel| channel.wanted = true);
+    }
+
+    /// The channels to ask for. Each is given once.
+    pub(super) fn wanted(&self) -> Vec<String> {
+        let mut inner = self.inner();
+        let wanted = inner.channels.iter_mut().filter(|(_, channel)| channel.wanted);
+        wanted
+            .map(|(name, channel)| {
+                channel.wanted = false;
+                name.clone()
+            })
+            .collect()
+    }
+
+    pub(super) fn subscribed(&self, generation: u64, channel: &[u8]) {
+        self.tell(generation, channel, |channel| {
+            channel.subscribed = true;
+            Event::Subscribed
+        });
+    }
+
+    pub(super) fn message(&self, generation: u64, channel: &[u8], message: &[u8]) {
+        self.tell(generation, channel, |_| Event::Message(Bytes::copy_from_slice(message)));
+    }
+
+    /// A connection has ended.
+    pub(super) fn end(&self, generation: u64) {
+        let mut inner = self.inner();
+        if inner.generation != Some(generation) {
+            return;
+        }
+        inner.generation = None;
+        for channel in inner.channels.values_mut() {
+            if std::mem::take(&mut channel.subscribed) {
+                // Nobody may be listening any more, which is fine.
+                drop(channel.listeners.send(Event::Lost));
+            }
+        }
+    }
+
+    fn tell(&self, generation: u64, channel: &[u8], event: impl FnOnce(&mut Channel) -> Event) {
+        let mut inner = self.inner();
+        if inner.generation != Some(generation) {
+            return;
+        }
+        let Some(channel) = std::str::from_utf8(channel).ok().and_then(|name| inner.channels.get_mut(name)) else {
+            return;
+        };
+        let event = event(channel);
+        drop(channel.listeners.send(event));
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        // Nothing below panics half way through a change.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,261 @@
+//! Where Redis is, and as whom to speak to it. Read here, so that a mistake is found with all the others.
+
+use std::{fmt, str::FromStr};
+
+use percent_encoding::percent_decode_str;
+
+use super::secret::Token;
+
+const DEFAULT_PORT: u16 = 6379;
+const DEFAULT_SENTINEL_PORT: u16 = 26379;
+
+/// Where Redis is, and as whom to speak to it:
+/// `redis://[user:password@]host[:port][/db]`, `rediss://` for TLS, or
+/// `redis+sentinel://[user:password@]host[:port],…/service[/db]` (`rediss+sentinel://` for TLS) where sentinels know
+/// the primary.
+///
+/// What it prints never holds user or password.
+#[derive(Clone, Debug)]
+pub struct RedisUrl {
+    /// Whom to ask.
+    pub place: RedisPlace,
+    /// Whether everything goes over TLS.
+    pub tls: bool,
+    /// The user, when it is not the default one.
+    pub username: Option<Token>,
+    /// The password.
+    pub password: Option<Token>,
+    /// The number of the database.
+    pub db: i64,
+}
+
+/// Whom to ask for Redis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RedisPlace {
+    /// The server itself. In a cluster, any of its nodes.
+    Server(RedisNode),
+    /// Sentinels, which know where the primary of a service is.
+    Sentinels {
+        /// Where they are; at least one.
+        nodes: Vec<RedisNode>,
+        /// The name they know the primary by.
+        service: String,
+    },
+}
+
+/// A host and a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RedisNode {
+    /// A name or an address; an IPv6 address stands without brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}
+
+impl fmt::Display for RedisNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port } = self;
+        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+    }
+}
+
+impl fmt::Display for RedisUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tls = if self.tls { "s" } else { "" };
+        let login = if self.password.is_some() { "(redacted)@" } else { "" };
+        match &self.place {
+            RedisPlace::Server(node) => write!(f, "redis{tls}://{login}{node}/{}", self.db),
+            RedisPlace::Sentinels { nodes, service } => {
+                let nodes: Vec<_> = nodes.iter().map(ToString::to_string).collect();
+                write!(f, "redis{tls}+sentinel://{login}{}/{service}/{}", nodes.join(","), self.db)
+            }
+        }
+    }
+}
+
+/// What is wrong with a URL of Redis. It never holds a part of the URL, since any part may be a piece of the password.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RedisUrlError {
+    /// The beginning is not one that is known.
+    #[error("does not begin with redis://, rediss://, redis+sentinel:// or rediss+sentinel://")]
+    Scheme,
+    /// There is a user, but no password; most often that is a password in the user's place.
+    #[error("has a user without a password; write user:password@, or :password@ for the default user")]
+    NoPassword,
+    /// The user or the password is not text.
+    #[error("has a user or password that is not UTF-8 once its %XX are decoded")]
+    NotText,
+    /// A host or a port is wrong.
+    #[error(
+        "has a host or port that cannot be one; in a user or password, write / as %2F, @ as %40, : as %3A, ? as %3F, \
+         # as %23 and % as %25"
+    )]
+    Node,
+    /// Several hosts are for sentinels.
+    #[error("has more than one host, which only redis+sentinel:// takes; of a cluster, name any one node")]
+    SeveralHosts,
+    /// Sentinels have to be asked for something.
+    #[error("does not say which service to ask the sentinels for; write redis+sentinel://host:26379/service")]
+    NoService,
+    /// The database has no number.
+    #[error("has a database that is not a whole number; write redis://host:6379/0")]
+    Database,
+    /// Something stands after a `?` or `#`.
+    #[error("has a ? or #, which mean nothing here; in a user or password, write them as %3F and %23")]
+    Query,
+}
+
+impl FromStr for RedisUrl {
+    type Err = RedisUrlError;
+
+    fn from_str(text: &str) -> Result<Self, RedisUrlError> {
+        let (scheme, rest) = text.split_once("://").ok_or(RedisUrlError::Scheme)?;
+        let (tls, sentinels) = match scheme {
+            "redis" => (false, false),
+            "rediss" => (true, false),
+            "redis+sentinel" => (false, true),
+            "rediss+sentinel" => (true, true),
+            _ => return Err(RedisUrlError::Scheme),
+        };
+        if rest.contains(['?', '#']) {
+            return Err(RedisUrlError::Query);
+        }
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (login, hosts) = match authority.rsplit_once('@') {
+            Some((login, hosts)) => (Some(login), hosts),
+            None => (None, authority),
+        };
+        let (username, password) = login.map_or(Ok((None, None)), read_login)?;
+        let (place, db) = if sentinels {
+            let nodes =
+                hosts.split(',').map(|host| read_node(host, DEFAULT_SENTINEL_PORT)).collect::<Result<_, _>>()?;
+            let (service, db) = path.split_once('/').unwrap_or((path, ""));
+            if service.is_empty() {
+                return Err(RedisUrlError::NoService);
+            }
+            (RedisPlace::Sentinels { nodes, service: decode(service)? }, db)
+        } else {
+            if hosts.contains(',') {
+                return Err(RedisUrlError::SeveralHosts);
+            }
+            (RedisPlace::Server(read_node(hosts, DEFAULT_PORT)?), path)
+        };
+        Ok(Self { place, tls, username, password, db: read_db(db)? })
+    }
+}
+
+type Login = (Option<Token>, Option<Token>);
+
+fn read_login(login: &str) -> Result<Login, RedisUrlError> {
+    let (username, password) = login.split_once(':').ok_or(RedisUrlError::NoPassword)?;
+    let username = if username.is_empty() { None } else { Some(Token::new(decode(username)?)) };
+    Ok((username, Some(Token::new(decode(password)?))))
+}
+
+fn read_node(text: &str, default_port: u16) -> Result<RedisNode, RedisUrlError> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, port) = rest.split_once(']').ok_or(RedisUrlError::Node)?;
+            (host, port.strip_prefix(':').or(port.is_empty().then_some("")))
+        }
+        None => {
+            let (host, port) = text.split_once(':').unwrap_or((text, ""));
+            (host, Some(port))
+        }
+    };
+    let port = match port.ok_or(RedisUrlError::Node)? {
+        "" => default_port,
+        port => port.parse().ok().filter(|port| *port != 0).ok_or(RedisUrlError::Node)?,
+    };
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
+    if host.is_empty() || !host.chars().all(fits) {
+        return Err(RedisUrlError::Node);
+    }
+    Ok(RedisNode { host: host.to_owned(), port })
+}
+
+fn read_db(text: &str) -> Result<i64, RedisUrlError> {
+    match text {
+        "" => Ok(0),
+        number => number.parse().ok().filter(|number| *number >= 0).ok_or(RedisUrlError::Database),
+    }
+}
+
+fn decode(text: &str) -> Result<String, RedisUrlError> {
+    let decoded = percent_decode_str(text).decode_utf8().map_err(|_| RedisUrlError::NotText)?;
+    Ok(decoded.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(host: &str, port: u16) -> RedisNode {
+        RedisNode { host: host.to_owned(), port }
+    }
+
+    #[test]
+    fn a_server_has_a_port_a_login_and_a_database_when_they_are_given() {
+        let plain: RedisUrl = "redis://cache".parse().unwrap();
+        assert_eq!(plain.place, RedisPlace::Server(node("cache", 6379)));
+        assert!(!plain.tls && plain.username.is_none() && plain.password.is_none() && plain.db == 0);
+
+        let full: RedisUrl = "rediss://me:p%40ss%3A%2F@[::1]:7000/3".parse().unwrap();
+        assert_eq!(full.place, RedisPlace::Server(node("::1", 7000)));
+        assert!(full.tls && full.db == 3);
+        assert_eq!(full.username.unwrap().expose(), "me");
+        assert_eq!(full.password.unwrap().expose(), "p@ss:/");
+
+        let default_user: RedisUrl = "redis://:pass@cache/".parse().unwrap();
+        assert!(default_user.username.is_none());
+        assert_eq!(default_user.password.unwrap().expose(), "pass");
+    }
+
+    #[test]
+    fn sentinels_have_hosts_a_service_and_a_database() {
+        let url: RedisUrl = "rediss+sentinel://:pass@a:1,b/primary/2".parse().unwrap();
+        let nodes = vec![node("a", 1), node("b", 26379)];
+        assert_eq!(url.place, RedisPlace::Sentinels { nodes, service: "primary".to_owned() });
+        assert!(url.tls && url.db == 2);
+    }
+
+    #[test]
+    fn what_is_printed_holds_neither_user_nor_password() {
+        for text in ["redis://canary:canary@a:1/2", "redis+sentinel://canary:canary@a:1,[::1]:2/svc/0"] {
+            let url: RedisUrl = text.parse().unwrap();
+            assert!(!format!("{url} {url:?}").contains("canary"), "{url} {url:?}");
+            assert_eq!(url.to_string(), text.replace("canary:canary", "(redacted)"));
+        }
+    }
+
+    #[test]
+    fn a_wrong_url_says_what_to_do_about_it_and_shows_nothing_of_itself() {
+        use RedisUrlError::*;
+        for (text, expected) in [
+            ("canary", Scheme),
+            ("http://canary", Scheme),
+            ("redis+unix:///canary", Scheme),
+            ("redis://canary@host", NoPassword),
+            ("redis://:%ff@canary", NotText),
+            ("redis://", Node),
+            ("redis://:can/ary@host", Node),
+            ("redis://host:0", Node),
+            ("redis://host:canary", Node),
+            ("redis://[canary", Node),
+            ("redis://[::1]canary", Node),
+            ("redis://can ary", Node),
+            ("redis://canary,other", SeveralHosts),
+            ("redis+sentinel://canary", NoService),
+            ("redis+sentinel://canary//1", NoService),
+            ("redis+sentinel://canary,/service", Node),
+            ("redis://host/canary", Database),
+            ("redis://host/-1", Database),
+            ("redis://:can#ary@host", Query),
+            ("redis://host?canary=1", Query),
+        ] {
+            let error = text.parse::<RedisUrl>().expect_err(text);
+            assert_eq!(error, expected, "{text}");
+            assert!(!format!("{error} {error:?}").contains("canary"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! A Redis of a test's own, and a line to it that can be cut.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(dead_code, reason = "each test file uses its own part of this")]
+
+use std::{
+    io::{BufRead as _, BufReader},
+    net::TcpListener as StdListener,
+    process::{Child, Command, Stdio},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+use guildhall::redis::RedisUrl;
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    sync::{mpsc as queue, watch},
+    time::{Instant, sleep_until},
+};
+
+/// Below what the system gives to whoever asks for any port: a server that restarts finds its own still free.
+const PORTS: std::ops::Range<u16> = 10_000..22_000;
+
+/// A `redis-server` on 127.0.0.1 with a folder of its own. It keeps nothing, and ends with this.
+pub(crate) struct RedisServer {
+    port: u16,
+    args: Vec<String>,
+    folder: TempDir,
+    child: Option<Child>,
+}
+
+impl RedisServer {
+    pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Starts it with more arguments. In them, `{port}` stands for its port and `{folder}` for its folder.
+    pub(crate) fn start_with(args: &[&str]) -> Self {
+        Self::start_in(tempfile::tempdir().unwrap(), args)
+    }
+
+    /// Starts it in a folder that holds files it needs.
+    pub(crate) fn start_in(folder: TempDir, args: &[&str]) -> Self {
+        let mut server = Self { port: 0, args: args.iter().map(ToString::to_string).collect(), folder, child: None };
+        for _ in 0..100 {
+            server.port = fastrand::u16(PORTS);
+            if StdListener::bind(("127.0.0.1", server.port)).is_ok() && server.launch() {
+                return server;
+            }
+        }
+        panic!("redis-server does not start with {args:?}");
+    }
+
+    /// Runs it until it serves; `false` when it ends before, as it does when its port is taken.
+    fn launch(&mut self) -> bool {
+        let port = self.port.to_string();
+        let folder = self.folder.path().to_str().unwrap();
+        let defaults = ["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", folder];
+        let given = self.args.iter().map(|arg| arg.replace("{port}", &port).replace("{folder}", folder));
+        let mut child = Command::new("redis-server")
+            .args(given.clone().filter(|arg| arg.ends_with(".conf")))
+            .args(defaults)
+            .args(given.filter(|arg| !arg.ends_with(".conf")))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot run redis-server ({error}); apt-get install redis-server"));
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let (tell, ready) = mpsc::channel();
+        // Reads to the end, since a server that nobody listens to stops at a full pipe.
+        thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                if line.contains("Ready to accept connections") || line.contains("Sentinel ID is") {
+                    tell.send(()).unwrap_or_default();
+                }
+            }
+        });
+        let serves = ready.recv().is_ok();
+        if serves {
+            self.child = Some(child);
+        } else {
+            child.wait().unwrap();
+        }
+        serves
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn folder(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn url(&self) -> RedisUrl {
+        format!("redis://127.0.0.1:{}", self.port).parse().unwrap()
+    }
+
+    /// A client of its own, to look at what is in it and to do what no process should.
+    pub(crate) fn client(&self) -> redis::Client {
+        redis::Client::open(("127.0.0.1", self.port)).unwrap()
+    }
+
+    /// Ends it without warning.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    /// Ends it, if it runs, and starts it again at the same port. What it held is gone.
+    pub(crate) fn restart_empty(&mut self) {
+        self.kill();
+        assert!(self.launch(), "redis-server does not start again");
+    }
+
+    /// Holds it still: it keeps its connections, and answers nothing.
+    pub(crate) fn stop(&self) {
+        self.signal("STOP");
+    }
+
+    /// Lets it go on.
+    pub(crate) fn resume(&self) {
+        self.signal("CONT");
+    }
+
+    fn signal(&self, name: &str) {
+        let kill = format!("kill -{name} {}", self.child.as_ref().unwrap().id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A line to a server that can be cut, and made slow. It has a thread of its own, and ends with this.
+pub(crate) struct Relay {
+    port: u16,
+    line: watch::Sender<Line>,
+}
+
+#[derive(Clone, Copy)]
+struct Line {
+    cut: bool,
+    delay: Duration,
+}
+
+impl Relay {
+    pub(crate) fn to(server: &RedisServer) -> Self {
+        let target = server.port;
+        let listener = StdListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (line, state) = watch::channel(Line { cut: false, delay: Duration::ZERO });
+        thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(accept(listener, target, state));
+        });
+        Self { port, line }
+    }
+
+    pub(crate) fn url(&self) -> RedisUrl {
+        format!("redis://127.0.0.1:{}", self.port).parse().unwrap()
+    }
+
+    /// Ends all connections; new ones end as soon as they are made.
+    pub(crate) fn cut(&self) {
+        self.line.send_modify(|line| line.cut = true);
+    }
+
+    /// Lets connections through again.
+    pub(crate) fn restore(&self) {
+        self.line.send_modify(|line| line.cut = false);
+    }
+
+    /// What is sent to the server from now on arrives so much later.
+    pub(crate) fn delay(&self, delay: Duration) {
+        self.line.send_modify(|line| line.delay = delay);
+    }
+}
+
+async fn accept(listener: StdListener, target: u16, mut state: watch::Receiver<Line>) {
+    let listener = TcpListener::from_std(listener).unwrap();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            // An error means that the relay has been dropped.
+            Err(_) = async { state.wait_for(|_| false).await.map(drop) } => return,
+        };
+        let Ok((from, _)) = accepted else { continue };
+        if !state.borrow().cut {
+            tokio::spawn(carry(from, target, state.clone()));
+        }
+    }
+}
+
+/// Carries one connection until either side or the line ends it.
+async fn carry(from: TcpStream, target: u16, mut state: watch::Receiver<Line>) {
+    let Ok(to) = TcpStream::connect(("127.0.0.1", target)).await else { return };
+    from.set_nodelay(true).unwrap();
+    to.set_nodelay(true).unwrap();
+    let (from_read, from_write) = from.into_split();
+    let (to_read, to_write) = to.into_split();
+    let delays = state.clone();
+    tokio::select! {
+        () = copy(from_read, to_write, move || delays.borrow().delay) => {}
+        () = copy(to_read, from_write, || Duration::ZERO) => {}
+        _ = state.wait_for(|line| line.cut) => {}
+    }
+}
+
+/// Carries bytes one way. Each piece is late by what the delay was when it came, however many are on their way.
+async fn copy(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, delay: impl Fn() -> Duration) {
+    let (send, mut pieces) = queue::unbounded_channel::<(Instant, Vec<u8>)>();
+    let read = async {
+        let mut buffer = vec![0; 16 * 1024];
+        while let Ok(count @ 1..) = from.read(&mut buffer).await {
+            drop(send.send((Instant::now() + delay(), buffer[..count].to_vec())));
+        }
+    };
+    let write = async {
+        while let Some((due, piece)) = pieces.recv().await {
+            sleep_until(due).await;
+            if to.write_all(&piece).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = read => {}
+        () = write => {}
+    }
+}
