@@ -64,6 +64,9 @@ pub enum BudgetError {
         /// When to ask again.
         retry_after: Duration,
     },
+    /// Whatever kept it is gone.
+    #[error("the process is ending, and gives nothing more of its budgets")]
+    Ending,
     /// More questions than are answered at a time.
     #[error("{most} questions about budgets are under way already; try again in {retry_after:?}")]
     Busy {
@@ -86,7 +89,8 @@ impl BudgetError {
             | Self::Unknown(_)
             | Self::TooMany(_)
             | Self::BadName(_)
-            | Self::BeyondShared(_) => None,
+            | Self::BeyondShared(_)
+            | Self::Ending => None,
         }
     }
 }

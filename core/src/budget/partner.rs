@@ -40,8 +40,8 @@ pub enum Heard {
 /// Something to tell without being asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Errand {
-    /// Show the budget, with whatever tidings there are.
-    Show,
+    /// Tell the tidings, whatever they are.
+    Tell,
     /// Tell what the upstream said meanwhile.
     Observe(Observation),
 }
@@ -109,6 +109,12 @@ impl Partner {
         self.sides.keys()
     }
 
+    /// Whether there is such a budget.
+    #[must_use]
+    pub fn knows(&self, name: &BudgetName) -> bool {
+        self.sides.contains_key(name)
+    }
+
     /// Whether this process is on its own.
     #[must_use]
     pub const fn is_out_of_reach(&self) -> bool {
@@ -127,7 +133,7 @@ impl Partner {
     ///
     /// When it makes no sense, or there is no such budget.
     pub fn check(&self, name: &BudgetName, seen: &Observation) -> Result<Observation, BudgetError> {
-        if !self.sides.contains_key(name) {
+        if !self.knows(name) {
             return Err(BudgetError::Unknown(name.to_string()));
         }
         seen.check()?;
@@ -199,14 +205,14 @@ impl Partner {
             .sides
             .iter_mut()
             .filter(|(_, side)| !is_out_of_reach && side.has_news())
-            .map(|(name, side)| (name.clone(), side.take_unheard(now).map_or(Errand::Show, Errand::Observe)))
+            .map(|(name, side)| (name.clone(), side.take_unheard(now).map_or(Errand::Tell, Errand::Observe)))
             .collect();
         if errands.is_empty() {
             // In turn, so that each is seen now and then.
             let after = self.visited.take();
             let next = self.sides.keys().find(|name| Some(*name) > after.as_ref()).or(self.sides.keys().next());
             self.visited = next.cloned();
-            errands.extend(self.visited.clone().map(|name| (name, Errand::Show)));
+            errands.extend(self.visited.clone().map(|name| (name, Errand::Tell)));
         }
         errands
     }

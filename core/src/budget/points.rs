@@ -15,7 +15,7 @@ impl Points {
     pub const ZERO: Self = Self(0);
 
     /// The least above 0.
-    pub(super) const SMALLEST: Self = Self(1);
+    pub const SMALLEST: Self = Self(1);
 
     /// The most there may be, which is far more than any upstream has.
     pub const MAX: Self = Self(1_000_000_000_000 * MICROS);

@@ -136,7 +136,7 @@ fn what_was_spent_out_of_reach_is_told_under_one_number_until_it_was_heard() {
     assert_eq!(partner.heard(&name(), &again, &standing(1), later), Heard::Again(seconds(4)));
     let rest = partner.tidings(&name(), later).unwrap();
     assert_eq!(rest.spent, Some(Spent { number: 2, points: Points::whole(6) }));
-    assert_eq!(partner.errands(later), [(name(), Errand::Show)]);
+    assert_eq!(partner.errands(later), [(name(), Errand::Tell)]);
     assert_eq!(partner.heard(&name(), &rest, &standing(1), later), Heard::Still);
     assert_eq!(partner.tidings(&name(), later).unwrap().spent, None);
 }
@@ -168,7 +168,7 @@ fn an_upstreams_word_counts_for_the_share_and_is_passed_on_as_old_as_it_is() {
     let word = Observation { available, retry_after: Some(seconds(20)), age: seconds(1), ..Observation::default() };
     partner.observe(&name(), &word, NOW).unwrap();
     assert_eq!(take(&mut partner, 3, 0, NOW), refused(20_000));
-    assert_eq!(partner.errands(NOW), [(name(), Errand::Show)], "out of reach there is only the way back to look for");
+    assert_eq!(partner.errands(NOW), [(name(), Errand::Tell)], "out of reach there is only the way back to look for");
     let back = |partner: &mut Partner, now| {
         let tidings = partner.tidings(&name(), now).unwrap();
         assert!(matches!(partner.heard(&name(), &tidings, &standing(3), now), Heard::Again(_)));
@@ -185,7 +185,7 @@ fn an_upstreams_word_counts_for_the_share_and_is_passed_on_as_old_as_it_is() {
     // Nobody knows any more what was spent after it.
     let told = Observation { available: None, retry_after: None, age: Duration::ZERO, ..word };
     assert_eq!(back(&mut partner, NOW + seconds(90)), [(name(), Errand::Observe(told))]);
-    assert_eq!(partner.errands(NOW + seconds(90)), [(name(), Errand::Show)], "told once");
+    assert_eq!(partner.errands(NOW + seconds(90)), [(name(), Errand::Tell)], "told once");
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn a_sign_of_life_goes_round_all_budgets() {
     let mut partner = acquainted(OnLoss::Share, &standing(1));
     let other = BudgetName::new("rpc").unwrap();
     partner.configure(&other, LIMITS).unwrap();
-    assert_eq!(partner.errands(NOW), [(other.clone(), Errand::Show)], "it has something to tell");
+    assert_eq!(partner.errands(NOW), [(other.clone(), Errand::Tell)], "it has something to tell");
     let tidings = partner.tidings(&other, NOW).unwrap();
     let _ = partner.heard(&other, &tidings, &standing(1), NOW);
     let round: Vec<_> = (0..3).flat_map(|_| partner.errands(NOW)).map(|(name, _)| name).collect();
