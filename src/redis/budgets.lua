@@ -25,6 +25,7 @@ local MEMORY = 60 * 1000000 -- as long as `Budget::MEMORY`
 local MOST_BOOKINGS = 1024
 local MOST = 1000000000 * 1000000 -- as much as `Partner::MOST`
 local EXACT = 2 ^ 53
+local LONGEST = 100 * 365 * 24 * 3600 * 1000000 -- no longer wait is told: further ahead, times are not exact
 local MEMBER_FOR = 30 * 1000000
 local REPORT_FOR_MS = 3600 * 1000
 local KEEP_MS = 30 * 24 * 3600 * 1000 -- an idle budget that is full, for what its upstream has said
@@ -230,8 +231,8 @@ if op == 'acquire' then
             local due = restored_at(cost)
             if due then
                 due = max(due, as_of, blocked_until, now)
-                wait = min(due - now, EXACT)
-                if wait <= max_wait then
+                wait = min(due - now, LONGEST)
+                if due - now <= max_wait then
                     outcome = 1
                     spend(due, cost)
                     bookings[#bookings + 1] = text(due) .. ':' .. text(cost)

@@ -9,6 +9,7 @@
 //! One connection carries both, so that calls, which have a timeout, also tell when messages would not arrive any more.
 
 mod backoff;
+mod budgets;
 mod connection;
 mod connector;
 mod events;
@@ -40,6 +41,7 @@ use self::{
 use crate::events::emit;
 
 pub use self::{
+    budgets::RedisBudgets,
     keys::Keys,
     lost::{Lost, Reason},
     script::Script,
