@@ -6,8 +6,8 @@
 -- step passes 2^53, and the results are the model's to the last digit. Only sums of many bookings and debts can grow past
 -- 2^53 (nine billion points); from there on they are rounded by 2^-51 of their size, always against the asker.
 --
--- KEYS  1 the budget, a hash
---       2 its bookings, a list of `due:cost` by due
+-- KEYS  1 the budget, packed: see STATE
+--       2 its bookings by due, a list of packed pairs of due and cost; the oldest one is in the budget itself
 --       3 the processes that were heard of lately, a sorted set by time
 --       4 the number of the caller's last report on what it spent while it was away
 -- ARGV  1 acquire | observe | show     2 the server's run id
@@ -18,8 +18,11 @@
 --      11 its report's number; 0 if it has none             12 what it reports as spent
 --      13… acquire: cost, longest wait, and so on in pairs
 --          observe: available, maximum, restore rate, retry after, age; empty where nothing was said
--- Answer: epoch, now, members, maximum, restore, observed, available, booked (-1 but for show), booked for, blocked for;
---         acquire adds for each pair: 0 refused | 1 allowed | 2 never possible, the wait (-1: for ever), what is left
+-- Answer: epoch, now, members (-1 where something was to be acquired), maximum, restore, observed, available, booked (-1
+--         but for show), booked for, blocked for; acquire adds for each pair: 0 refused | 1 allowed | 2 never possible,
+--         the wait (-1: for ever), what is left
+--
+-- An acquire on a hot budget is five commands: the time, the budget read and written, a booking in and another one out.
 
 local MEMORY = 60 * 1000000 -- as long as `Budget::MEMORY`
 local MOST_BOOKINGS = 1024
@@ -28,14 +31,15 @@ local EXACT = 2 ^ 53
 local LONGEST = 100 * 365 * 24 * 3600 * 1000000 -- no longer wait is told: further ahead, times are not exact
 local MEMBER_FOR = 30 * 1000000
 local REPORT_FOR_MS = 3600 * 1000
-local KEEP_MS = 30 * 24 * 3600 * 1000 -- an idle budget that is full, for what its upstream has said
-local KEEP_MOST_MS = 120 * KEEP_MS
+local HOUR = 3600 * 1000000 -- the bookings' TTL is put off no more often than this
+local KEEP = 30 * 24 * HOUR -- an idle budget that is full, for what its upstream has said
+local KEEP_MOST = 120 * KEEP
+local PAIR = '<dd'
+-- epoch, run id; maximum, restore, observed, balance, as_of, blocked_until, gift, seen, shift, oldest booking's due and
+-- cost, until when the bookings are kept at least
+local STATE = '<ssdddddddddddd'
 
 local fmod, max, min = math.fmod, math.max, math.min
-
-local function text(number)
-    return string.format('%.0f', number)
-end
 
 -- A sum that rounding has not made greater, and one that it has not made less.
 local function down(sum)
@@ -70,23 +74,26 @@ local new_maximum, new_restore = said(ARGV[9]), said(ARGV[10])
 local time = redis.call('TIME')
 local clock = time[1] * 1000000 + time[2]
 
-local stored = redis.call('HMGET', KEYS[1], 'epoch', 'run', 'maximum', 'restore', 'observed', 'balance', 'as_of',
-    'blocked_until', 'gift', 'seen', 'shift')
-local epoch = stored[1]
-local maximum, restore, observed, balance, as_of, blocked_until, gift, seen, shift
--- Whether more than `balance`, `as_of` and `seen` has to be written.
-local changed = false
+local epoch, written_by
+local maximum, restore, observed, balance, as_of, blocked_until
+-- What is here although nobody knows what was spent before: what a new budget starts with.
+local gift
+-- The latest time there was, and by how much it is ahead of the server's clock.
+local seen, shift
+-- The oldest booking; due at 0 if there is none.
+local first_due, first_cost
+local bookings_expire
 
-if epoch then
-    maximum, restore, observed = tonumber(stored[3]), tonumber(stored[4]), tonumber(stored[5])
-    balance, as_of, blocked_until = tonumber(stored[6]), tonumber(stored[7]), tonumber(stored[8])
-    -- What is here although nobody knows what was spent before: what a new budget starts with.
-    gift = tonumber(stored[9])
-    seen, shift = tonumber(stored[10]), tonumber(stored[11])
+local stored = redis.call('GET', KEYS[1])
+if stored then
+    epoch, written_by, maximum, restore, observed, balance, as_of, blocked_until, gift, seen, shift, first_due, first_cost,
+        bookings_expire = struct.unpack(STATE, stored)
 else
     maximum, restore, observed = amount(ARGV[5]), amount(ARGV[6]), tonumber(ARGV[7])
     balance, as_of, blocked_until = maximum, clock, 0
     gift, seen, shift = maximum, clock, 0
+    first_due, first_cost, bookings_expire = 0, 0, 0
+    redis.call('DEL', KEYS[2])
 end
 
 -- A clock that is put back (or another server's, after a failover) goes on from where it was.
@@ -94,11 +101,14 @@ local now = clock + shift
 if now < seen then
     shift = shift + seen - now
     now = seen
-    changed = true
 end
 
--- What comes back in so long.
+-- What comes back in so long: restore * elapsed / 10^6, rounded down, in parts if the product is not exact.
 local function restored(elapsed)
+    local product = restore * elapsed
+    if product <= EXACT then
+        return (product - fmod(product, 1000000)) / 1000000
+    end
     local micros, fraction = fmod(elapsed, 1000000), fmod(restore, 1000000)
     local seconds, whole = (elapsed - micros) / 1000000, (restore - fraction) / 1000000
     local part = fraction * micros
@@ -106,18 +116,28 @@ local function restored(elapsed)
 end
 
 local function balance_at(instant)
-    return min(down(balance + restored(max(0, instant - as_of))), maximum)
+    if instant <= as_of then
+        return min(balance, maximum)
+    end
+    return min(down(balance + restored(instant - as_of)), maximum)
 end
 
--- How long so much takes to come back, rounded up: missing * 10^6 / restore, in steps that stay exact.
-local SMALL, ONE_STEP, STEPS = 9007199254, { 1000000 }, { 8, 8, 5, 5, 5, 5, 5, 5 }
+-- How long so much takes to come back: missing * 10^6 / restore, rounded up, in steps if the product is not exact.
+local STEPS = { 8, 8, 5, 5, 5, 5, 5, 5 }
 local function time_for(missing)
-    local rest = fmod(missing, restore)
-    local wait = (missing - rest) / restore
-    for _, factor in ipairs(rest <= SMALL and ONE_STEP or STEPS) do
-        local scaled = rest * factor
-        rest = fmod(scaled, restore)
-        wait = wait * factor + (scaled - rest) / restore
+    local wait, rest = 0, missing * 1000000
+    if rest <= EXACT then
+        local product = rest
+        rest = fmod(product, restore)
+        wait = (product - rest) / restore
+    else
+        rest = fmod(missing, restore)
+        wait = (missing - rest) / restore
+        for _, factor in ipairs(STEPS) do
+            local scaled = rest * factor
+            rest = fmod(scaled, restore)
+            wait = wait * factor + (scaled - rest) / restore
+        end
     end
     if rest > 0 then
         wait = wait + 1
@@ -137,7 +157,7 @@ local function restored_at(cost)
 end
 
 local function available()
-    if now < max(as_of, blocked_until) then
+    if now < as_of or now < blocked_until then
         return 0
     end
     return max(0, balance_at(now))
@@ -153,40 +173,60 @@ local function spend(due, cost)
     as_of = due
 end
 
-local function booking(entry)
-    local due, cost = string.match(entry, '^(%d+):(%d+)$')
-    return tonumber(due), tonumber(cost)
-end
-
--- Keeps bookings, whose last one is due at `as_of`.
+-- Keeps bookings, given as `due, cost, due, cost` and so on; the last of them is due at `as_of`.
 local function remember(bookings)
-    local oldest = redis.call('LINDEX', KEYS[2], 0)
-    while oldest and now - booking(oldest) > MEMORY do
-        redis.call('LPOP', KEYS[2])
-        oldest = redis.call('LINDEX', KEYS[2], 0)
+    while first_due > 0 and now - first_due > MEMORY do
+        local next = redis.call('LPOP', KEYS[2])
+        if next then
+            first_due, first_cost = struct.unpack(PAIR, next)
+        else
+            first_due = 0
+        end
     end
-    local surplus = redis.call('RPUSH', KEYS[2], unpack(bookings)) - MOST_BOOKINGS
+    local from = 1
+    if first_due == 0 then
+        first_due, first_cost, from = bookings[1], bookings[2], 3
+    end
+    local packed = {}
+    for at = from, #bookings, 2 do
+        packed[#packed + 1] = struct.pack(PAIR, bookings[at], bookings[at + 1])
+    end
+    if #packed == 0 then
+        return
+    end
+    local length = redis.call('RPUSH', KEYS[2], unpack(packed))
+    local surplus = length + 1 - MOST_BOOKINGS
     if surplus > 0 then
         -- Under the latest of their times: an observation rather counts too much as unseen than too little.
-        local due, sum = 0, 0
-        for _, entry in ipairs(redis.call('LRANGE', KEYS[2], 0, surplus)) do
-            local at, cost = booking(entry)
-            due, sum = at, up(sum + cost)
+        for _, pair in ipairs(redis.call('LPOP', KEYS[2], surplus)) do
+            local due, cost = struct.unpack(PAIR, pair)
+            first_due, first_cost = due, up(first_cost + cost)
         end
-        redis.call('LTRIM', KEYS[2], surplus, -1)
-        redis.call('LSET', KEYS[2], 0, text(due) .. ':' .. text(sum))
     end
-    redis.call('PEXPIRE', KEYS[2], text((max(0, as_of - now) + MEMORY) / 1000 + 1000))
+    if length == #packed or as_of + MEMORY > bookings_expire then
+        bookings_expire = max(as_of, now) + MEMORY + HOUR
+        redis.call('PEXPIRE', KEYS[2], math.ceil((bookings_expire - now) / 1000))
+    end
+end
+
+-- Calls with each booking that is remembered, by due.
+local function each_booking(act)
+    if first_due > 0 then
+        act(first_due, first_cost)
+    end
+    for _, pair in ipairs(redis.call('LRANGE', KEYS[2], 0, -1)) do
+        local due, cost = struct.unpack(PAIR, pair)
+        act(due, cost)
+    end
 end
 
 -- Another server than the one that wrote this last: what that one answered just before may be missing here.
-if not epoch or stored[2] ~= run then
-    if epoch then
+if written_by ~= run then
+    if stored then
         settle()
         gift = max(0, balance)
     end
-    epoch = caller .. ':' .. text(clock)
-    changed = true
+    epoch = string.format('%s:%.0f', caller, clock)
 end
 
 -- The caller knew this budget before it was forgotten, so it cannot be new.
@@ -195,15 +235,14 @@ if known ~= '' and known ~= epoch then
     balance = down(balance - gift)
     gift = 0
     as_of = max(as_of, now + tonumber(ARGV[8]))
-    changed = true
 end
 
 local report = tonumber(ARGV[11])
-if report > 0 and (tonumber(redis.call('GET', KEYS[4]) or 0)) < report then
+if report > 0 and tonumber(redis.call('GET', KEYS[4]) or 0) < report then
     local cost, due = amount(ARGV[12]), max(as_of, now)
     spend(due, cost)
-    remember({ text(due) .. ':' .. text(cost) })
-    redis.call('SET', KEYS[4], text(report), 'PX', text(REPORT_FOR_MS))
+    remember({ due, cost })
+    redis.call('SET', KEYS[4], report, 'PX', REPORT_FOR_MS)
 end
 
 if new_maximum then
@@ -215,10 +254,9 @@ if new_maximum then
         restore = new_restore
     end
     balance = min(balance, maximum)
-    changed = true
 end
 
-local outcomes, booked = {}, -1
+local outcomes, booked, members = {}, -1, -1
 
 if op == 'acquire' then
     local bookings = {}
@@ -235,7 +273,8 @@ if op == 'acquire' then
                 if due - now <= max_wait then
                     outcome = 1
                     spend(due, cost)
-                    bookings[#bookings + 1] = text(due) .. ':' .. text(cost)
+                    local count = #bookings
+                    bookings[count + 1], bookings[count + 2] = due, cost
                 end
             end
         end
@@ -264,50 +303,47 @@ elseif op == 'observe' then
     if reported then
         balance, as_of, gift = min(reported, maximum), now, 0
         local sent = now - age
-        for _, entry in ipairs(redis.call('LRANGE', KEYS[2], 0, -1)) do
-            local due, cost = booking(entry)
+        each_booking(function(due, cost)
             if due > sent then
                 spend(max(due, now), cost)
             end
-        end
+        end)
     end
     balance = min(balance, maximum)
     if retry_after then
         blocked_until = max(blocked_until, now + retry_after)
     end
-    changed = true
 else
     booked = 0
-    for _, entry in ipairs(redis.call('LRANGE', KEYS[2], 0, -1)) do
-        local due, cost = booking(entry)
+    each_booking(function(due, cost)
         if due > now then
             booked = min(booked + cost, EXACT)
         end
-    end
+    end)
 end
 
-redis.call('HSET', KEYS[1], 'balance', text(balance), 'as_of', text(as_of), 'seen', text(now))
-if changed then
-    redis.call('HSET', KEYS[1], 'epoch', epoch, 'run', run, 'maximum', text(maximum), 'restore', text(restore), 'observed',
-        observed, 'blocked_until', text(blocked_until), 'gift', text(gift), 'shift', text(shift))
-end
 -- Until it is full again, and then as long as what the upstream has said is worth knowing.
-local full_ms = KEEP_MOST_MS
+local full = KEEP_MOST
 if restore > 0 then
-    full_ms = (maximum - balance) / restore * 1000
+    full = (maximum - balance) / restore * 1000000
 end
-local keep_ms = max(as_of, blocked_until, now) / 1000 - now / 1000 + full_ms + KEEP_MS
-redis.call('PEXPIRE', KEYS[1], text(min(keep_ms, KEEP_MOST_MS)))
+local keep = min(max(as_of, blocked_until, now) - now + full + KEEP, KEEP_MOST)
+redis.call('SET', KEYS[1], struct.pack(STATE, epoch, run, maximum, restore, observed, balance, as_of, blocked_until, gift,
+    now, shift, first_due, first_cost, bookings_expire), 'PX', math.ceil(keep / 1000))
 
-redis.call('ZADD', KEYS[3], text(clock), caller)
-redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', '(' .. text(clock - MEMBER_FOR))
-redis.call('PEXPIRE', KEYS[3], text(MEMBER_FOR / 1000))
+-- Every process asks for nothing now and then, to be counted.
+if #outcomes == 0 then
+    redis.call('ZADD', KEYS[3], clock, caller)
+    redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', string.format('(%.0f', clock - MEMBER_FOR))
+    redis.call('PEXPIRE', KEYS[3], MEMBER_FOR / 1000)
+    members = redis.call('ZCARD', KEYS[3])
+end
 
 local answer = {
-    epoch, now, redis.call('ZCARD', KEYS[3]), maximum, restore, observed, available(), booked,
-    max(0, as_of - now), max(0, blocked_until - now),
+    epoch, now, members, maximum, restore, observed, available(), booked, max(0, as_of - now),
+    max(0, blocked_until - now),
 }
 for at = 1, #outcomes do
-    answer[#answer + 1] = outcomes[at]
+    answer[10 + at] = outcomes[at]
 end
 return answer

@@ -4,8 +4,8 @@
 //!
 //! | key | what |
 //! |---|---|
-//! | `budget:<name>` | limits, balance and clock, as a hash |
-//! | `budget:<name>:bookings` | what was taken lately or for later, as a list |
+//! | `budget:<name>` | limits, balance, clock and the oldest booking, packed |
+//! | `budget:<name>:bookings` | what else was taken lately or for later, as a list |
 //! | `budget:<name>:spent:<member>` | the last report of what a process spent out of reach |
 //! | `budget-members` | the processes that were heard of within 30 s, as a sorted set |
 
@@ -182,7 +182,7 @@ impl Answer {
             _ => return None,
         };
         let _now = int(&mut values)?;
-        let members = u32::try_from(int(&mut values)?).ok()?;
+        let members = u32::try_from(int(&mut values)?).ok();
         let limits = Limits { maximum: points(&mut values)?, restore_per_second: points(&mut values)? };
         let bits = int(&mut values)?;
         let observed = Observed { maximum: bits & 1 != 0, restore: bits & 2 != 0 };

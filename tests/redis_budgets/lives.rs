@@ -126,6 +126,7 @@ fn everything_is_kept_as_long_as_it_matters_and_not_for_ever() {
     one.spent = Some((1, Points::whole(1)));
     let Outcome::Allowed(delay, _) = take(&mut one, 10, 10_000) else { panic!("refused") };
     assert_eq!(delay, Duration::from_secs(1_000));
+    one.show();
     let month = Duration::from_secs(30 * 24 * 3_600);
     assert!(ttl(&mut one, BUDGET) >= delay + Duration::from_secs(10_000) + month - Duration::from_secs(60));
     assert!(ttl(&mut one, BOOKINGS) >= delay + Budget::MEMORY);
@@ -135,6 +136,20 @@ fn everything_is_kept_as_long_as_it_matters_and_not_for_ever() {
     assert!(ttl(&mut one, BUDGET) > 100 * month, "what never comes back is not forgotten soon");
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(one.connection()).unwrap();
     assert_eq!(keys.len(), 4, "{keys:?}");
+}
+
+#[test]
+fn bookings_that_begin_anew_are_not_kept_for_ever_either() {
+    let server = RedisServer::start();
+    let mut one = caller(&server, "a");
+    for round in 0..3 {
+        one.clock = Some(START + round * 100_000_000);
+        let fresh = [Ask { cost: Points::whole(1), max_wait: Duration::ZERO }; 3];
+        one.acquire(&fresh);
+        let kept: usize = redis::cmd("LLEN").arg(BOOKINGS).query(one.connection()).unwrap();
+        assert_eq!(kept, 2, "and the oldest is with the budget itself");
+        assert!(ttl(&mut one, BOOKINGS) >= Budget::MEMORY);
+    }
 }
 
 #[test]

@@ -53,14 +53,11 @@ impl Desk {
 
     /// Takes on a budget, and tells its defaults if it is within reach; else they are told later.
     pub(super) async fn configure(self: Rc<Self>, name: &BudgetName, limits: Limits) -> Result<(), BudgetError> {
-        let is_out_of_reach = {
-            let partner = &mut self.state.borrow_mut().partner;
-            partner.configure(name, limits)?;
-            partner.is_out_of_reach()
-        };
-        if !is_out_of_reach {
-            let _place = self.step_in()?;
-            // Without an answer it is told later.
+        self.state.borrow_mut().partner.configure(name, limits)?;
+        // What is not told now is told later.
+        if !self.is_out_of_reach()
+            && let Ok(_place) = self.step_in()
+        {
             let _ = self.carry(name, &[]).await;
         }
         Ok(())
@@ -95,7 +92,9 @@ impl Desk {
     /// Carries the wishes for one budget, until there are none.
     async fn serve(self: Rc<Self>, name: BudgetName) {
         while let Some((asks, replies)) = self.next_asks(&name) {
-            match self.carry(&name, &asks).await {
+            // It may have been lost by another question, and then nobody waits for an answer to this one.
+            let answers = if self.is_out_of_reach() { None } else { self.carry(&name, &asks).await };
+            match answers {
                 Some(answers) => {
                     for ((ask, reply), asked) in asks.iter().zip(replies).zip(answers) {
                         tell(&name, ask.cost, &asked);
@@ -150,8 +149,7 @@ impl Desk {
     pub(super) async fn observe(self: Rc<Self>, name: &BudgetName, seen: &Observation) -> Result<(), BudgetError> {
         let seen = self.state.borrow().partner.check(name, seen)?;
         emit(UpstreamSpoke { name, seen: &seen });
-        let is_out_of_reach = self.state.borrow().partner.is_out_of_reach();
-        if !is_out_of_reach {
+        if !self.is_out_of_reach() {
             let _place = self.step_in()?;
             if self.tell_observation(name, &seen).await {
                 return Ok(());
@@ -180,8 +178,7 @@ impl Desk {
     }
 
     async fn show(self: &Rc<Self>, name: &BudgetName) -> Result<BudgetSnapshot, BudgetError> {
-        let is_out_of_reach = self.state.borrow().partner.is_out_of_reach();
-        if !is_out_of_reach {
+        if !self.is_out_of_reach() {
             let tidings = self.tidings(name);
             let told = self.port.show(name, &tidings).await;
             let standing = told.as_ref().ok().map(|told| told.standing.clone());
@@ -207,7 +204,7 @@ impl Desk {
 
     /// One round. Says whether the budgets have just come within reach.
     async fn errands(self: &Rc<Self>) -> bool {
-        let was_out_of_reach = self.state.borrow().partner.is_out_of_reach();
+        let was_out_of_reach = self.is_out_of_reach();
         let errands = self.state.borrow_mut().partner.errands(self.clock.now());
         for (name, errand) in errands {
             match errand {
@@ -220,7 +217,7 @@ impl Desk {
                 }
             }
         }
-        was_out_of_reach && !self.state.borrow().partner.is_out_of_reach()
+        was_out_of_reach && !self.is_out_of_reach()
     }
 
     /// Takes an answer in, or that there is none.
@@ -244,6 +241,10 @@ impl Desk {
                 None
             }
         }
+    }
+
+    fn is_out_of_reach(&self) -> bool {
+        self.state.borrow().partner.is_out_of_reach()
     }
 
     fn tidings(&self, name: &BudgetName) -> Tidings {

@@ -40,7 +40,7 @@ const MAILBOX: usize = 4_096;
 #[derive(Clone, Copy, Debug)]
 pub struct SharedConfig {
     /// This process's side of them. It looks as often as `retry_after` whether they are within reach, and says as often
-    /// that it is there.
+    /// that it is there; half a minute is too long for that.
     pub partner: PartnerConfig,
     /// How many questions may be under way; whoever asks more is told so.
     pub most_under_way: usize,

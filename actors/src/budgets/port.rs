@@ -30,7 +30,8 @@ pub type Answering<'a, T> = Pin<Box<dyn Future<Output = Result<Told<T>, Unreacha
 /// over. Every call ends within a time limit of the implementation's own.
 pub trait SharedBudgets: Send + Sync + 'static {
     /// Takes several costs, one after the other, as if each had been asked for by itself. There are as many answers as
-    /// asks, and the only error in them is a cost above the maximum. With no asks it only tells the tidings.
+    /// asks, and the only error in them is a cost above the maximum. With no asks it only tells the tidings, and that the
+    /// asker is there: whoever asks nothing for half a minute no longer counts as one who shares.
     fn acquire<'a>(
         &'a self,
         name: &'a BudgetName,

@@ -154,8 +154,10 @@ impl Partner {
 
     /// An answer has come, to a question with these tidings.
     pub fn heard(&mut self, name: &BudgetName, told: &Tidings, standing: &Standing, now: Timestamp) -> Heard {
-        if standing.members >= self.members.count || now.since(self.members.at) > Self::MEMBERS_FOR {
-            self.members = Members { count: standing.members.max(1), at: now };
+        if let Some(count) = standing.members
+            && (count >= self.members.count || now.since(self.members.at) > Self::MEMBERS_FOR)
+        {
+            self.members = Members { count: count.max(1), at: now };
         }
         if let Some(side) = self.sides.get_mut(name) {
             side.heard(told, standing, now);

@@ -92,6 +92,6 @@ pub struct Standing {
     pub booked_for: Duration,
     /// How long the upstream still wants to be left alone.
     pub blocked_for: Duration,
-    /// How many processes share it.
-    pub members: u32,
+    /// How many processes share it, if that was counted: it is, when nothing is acquired.
+    pub members: Option<u32>,
 }

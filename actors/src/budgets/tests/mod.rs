@@ -239,6 +239,28 @@ fn out_of_reach_nobody_waits_and_nothing_is_asked_but_whether_it_has_ended() {
 }
 
 #[test]
+fn those_who_wait_behind_a_question_that_got_lost_do_not_wait_for_another() {
+    paused(async {
+        let place = Place::new();
+        let (budgets, line) = process(&place, "one", OnLoss::Closed).await;
+        line.hold();
+        let ask = || {
+            let budgets = budgets.clone();
+            spawn_local(async move { budgets.acquire(&shop(), Points::whole(1), Duration::ZERO).await })
+        };
+        let first = ask();
+        meanwhile().await;
+        let second = ask();
+        meanwhile().await;
+        let tries = line.tries();
+        line.cut();
+        let closed = Err(BudgetError::OutOfReach { why: OutOfReach::Closed, retry_after: RETRY });
+        assert_eq!((first.await.unwrap(), second.await.unwrap()), (closed.clone(), closed));
+        assert!(line.tries() <= tries + 1, "only whether it has ended is asked");
+    });
+}
+
+#[test]
 fn what_was_spent_out_of_reach_is_missing_once_it_is_back_though_nobody_asks() {
     paused(async {
         let place = Place::new();

@@ -86,7 +86,7 @@ impl Place {
             available: budget.available(now),
             booked_for: budget.booked_for(now),
             blocked_for: budget.blocked_for(now),
-            members: u32::try_from(kept.members.len()).unwrap(),
+            members: Some(u32::try_from(kept.members.len()).unwrap()),
         };
         Told { answer, standing }
     }

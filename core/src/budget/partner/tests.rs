@@ -29,7 +29,7 @@ fn standing(members: u32) -> Standing {
         available: Points::ZERO,
         booked_for: Duration::ZERO,
         blocked_for: Duration::ZERO,
-        members,
+        members: Some(members),
     }
 }
 
@@ -88,6 +88,8 @@ fn the_share_is_that_of_the_largest_number_lately_heard_of() {
         let tidings = partner.tidings(&name(), now).unwrap();
         let _ = partner.heard(&name(), &tidings, &standing(members), now);
     };
+    let tidings = partner.tidings(&name(), NOW).unwrap();
+    let _ = partner.heard(&name(), &tidings, &Standing { members: None, ..standing(6) }, NOW);
     hear(&mut partner, 2, NOW + seconds(1));
     let mut soon = partner.clone();
     soon.lost(NOW + seconds(1));
