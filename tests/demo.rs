@@ -28,6 +28,7 @@ fn the_demo_sees_every_step_happen_and_exits_with_zero() {
         "members joined",
         "commands received",
         "answers, by the simulator",
+        "roles made, by the simulator",
         "identifies, by the simulator",
         "events, of those it sent",
     ];

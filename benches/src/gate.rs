@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, sleep_until};
 
+use crate::fleet::{self, Load};
 use crate::pipeline::{bot, call, delay, read, transport};
 use crate::stats::{Durations, per_second};
 
@@ -38,6 +39,9 @@ pub(crate) struct Arguments {
     /// Guilds, divided among the callers.
     #[arg(long, default_value_t = 200)]
     guilds: u32,
+    /// Processes that share the limit over Redis, with 100 calls under way or waiting in all.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=20))]
+    processes: u32,
 }
 
 /// The header in which an answer says when its call was handed to the transport, in microseconds since the start.
@@ -79,11 +83,16 @@ struct Seen {
 }
 
 pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Result<Value> {
+    let Arguments { callers, pending, guilds, processes } = *arguments;
+    if processes > 1 {
+        let load = Load { processes, pending: callers * pending, guilds };
+        return fleet::run(&load, seconds, quiet).await;
+    }
     LocalSet::new().run_until(measure(arguments, seconds, quiet)).await
 }
 
 async fn measure(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Result<Value> {
-    let Arguments { callers, pending, guilds } = *arguments;
+    let Arguments { callers, pending, guilds, .. } = *arguments;
     ensure!(guilds >= callers, "there must be at least one guild for each of the {callers} callers");
     let config = SimConfig { guilds, ..SimConfig::default() };
     let limit = config.limits.global.limit;

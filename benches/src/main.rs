@@ -5,11 +5,13 @@
 
 mod budgets;
 mod decisions;
+mod fleet;
 mod gate;
 mod hot_bucket;
 mod load;
 mod overhead;
 mod pipeline;
+mod redis_server;
 mod serve_sim;
 mod sim;
 mod stats;
@@ -53,6 +55,9 @@ enum Name {
     /// A simulator for a benchmark that wants it in another process.
     #[command(name = serve_sim::SUBCOMMAND, hide = true)]
     ServeSim,
+    /// A process of a fleet that shares one limit.
+    #[command(name = fleet::SUBCOMMAND, hide = true)]
+    Drive(fleet::Drive),
 }
 
 impl Name {
@@ -61,7 +66,7 @@ impl Name {
     fn runtime(&self) -> std::io::Result<Runtime> {
         let mut builder = match self {
             Self::Decisions(_) | Self::Overhead(_) => Builder::new_current_thread(),
-            Self::Sim(_) | Self::Gate(_) | Self::HotBucket(_) | Self::Budgets(_) | Self::ServeSim => {
+            Self::Sim(_) | Self::Gate(_) | Self::HotBucket(_) | Self::Budgets(_) | Self::ServeSim | Self::Drive(_) => {
                 Builder::new_multi_thread()
             }
         };
@@ -72,6 +77,9 @@ impl Name {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let _ = rlimit::increase_nofile_limit(65_536);
+    if let Name::Drive(drive) = &arguments.name {
+        return fleet::drive(drive).map_or_else(|error| fail(&error), |()| ExitCode::SUCCESS);
+    }
     let runtime = match arguments.name.runtime() {
         Ok(runtime) => runtime,
         Err(error) => return fail(&error.into()),
@@ -89,6 +97,7 @@ fn main() -> ExitCode {
                 serve_sim::serve().await?;
                 return Ok(None);
             }
+            Name::Drive(_) => return Ok(None),
         }))
     });
     match measured {

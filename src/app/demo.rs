@@ -14,6 +14,7 @@ use tokio::{
 };
 
 use guildhall_actors::rest::{Outcome, Rest as _};
+use guildhall_core::limit::shared::MemberView;
 use twilight_model::{
     http::interaction::{InteractionResponse, InteractionResponseData, InteractionResponseType},
     id::Id,
@@ -182,6 +183,8 @@ impl Demo {
             seen: self.sim.score().interactions.answered,
         });
 
+        self.make_roles().await;
+
         // The judge is the simulator's own count of what it sent.
         let score = self.sim.score().gateway;
         self.steps.push(Step {
@@ -191,6 +194,35 @@ impl Demo {
         });
         self.wait("events, of those it sent", score.events_total, |seen| seen.dispatches).await;
         Ok(self.steps.iter().all(|step| step.seen == step.expected))
+    }
+
+    /// Makes a role in every guild, each call under the limit that all of them share.
+    async fn make_roles(&mut self) {
+        let rest = self.daemon.rest();
+        for guild in self.sim.guilds().into_iter().filter_map(|guild| Id::new_checked(guild.get())) {
+            match rest.calls.create_role(guild, |role| role.name("greeter")) {
+                Ok(call) => match rest.gate.call(call.waiting(STEP_TIMEOUT).request).await {
+                    Outcome::Answered(_) => {}
+                    Outcome::NotSent(why) => println!("A role was not made: {why}."),
+                    Outcome::Unknown(why) => println!("Nobody knows whether a role was made: {why}."),
+                },
+                Err(error) => println!("A role cannot be made: {error}."),
+            }
+        }
+        let view = rest.gate.observe().await;
+        let shared = view.and_then(|view| view.limits.credentials.into_iter().find_map(|limit| limit.shared));
+        match shared {
+            Some(MemberView { members, mode, .. }) => println!(
+                "A role was made in every guild, under the limit that is shared over Redis (members: {members}, this one \
+                 is {}).",
+                mode.name()
+            ),
+            None => println!("A role was made in every guild, under the limit of this process."),
+        }
+        let score = self.sim.score();
+        let made = score.routes.iter().find(|(route, _)| route.starts_with("POST") && route.ends_with("/roles"));
+        let seen = made.and_then(|(_, route)| route.statuses.get(&200)).copied().unwrap_or_default();
+        self.steps.push(Step { what: "roles made, by the simulator", expected: u64::from(GUILDS), seen });
     }
 
     /// Answers a command through the gate, as every call to Discord goes.

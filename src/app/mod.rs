@@ -3,7 +3,9 @@
 mod daemon;
 mod demo;
 mod discovery;
+mod fleet;
 mod gateway_part;
+mod redis_part;
 mod rest;
 mod signals;
 
@@ -13,7 +15,7 @@ pub use self::{
     daemon::{Daemon, Ended, StartError, Unfinished},
     demo::{Demo, DemoError},
     discovery::DiscoveryError,
-    rest::Rest,
+    rest::{Rest, RestError},
     signals::{Signal, Signals},
 };
 use crate::{

@@ -3,15 +3,29 @@
 use std::sync::Arc;
 
 use guildhall_actors::rest::{Gate, GateConfig};
+use guildhall_core::answer::Credential;
 use twilight_model::id::Id;
 
+use super::fleet::{Fleet, Membership};
 use crate::{
     discord::{
         application_of,
         rest::{Calls, HyperTransport, TransportConfig, TransportConfigError},
     },
+    redis::RedisConfigError,
     settings::{Settings, Token},
 };
+
+/// Calls to Discord cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum RestError {
+    /// The way to Discord is not one.
+    #[error(transparent)]
+    Transport(#[from] TransportConfigError),
+    /// The way to the other processes is not one.
+    #[error(transparent)]
+    Redis(#[from] RedisConfigError),
+}
 
 /// The way to Discord's REST API.
 #[derive(Debug)]
@@ -20,21 +34,40 @@ pub struct Rest {
     pub gate: Arc<Gate>,
     /// What calls are built with.
     pub calls: Calls,
+    membership: Option<Membership>,
 }
 
 impl Rest {
-    /// Starts the gate's actors where the caller runs, which must be an actix `System`.
-    pub(super) fn start(settings: &Settings, token: Token) -> Result<Self, TransportConfigError> {
+    /// Starts the gate's actors where the caller runs, which must be an actix `System` or a `LocalSet`. If the settings name
+    /// a Redis, the gate shares its limits with all others there.
+    ///
+    /// # Errors
+    ///
+    /// When the settings cannot be worked with.
+    pub fn start(settings: &Settings, token: Token) -> Result<Self, RestError> {
         // A token that does not name its application is a simulator's; any id keeps its calls together.
         let application = application_of(&token).and_then(Id::new_checked).unwrap_or(Id::new(1));
+        let fleet = Fleet::meet(settings, application.get(), &token)?;
         let transport = HyperTransport::new(TransportConfig::new(settings, token))?;
+        let shared = fleet.as_ref().map(|fleet| fleet.limits(Credential::Application(application.get())));
         let config = GateConfig {
             limits: settings.gate.limits.clone(),
             breakers: settings.gate.breakers,
             invalid: settings.gate.invalid,
             // Only spreads cooldowns between processes.
             seed: u64::from(std::process::id()),
+            shared,
         };
-        Ok(Self { gate: Gate::start(transport, config), calls: Calls::new(application) })
+        let gate = Gate::start(transport, config);
+        let membership = fleet.map(|fleet| fleet.join(&gate));
+        Ok(Self { gate, calls: Calls::new(application), membership })
+    }
+
+    /// Says goodbye to the processes that share the limits: they need not wait to find out.
+    pub async fn leave(&self) {
+        self.gate.tokens().leave().await;
+        if let Some(membership) = &self.membership {
+            membership.leave().await;
+        }
     }
 }

@@ -31,11 +31,14 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
         // A newcomer's port 8080 may be taken; a free one is as good.
         settings.api.bind.set_port(0);
     }
-    logging::init(&settings.log, Vec::new())?;
+    logging::init(&settings.log, settings.secrets())?;
     app::raise_open_files();
     app::block_on(async {
         let mut signals = Signals::listen()?;
-        let mut demo = Demo::start(&settings).await?;
+        let mut demo = tokio::select! {
+            started = Demo::start(&settings) => started?,
+            _ = signals.first() => return Ok(ExitCode::FAILURE),
+        };
         let complete = tokio::select! {
             complete = demo.play() => complete?,
             _ = signals.first() => {

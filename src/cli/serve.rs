@@ -17,10 +17,10 @@ pub(super) struct Args {
 pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
     let settings = setting_flags::load(file, args.settings)?.settings;
     // Before the log starts: the answer is for the person who typed the command.
-    let Some(token) = settings.discord.token.clone() else {
+    if settings.discord.token.is_none() {
         return Err(StartError::NoToken.into());
-    };
-    logging::init(&settings.log, vec![token])?;
+    }
+    logging::init(&settings.log, settings.secrets())?;
     app::raise_open_files();
     app::block_on(app::serve(&settings))??;
     Ok(ExitCode::SUCCESS)

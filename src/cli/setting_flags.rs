@@ -22,6 +22,9 @@ pub(super) struct SettingFlags {
     /// Which events Discord sends, with commas between them
     #[arg(long, value_name = "INTENTS")]
     intents: Option<String>,
+    /// The Redis where the processes of one bot meet; with a password, rather set GUILDHALL__REDIS__URL_FILE
+    #[arg(long, value_name = "URL")]
+    redis: Option<String>,
     /// Where health and metrics are served
     #[arg(long, value_name = "ADDRESS:PORT")]
     api_bind: Option<String>,
@@ -47,6 +50,7 @@ impl SettingFlags {
             ("--gateway-url", "discord.gateway_url", self.gateway_url),
             ("--shards", "gateway.shards", self.shards),
             ("--intents", "gateway.intents", self.intents),
+            ("--redis", "redis.url", self.redis),
             ("--api-bind", "api.bind", self.api_bind),
             ("--api-allow-public", "api.allow_public", allow_public),
             ("--log-format", "log.format", self.log_format),

@@ -14,9 +14,6 @@ use super::{
 };
 use crate::settings::RedisNode;
 
-/// What a user of Redis has to be allowed, in the words of its access control lists.
-pub(super) const ACL_RULES: &str = "~guildhall:* &guildhall:* +@read +@write +@connection -@dangerous +info +evalsha +script|load +time +publish +subscribe";
-
 /// A connection to a primary. Calls over it may overlap; each gets its own answer, or none.
 pub(super) struct Connection {
     /// Tells connections of this process apart.
@@ -34,8 +31,16 @@ impl Connection {
         let mut connection = Self { generation, node, run_id: String::new(), of_use: AtomicBool::new(false), wire };
         let server = connection.info("server").await?;
         let replication = connection.info("replication").await?;
-        if field(&replication, "role") != Some("master") {
-            return Err(connection.refuse_replica(&server, &replication));
+        match field(&replication, "role") {
+            Some("master") => {}
+            Some(_) => return Err(connection.refuse_replica(&server, &replication)),
+            None => {
+                let says = format!(
+                    "{} does not say that it is a primary; for sentinels, write redis+sentinel://",
+                    connection.node
+                );
+                return Err(Failure::new(Reason::Error, says));
+            }
         }
         let run_id = field(&server, "run_id").ok_or_else(|| {
             Failure::new(

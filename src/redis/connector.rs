@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::{
     RedisConfigError,
-    connection::{ACL_RULES, Connection},
+    connection::Connection,
     link::{Link, pushes},
     lost::{Failure, Reason},
 };
@@ -50,7 +50,7 @@ impl Connector {
             link.router.end(self.generation);
             // Another sentinel may know better.
             self.first = self.first.wrapping_add(1);
-            self.explain(failure)
+            self.redact(failure)
         })
     }
 
@@ -116,15 +116,10 @@ impl Connector {
         }
     }
 
-    /// Says what to do, and takes out what must not be said: some servers repeat what they did not understand.
-    fn explain(&self, mut failure: Failure) -> Failure {
-        if failure.why == Reason::Denied {
-            failure.says = format!("{}; the user needs these rules: {ACL_RULES}", failure.says);
-        }
-        for secret in [&self.url.password, &self.url.username].into_iter().flatten().map(Token::expose) {
-            if !secret.is_empty() {
-                failure.says = failure.says.replace(secret, "(redacted)");
-            }
+    /// Takes out what must not be said: some servers repeat what they did not understand.
+    fn redact(&self, mut failure: Failure) -> Failure {
+        if let Some(password) = self.url.password.as_ref().map(Token::expose).filter(|password| !password.is_empty()) {
+            failure.says = failure.says.replace(password, "(redacted)");
         }
         failure
     }
@@ -153,5 +148,9 @@ fn unreachable(error: &RedisError, node: &RedisNode) -> Failure {
         Reason::Disconnected => Reason::Unreachable,
         why => why,
     };
-    Failure { why, says: format!("{node}: {}", failure.says), ..failure }
+    let mut says = format!("{node}: {}", failure.says);
+    if says.contains("certificate") {
+        says.push_str("; if it comes from an authority of your own, name that in redis.ca_file");
+    }
+    Failure { why, says, ..failure }
 }

@@ -25,7 +25,7 @@ impl InternalEvent for RedisConnected<'_> {
     }
 }
 
-/// There is no connection (any more). Others are tried.
+/// A connection has ended. Others are tried.
 pub(super) struct RedisLost<'a> {
     pub(super) why: Reason,
     /// All of it, in words.
@@ -35,6 +35,20 @@ pub(super) struct RedisLost<'a> {
 impl InternalEvent for RedisLost<'_> {
     fn emit(self) {
         warn!(why = self.why.name(), error = self.says, "Redis is lost");
+        gauge!(REDIS_UP).set(0);
+    }
+}
+
+/// No connection can be made. It is tried again.
+pub(super) struct RedisAway<'a> {
+    pub(super) why: Reason,
+    /// All of it, in words.
+    pub(super) says: &'a str,
+}
+
+impl InternalEvent for RedisAway<'_> {
+    fn emit(self) {
+        warn!(why = self.why.name(), error = self.says, "cannot connect to Redis");
         gauge!(REDIS_UP).set(0);
     }
 }

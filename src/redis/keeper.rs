@@ -11,7 +11,7 @@ use super::{
     backoff::Backoff,
     connection::Connection,
     connector::Connector,
-    events::{RedisConnected, RedisLost},
+    events::{RedisAway, RedisConnected, RedisLost},
     link::Link,
     lost::{Failure, Reason},
 };
@@ -35,11 +35,12 @@ impl Drop for Keeper {
 
 async fn keep_up(link: Arc<Link>, mut connector: Connector, call_timeout: Duration) {
     let mut backoff = Backoff::default();
-    let mut elsewhere = None;
+    // Where a cluster said the keys are. Until that node is gone, there is no need to ask again.
+    let mut moved_to = None;
     // A server that stays away is worth one line, not one for each try.
     let mut said = None;
     loop {
-        match connector.connect(&link, elsewhere.take()).await {
+        match connector.connect(&link, moved_to.clone()).await {
             Ok(connection) => {
                 let connection = Arc::new(connection);
                 emit(RedisConnected { node: &connection.node, run_id: &connection.run_id });
@@ -49,15 +50,20 @@ async fn keep_up(link: Arc<Link>, mut connector: Connector, call_timeout: Durati
                     backoff.reset();
                 }
                 emit(RedisLost { why: failure.why, says: &failure.says });
-                said = Some(failure.why);
-                elsewhere.clone_from(&failure.elsewhere);
+                said = None;
+                if failure.elsewhere.is_some() {
+                    moved_to.clone_from(&failure.elsewhere);
+                }
             }
             Err(failure) => {
                 if said.replace(failure.why) != Some(failure.why) {
-                    emit(RedisLost { why: failure.why, says: &failure.says });
+                    emit(RedisAway { why: failure.why, says: &failure.says });
                 }
-                link.set_down(failure.why);
-                elsewhere = failure.elsewhere;
+                // The next try goes where this one was sent, and is worth waiting for.
+                if failure.elsewhere.is_none() {
+                    link.set_down(failure.why);
+                }
+                moved_to = failure.elsewhere;
             }
         }
         sleep(backoff.next(fastrand::f64())).await;

@@ -15,8 +15,7 @@ use super::{
 };
 
 /// How things stand with Redis.
-#[derive(Clone)]
-pub(super) enum State {
+enum State {
     /// A connection is being made; it is the first, or the one before has just been lost. Worth waiting for.
     Connecting {
         /// What ended the one before.

@@ -4,6 +4,10 @@ use ::redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::settings::RedisNode;
 
+/// What a user of Redis has to be allowed, in the words of its access control lists.
+pub const ACL_RULES: &str = "~guildhall:* &guildhall:* +@read +@write +@connection -@dangerous +info +evalsha +script|load \
+                             +time +publish +subscribe";
+
 /// Redis did not answer, or not with what was asked for. The call may have happened all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Redis did not do it: {}", why.name())]
@@ -91,7 +95,23 @@ impl Failure {
             Reason::Moved => error.redirect_node().and_then(|(node, _)| read_node(node, here)),
             _ => None,
         };
-        Self { why, says: error.to_string(), elsewhere, fate }
+        let says = match advice(error, why) {
+            Some(advice) => format!("{error}; {advice}"),
+            None => error.to_string(),
+        };
+        Self { why, says, elsewhere, fate }
+    }
+}
+
+/// What a person can do about it, where the error itself does not say so.
+fn advice(error: &RedisError, why: Reason) -> Option<String> {
+    match (error.kind(), why) {
+        (ErrorKind::Server(ServerErrorKind::NoPerm), _) => {
+            Some(format!("the user of redis.url needs these rules: {ACL_RULES}"))
+        }
+        (_, Reason::Denied) => Some("check the user and the password in redis.url".to_owned()),
+        (ErrorKind::RESP3NotSupported, _) => Some("Redis 6 or newer is needed".to_owned()),
+        _ => None,
     }
 }
 
@@ -181,6 +201,11 @@ mod tests {
             assert_eq!((failure.why, failure.fate), (why, fate), "{line}");
             assert_eq!(failure.elsewhere, None);
         }
+    }
+
+    #[test]
+    fn the_documentation_names_the_rules_that_the_errors_name() {
+        assert!(include_str!("../../docs/configuration.md").contains(ACL_RULES));
     }
 
     #[test]

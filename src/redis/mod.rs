@@ -17,8 +17,14 @@ mod keeper;
 mod keys;
 mod link;
 mod lost;
+mod news;
 mod script;
+mod seat;
+mod state;
+mod state_breakers;
+mod state_ledger;
 mod subscription;
+pub mod window;
 
 use std::{
     fmt,
@@ -38,14 +44,18 @@ use self::{
     link::Link,
     lost::{Failure, Fate},
 };
-use crate::events::emit;
+use crate::{events::emit, settings};
 
 pub use self::{
     budgets::RedisBudgets,
     keys::Keys,
-    lost::{Lost, Reason},
+    lost::{ACL_RULES, Lost, Reason},
+    news::{Block, News, NoNews, Record},
     script::Script,
+    seat::{Seat, SeatError},
+    state::{SharedState, StateConfig, fingerprint},
     subscription::{Event, Subscription},
+    window::RedisWindow,
 };
 pub use crate::settings::RedisUrl;
 
@@ -61,6 +71,15 @@ pub struct RedisConfig {
     pub ca_file: Option<PathBuf>,
     /// How long a call may take as a whole.
     pub timeout: Duration,
+}
+
+impl RedisConfig {
+    /// As the settings have it; `None` without a URL.
+    #[must_use]
+    pub fn new(settings: &settings::Redis) -> Option<Self> {
+        let url = settings.url.clone()?;
+        Some(Self { url, ca_file: settings.ca_file.clone(), timeout: settings.timeout })
+    }
 }
 
 /// What the connection cannot work with.

@@ -74,6 +74,18 @@ struct Channel {
     subscribed: bool,
 }
 
+impl Inner {
+    fn forget_connection(&mut self) {
+        self.generation = None;
+        for channel in self.channels.values_mut() {
+            if std::mem::take(&mut channel.subscribed) {
+                // Nobody may be listening any more, which is fine.
+                drop(channel.listeners.send(Event::Lost));
+            }
+        }
+    }
+}
+
 impl Router {
     pub(super) fn listen(&self, channel: &str) -> broadcast::Receiver<Event> {
         let mut inner = self.inner();
@@ -90,6 +102,7 @@ impl Router {
     /// A connection begins. Channels that nobody listens to any more are forgotten.
     pub(super) fn begin(&self, generation: u64) {
         let mut inner = self.inner();
+        inner.forget_connection();
         inner.generation = Some(generation);
         inner.channels.retain(|_, channel| channel.listeners.receiver_count() > 0);
         inner.channels.values_mut().for_each(|channel| channel.wanted = true);
@@ -121,15 +134,8 @@ impl Router {
     /// A connection has ended.
     pub(super) fn end(&self, generation: u64) {
         let mut inner = self.inner();
-        if inner.generation != Some(generation) {
-            return;
-        }
-        inner.generation = None;
-        for channel in inner.channels.values_mut() {
-            if std::mem::take(&mut channel.subscribed) {
-                // Nobody may be listening any more, which is fine.
-                drop(channel.listeners.send(Event::Lost));
-            }
+        if inner.generation == Some(generation) {
+            inner.forget_connection();
         }
     }
 

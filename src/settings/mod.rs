@@ -33,7 +33,7 @@ use url::Url;
 
 pub use self::{
     error::{Problem, SettingsError},
-    redis::{OnLoss, Redis},
+    redis::Redis,
     redis_url::{RedisNode, RedisPlace, RedisUrl, RedisUrlError},
     secret::Token,
     source::{Flag, Origin},
@@ -65,6 +65,15 @@ pub struct Settings {
     pub log: Log,
     /// How the process ends.
     pub shutdown: Shutdown,
+}
+
+impl Settings {
+    /// Everything that no log line may hold.
+    #[must_use]
+    pub fn secrets(&self) -> Vec<Token> {
+        let redis = self.redis.url.iter().flat_map(|url| [&url.username, &url.password]);
+        redis.flatten().chain(&self.discord.token).cloned().collect()
+    }
 }
 
 /// How to reach Discord, and as whom.

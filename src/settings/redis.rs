@@ -2,6 +2,8 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use guildhall_core::limit::shared::OnLoss;
+
 use super::{error::Problem, of, redis_url::RedisUrl, resolve::Effective, source::Origin, take, value::Value};
 
 /// What a process that shares its limit may still be late by, beside what is set.
@@ -26,8 +28,6 @@ pub struct Redis {
     pub forget: Duration,
     /// How long a process without Redis uses its share.
     pub share_for: Duration,
-    /// How long a Redis that has lost what it held gives no more than shares.
-    pub settle: Duration,
     /// How long an empty Redis waits for processes that knew each other.
     pub newcomer: Duration,
     /// How far ahead calls are booked; less than a second.
@@ -36,17 +36,6 @@ pub struct Redis {
     pub guard: Duration,
     /// Where the processes of one machine keep their seats; `None` means a folder under the system's temporary folder.
     pub seat_dir: Option<PathBuf>,
-}
-
-/// What happens while Redis cannot be reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnLoss {
-    /// Each process uses its share of the limit.
-    Share,
-    /// Nothing is sent.
-    Closed,
-    /// Each process uses the whole limit, as if it were alone. The limit may then be passed.
-    Open,
 }
 
 pub(super) fn typed(effective: &[Effective]) -> Redis {
@@ -66,7 +55,6 @@ pub(super) fn typed(effective: &[Effective]) -> Redis {
         silence: Duration::from_millis(take!(effective, "redis.silence_ms", Integer)),
         forget: Duration::from_millis(take!(effective, "redis.forget_ms", Integer)),
         share_for: Duration::from_millis(take!(effective, "redis.share_for_ms", Integer)),
-        settle: Duration::from_millis(take!(effective, "redis.settle_ms", Integer)),
         newcomer: Duration::from_millis(take!(effective, "redis.newcomer_ms", Integer)),
         horizon: Duration::from_millis(take!(effective, "redis.horizon_ms", Integer)),
         guard: Duration::from_millis(take!(effective, "redis.guard_ms", Integer)),
@@ -76,7 +64,8 @@ pub(super) fn typed(effective: &[Effective]) -> Redis {
 
 /// What is wrong between settings that are each right.
 pub(super) fn check(effective: &[Effective]) -> Vec<Problem> {
-    [heartbeats_in_silence(effective), shares_returned_early(effective)].into_iter().flatten().collect()
+    let checks = [heartbeats_in_silence, shares_returned_early, newcomers_before_members];
+    checks.into_iter().filter_map(|check| check(effective)).collect()
 }
 
 /// With one heartbeat lost, the next one still has to come in time.
@@ -114,6 +103,22 @@ fn shares_returned_early(effective: &[Effective]) -> Option<Problem> {
         SLACK.as_secs()
     );
     problem(says, &[&forget, &share_for, &silence])
+}
+
+/// Whoever was there before must have had the time to say so.
+fn newcomers_before_members(effective: &[Effective]) -> Option<Problem> {
+    let newcomer = Number::find(effective, "redis.newcomer_ms")?;
+    let heartbeat = Number::find(effective, "redis.heartbeat_ms")?;
+    let timeout = Number::find(effective, "redis.timeout_ms")?;
+    if newcomer.value > heartbeat.value.saturating_add(timeout.value) {
+        return None;
+    }
+    let says = format!(
+        "is {}, which is not more than redis.heartbeat_ms ({}) and redis.timeout_ms ({}) together: newcomers could take \
+         everything before those who were there say so; raise redis.newcomer_ms",
+        newcomer.value, heartbeat.value, timeout.value
+    );
+    problem(says, &[&newcomer, &heartbeat, &timeout])
 }
 
 struct Number<'a> {

@@ -291,13 +291,6 @@ pub(crate) const SCHEMA: &[Key] = &[
         allowed: "a whole number from 0 to 86400000",
     },
     Key {
-        path: "redis.settle_ms",
-        kind: Kind::Integer { min: 0, max: 600_000 },
-        default: Some("10000"),
-        help: "How long a Redis that has lost what it held gives processes no more than their shares, in milliseconds.",
-        allowed: "a whole number from 0 to 600000",
-    },
-    Key {
         path: "redis.newcomer_ms",
         kind: Kind::Integer { min: 0, max: 600_000 },
         default: Some("3000"),

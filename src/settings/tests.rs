@@ -1,5 +1,7 @@
 use std::{fs, path::Path};
 
+use guildhall_core::limit::shared::OnLoss;
+
 use super::{schema::SCHEMA, *};
 
 const CANARY: &str = "MTk4NjIyNDgzNDcx.canary-Token_0123456789";

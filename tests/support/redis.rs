@@ -1,7 +1,7 @@
 //! A Redis of a test's own, and a line to it that can be cut.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
-#![expect(dead_code, reason = "each test file uses its own part of this")]
+#![allow(dead_code, reason = "each test file uses its own part of this, and one uses all of it")]
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -21,8 +21,15 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// Below what the system gives to whoever asks for any port: a server that restarts finds its own still free.
-const PORTS: std::ops::Range<u16> = 10_000..22_000;
+/// Below what the system gives to whoever asks for any port, so that a server that restarts finds its own still free; and
+/// apart from the ports that nodes of a cluster talk over, which are these and 10,000.
+const PORTS: std::ops::Range<u16> = 10_000..20_000;
+
+/// What any server is started with.
+const ANY: [&str; 6] = ["--port", "{port}", "--bind", "127.0.0.1", "--dir", "{folder}"];
+
+/// What a server says once it serves, and what a sentinel says.
+const SERVES: [&str; 2] = ["Ready to accept connections", "Sentinel ID is"];
 
 /// A `redis-server` on 127.0.0.1 with a folder of its own. It keeps nothing, and ends with this.
 pub(crate) struct RedisServer {
@@ -44,6 +51,19 @@ impl RedisServer {
 
     /// Starts it in a folder that holds files it needs.
     pub(crate) fn start_in(folder: TempDir, args: &[&str]) -> Self {
+        let keep_nothing = ["--save", "", "--appendonly", "no"];
+        Self::run(folder, &[&ANY[..], &keep_nothing, args].concat())
+    }
+
+    /// Starts a sentinel that watches nothing yet.
+    pub(crate) fn start_sentinel() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        // It insists on a file, to write down what it learns.
+        std::fs::write(folder.path().join("sentinel.conf"), "").unwrap();
+        Self::run(folder, &[&["{folder}/sentinel.conf", "--sentinel"], &ANY[..]].concat())
+    }
+
+    fn run(folder: TempDir, args: &[&str]) -> Self {
         let mut server = Self { port: 0, args: args.iter().map(ToString::to_string).collect(), folder, child: None };
         for _ in 0..100 {
             server.port = fastrand::u16(PORTS);
@@ -58,12 +78,8 @@ impl RedisServer {
     fn launch(&mut self) -> bool {
         let port = self.port.to_string();
         let folder = self.folder.path().to_str().unwrap();
-        let defaults = ["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", folder];
-        let given = self.args.iter().map(|arg| arg.replace("{port}", &port).replace("{folder}", folder));
         let mut child = Command::new("redis-server")
-            .args(given.clone().filter(|arg| arg.ends_with(".conf")))
-            .args(defaults)
-            .args(given.filter(|arg| !arg.ends_with(".conf")))
+            .args(self.args.iter().map(|arg| arg.replace("{port}", &port).replace("{folder}", folder)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -74,7 +90,7 @@ impl RedisServer {
         // Reads to the end, since a server that nobody listens to stops at a full pipe.
         thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
-                if line.contains("Ready to accept connections") || line.contains("Sentinel ID is") {
+                if SERVES.iter().any(|text| line.contains(text)) {
                     tell.send(()).unwrap_or_default();
                 }
             }

@@ -7,11 +7,14 @@
 //! ```
 //!
 //! [`Breakers`] and [`Ledger`] decide; the actor carries messages to them, wakes them when time has something for them,
-//! and tells what they did.
+//! and tells what they did. If there are other processes, a [`Courier`] carries it to them.
 
 mod call;
 mod pass;
 mod probe;
+mod shared;
+#[cfg(test)]
+mod shared_tests;
 #[cfg(test)]
 mod tests;
 mod voice;
@@ -19,14 +22,19 @@ mod voice;
 pub use call::CallError;
 pub use pass::{Pass, Verdict};
 pub use probe::{ProbeRequest, Prober};
+pub use shared::{
+    AskLedger, Courier, Ended, Heard, LeaveLedger, LedgerSynced, NewToken, Share, StateRead, TakeTurns, TurnTold,
+};
 pub use voice::BreakerChanged;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, AsyncContext, Context, Handler, Message, MessageResult, SpawnHandle};
 use guildhall_core::answer::Credential;
 use guildhall_core::breaker::{
-    Attempt, BreakerConfig, BreakerKey, Breakers, BreakersSnapshot, CallInfo, CallResult, Effect, Refused, TooManyKeys,
+    Attempt, BreakerConfig, BreakerKey, Breakers, BreakersSnapshot, CallInfo, CallResult, Effect, Origin, Refused,
+    TooManyKeys,
 };
 use guildhall_core::invalid::{InvalidConfig, Ledger, LedgerSnapshot};
 use guildhall_core::lane::Lane;
@@ -50,6 +58,8 @@ pub struct CircuitBreaker {
     breakers: Breakers,
     ledger: Ledger,
     prober: Option<Prober>,
+    /// Who carries what is decided here to the other processes, if there are any.
+    courier: Option<Arc<dyn Courier>>,
     voice: Voice,
     /// When it wakes next.
     timer: Option<(Timestamp, SpawnHandle)>,
@@ -103,7 +113,7 @@ pub struct Reset(
     pub BreakerKey,
 );
 
-/// A credential has a new token.
+/// A credential has a new token, which no other process is known to have. See [`NewToken`] if they may.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct TokenChanged(
@@ -149,6 +159,7 @@ impl CircuitBreaker {
             breakers: Breakers::new(breakers, seed),
             ledger: Ledger::new(invalid),
             prober: None,
+            courier: None,
             voice: Voice::new(),
             timer: None,
         }
@@ -169,9 +180,11 @@ impl CircuitBreaker {
     }
 
     fn admit(&mut self, call: &CallInfo, now: Timestamp) -> Result<Admitted, Refused> {
-        let reservation = self.ledger.admit(call.lane, call.guild, &call.route, now).map_err(|spent| Refused {
+        let reserved = self.ledger.admit(call.lane, call.guild, &call.route, now);
+        self.ask_if_short();
+        let reservation = reserved.map_err(|spent| Refused {
             until: Some(spent.until),
-            reason: "invalid_requests",
+            reason: spent.reason,
             key: "invalid requests".to_owned(),
         })?;
         match self.breakers.admit(call, now) {
@@ -186,9 +199,12 @@ impl CircuitBreaker {
     fn perform(&mut self, effects: Vec<Effect>, ctx: &Context<Self>, now: Timestamp) {
         for effect in effects {
             match effect {
-                Effect::Transition { key, from, to, why } => {
+                Effect::Transition { key, from, to, why, origin } => {
                     let severity = self.breakers.severity(key.kind());
-                    self.voice.turned(BreakerChanged::new(key, from, to, why, now), severity);
+                    self.voice.turned(BreakerChanged::new(key, from, to, why, origin, now), severity);
+                    if origin == Origin::Here {
+                        self.tell_others();
+                    }
                 }
                 Effect::SendProbe { key, credential, pass } => self.send_probe(key, credential, pass, ctx, now),
             }
@@ -206,6 +222,7 @@ impl CircuitBreaker {
         let route = RouteKey::new(&format!("GET {}", probe::path(credential)));
         // As urgent as what may be waiting for it.
         let reserved = self.ledger.admit(Lane::Interactive, None, &route, now);
+        self.ask_if_short();
         let (Some(prober), Ok(reservation)) = (&self.prober, reserved) else {
             // The breaker asks again in a while.
             self.breakers.abandon(pass, now);
@@ -283,6 +300,9 @@ impl Handler<Report> for CircuitBreaker {
             if let Some(reservation) = reservation {
                 let was_invalid = matches!(result, CallResult::Answered(class) if class.is_invalid());
                 this.ledger.settle(reservation, was_invalid, now);
+                if was_invalid {
+                    this.ask_ledger();
+                }
             }
             let reported = this.breakers.report(pass, result, took, now);
             (reported.attempt, reported.effects)
@@ -322,6 +342,8 @@ impl Handler<Reset> for CircuitBreaker {
 
     fn handle(&mut self, Reset(key): Reset, ctx: &mut Self::Context) {
         self.step(ctx, |this, now| ((), this.breakers.reset(&key, now)));
+        // Even if it was closed here.
+        self.tell_others();
     }
 }
 
@@ -329,7 +351,7 @@ impl Handler<TokenChanged> for CircuitBreaker {
     type Result = ();
 
     fn handle(&mut self, TokenChanged(credential): TokenChanged, ctx: &mut Self::Context) {
-        self.step(ctx, |this, now| ((), this.breakers.token_changed(credential, now)));
+        self.step(ctx, |this, now| ((), this.breakers.token_changed(credential, None, now)));
     }
 }
 

@@ -3,14 +3,16 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use guildhall_core::breaker::{BreakerKey, Breakers, State, Why};
+use guildhall_core::breaker::{BreakerKey, Breakers, Origin, State, Why};
 use guildhall_core::invalid::Ledger;
 use guildhall_core::lane::Lane;
 use guildhall_core::time::Timestamp;
 use serde::Serialize;
 use tokio::sync::broadcast;
 
-use crate::telemetry::breaker::{BreakerTurned, BreakersCounted, InvalidCounted, InvalidThresholdCrossed};
+use crate::telemetry::breaker::{
+    BreakerTurned, BreakersCounted, InvalidCounted, InvalidThresholdCrossed, LedgerHeard, LedgerUnheard,
+};
 use crate::telemetry::emit;
 
 /// How many transitions a slow subscriber may fall behind before it misses some.
@@ -30,17 +32,19 @@ pub struct BreakerChanged {
     pub to: State,
     /// Why.
     pub why: Why,
+    /// Whether this process decided it or another one.
+    pub origin: Origin,
     /// How long it is open; nothing if it is not, or nobody knows.
     pub retry_after_ms: Option<u64>,
 }
 
 impl BreakerChanged {
-    pub(super) fn new(key: BreakerKey, from: State, to: State, why: Why, now: Timestamp) -> Self {
+    pub(super) fn new(key: BreakerKey, from: State, to: State, why: Why, origin: Origin, now: Timestamp) -> Self {
         let retry_after_ms = match to {
             State::Open { until } => u64::try_from(until.since(now).as_millis()).ok(),
             State::Closed | State::HalfOpen | State::ForcedOpen { .. } => None,
         };
-        Self { key, from, to, why, retry_after_ms }
+        Self { key, from, to, why, origin, retry_after_ms }
     }
 }
 
@@ -52,18 +56,19 @@ pub(super) struct Voice {
 }
 
 /// What was last told, so that it is told once.
-#[derive(Default, PartialEq)]
 struct Told {
     watched: usize,
     evicted: u64,
     unwatched: u64,
     ratio: f64,
     stopped: Option<Lane>,
+    heard: bool,
 }
 
 impl Voice {
     pub(super) fn new() -> Self {
-        Self { events: broadcast::Sender::new(EVENTS), named: HashSet::new(), told: Told::default() }
+        let told = Told { watched: 0, evicted: 0, unwatched: 0, ratio: 0.0, stopped: None, heard: true };
+        Self { events: broadcast::Sender::new(EVENTS), named: HashSet::new(), told }
     }
 
     pub(super) fn subscribe(&self) -> broadcast::Receiver<BreakerChanged> {
@@ -72,9 +77,9 @@ impl Voice {
 
     /// A breaker changed its state. `worst` is the worst state of its kind.
     pub(super) fn turned(&mut self, changed: BreakerChanged, worst: u8) {
-        let BreakerChanged { ref key, from, to, why, retry_after_ms } = changed;
+        let BreakerChanged { ref key, from, to, why, origin, retry_after_ms } = changed;
         let (label, severity) = self.label(key, to, worst);
-        emit(BreakerTurned { key, from, to, why, retry_after_ms, label, severity });
+        emit(BreakerTurned { key, from, to, why, origin, retry_after_ms, label, severity });
         // Nobody has to listen.
         let _ = self.events.send(changed);
     }
@@ -100,8 +105,9 @@ impl Voice {
             unwatched: breakers.unwatched(),
             ratio: ledger.used_ratio(now),
             stopped: ledger.stopped(now),
+            heard: ledger.is_heard(),
         };
-        let Told { watched, evicted, unwatched, ratio, stopped } = next;
+        let Told { watched, evicted, unwatched, ratio, stopped, heard } = next;
         if (watched, evicted, unwatched) != (self.told.watched, self.told.evicted, self.told.unwatched) {
             emit(BreakersCounted { watched, evicted, unwatched });
         }
@@ -110,6 +116,11 @@ impl Voice {
         }
         if stopped != self.told.stopped {
             emit(InvalidThresholdCrossed { ratio, stopped });
+        }
+        match (self.told.heard, heard) {
+            (true, false) => emit(LedgerUnheard),
+            (false, true) => emit(LedgerHeard),
+            (true, true) | (false, false) => {}
         }
         self.told = next;
     }

@@ -20,7 +20,7 @@ use crate::circuit_breaker::{self, Admit, CircuitBreaker, Pass, ProbeRequest, Se
 use crate::clock::Clock;
 use crate::telemetry::emit;
 use crate::telemetry::limits::{CallAnswered, RouteLabels};
-use crate::token_bucket::{Permit, TokenBucket, Tokens};
+use crate::token_bucket::{Permit, SharedLimits, TokenBucket, Tokens};
 
 /// How long a probe of the breaker's own waits for its turn.
 const PROBE_WAIT: Duration = Duration::from_secs(5);
@@ -58,6 +58,8 @@ pub struct GateConfig {
     pub invalid: InvalidConfig,
     /// For the jitter of cooldowns; should differ between processes.
     pub seed: u64,
+    /// How limits are shared with other processes, if they are.
+    pub shared: Option<SharedLimits>,
 }
 
 impl Gate {
@@ -67,14 +69,24 @@ impl Gate {
     pub fn start(transport: impl Transport, config: GateConfig) -> Arc<Self> {
         let clock = Clock::start();
         let breaker = CircuitBreaker::new(clock, config.breakers, config.invalid, config.seed).start();
-        let bucket = TokenBucket::new(clock, config.limits).run();
-        Self::new(transport, breaker, Tokens::new(bucket, clock), clock)
+        let bucket = TokenBucket::new(clock, config.limits);
+        let bucket = match config.shared {
+            Some(shared) => bucket.sharing(shared),
+            None => bucket,
+        };
+        Self::new(transport, breaker, Tokens::new(bucket.run(), clock), clock)
     }
 
     /// The breaker, for people who force or reset it, and for calls to other upstreams.
     #[must_use]
     pub fn breaker(&self) -> &Addr<CircuitBreaker> {
         &self.breaker
+    }
+
+    /// The way to the token bucket, for what other processes have to tell it.
+    #[must_use]
+    pub fn tokens(&self) -> &Tokens {
+        &self.tokens
     }
 
     /// A gate over running actors, which also sends the breaker's own probes. `clock` must be the actors' own.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use guildhall_core::breaker::{BreakerKey, Refused, State, Why};
+use guildhall_core::breaker::{BreakerKey, Origin, Refused, State, Why};
 use guildhall_core::lane::Lane;
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use tracing::{debug, info, warn};
@@ -22,6 +22,9 @@ pub const EVICTED: &str = "guildhall_breakers_evicted_total";
 pub const UNWATCHED: &str = "guildhall_breakers_unwatched_total";
 /// The share of the invalid requests that Discord allows which is used.
 pub const INVALID_RATIO: &str = "guildhall_invalid_requests_used_ratio";
+/// Whether the other processes that share the budget of invalid requests were heard in time: 1, or 0 while nothing may go
+/// out for want of that. Not there if nothing is shared.
+pub const INVALID_HEARD: &str = "guildhall_invalid_requests_heard";
 /// Calls to Discord that were not let out, by why.
 pub const REFUSED: &str = "guildhall_rest_refused_total";
 /// Calls to other upstreams that were not let out, by why.
@@ -36,6 +39,7 @@ pub(super) fn describe() {
     describe_counter!(EVICTED, Unit::Count, "Breakers forgotten early because others needed the room");
     describe_counter!(UNWATCHED, Unit::Count, "Failures that no breaker of their own could be made for");
     describe_gauge!(INVALID_RATIO, "Share used of the invalid requests that Discord allows");
+    describe_gauge!(INVALID_HEARD, "Whether those who share the budget of invalid requests were heard in time");
     describe_counter!(REFUSED, Unit::Count, "Calls to Discord that were not let out");
     describe_counter!(TARGET_REFUSED, Unit::Count, "Calls to other upstreams that were not let out");
     describe_counter!(PROBES, Unit::Count, "Probes that a breaker sent itself");
@@ -59,6 +63,7 @@ pub(crate) struct BreakerTurned<'a> {
     pub(crate) from: State,
     pub(crate) to: State,
     pub(crate) why: Why,
+    pub(crate) origin: Origin,
     /// How long it is open.
     pub(crate) retry_after_ms: Option<u64>,
     /// The key as a label: out of a bounded set.
@@ -70,12 +75,13 @@ pub(crate) struct BreakerTurned<'a> {
 impl InternalEvent for BreakerTurned<'_> {
     fn emit(self) {
         let (key, from, to, why) = (self.key, self.from.name(), self.to.name(), self.why.name());
+        let origin = self.origin.name();
         match self.to {
             State::Open { .. } | State::ForcedOpen { .. } => {
-                warn!(%key, from, to, why, retry_after_ms = self.retry_after_ms, "breaker opened");
+                warn!(%key, from, to, why, origin, retry_after_ms = self.retry_after_ms, "breaker opened");
             }
-            State::HalfOpen => info!(%key, from, to, why, "breaker lets probes through"),
-            State::Closed => info!(%key, from, to, why, "breaker closed"),
+            State::HalfOpen => info!(%key, from, to, why, origin, "breaker lets probes through"),
+            State::Closed => info!(%key, from, to, why, origin, "breaker closed"),
         }
         counter!(TRANSITIONS, "key" => self.label.clone(), "to" => to).increment(1);
         gauge!(STATE, "key" => self.label).set(f64::from(self.severity));
@@ -164,5 +170,26 @@ impl InternalEvent for InvalidThresholdCrossed {
             }
             None => info!(ratio = self.ratio, "invalid requests stop no lane any more"),
         }
+    }
+}
+
+/// Nothing was heard for too long of those who share the budget of invalid requests.
+pub(crate) struct LedgerUnheard;
+
+impl InternalEvent for LedgerUnheard {
+    fn emit(self) {
+        // As it begins and as it ends, too; that Redis cannot be reached is told elsewhere, and louder.
+        info!("what other processes spend of the invalid requests is unknown until they are heard");
+        gauge!(INVALID_HEARD).set(0.0);
+    }
+}
+
+/// Those who share the budget of invalid requests are heard.
+pub(crate) struct LedgerHeard;
+
+impl InternalEvent for LedgerHeard {
+    fn emit(self) {
+        info!("what other processes spend of the invalid requests is known");
+        gauge!(INVALID_HEARD).set(1.0);
     }
 }

@@ -3,6 +3,7 @@
 
 pub mod breaker;
 pub mod limits;
+pub mod shared;
 
 /// Something worth a log line, a metric, or both.
 pub trait InternalEvent {
@@ -19,4 +20,5 @@ pub fn emit(event: impl InternalEvent) {
 pub fn describe() {
     breaker::describe();
     limits::describe();
+    shared::describe();
 }

@@ -9,20 +9,26 @@
 //! [`Limiter`] decides; the actor carries messages to it, wakes it when time has something for it, and tells what it did.
 
 mod permit;
+mod shared;
 mod tokens;
 
+#[cfg(test)]
+mod shared_tests;
 #[cfg(test)]
 mod tests;
 
 pub use permit::Permit;
+pub use shared::{SharedFuture, SharedLimits, SharedWindow};
 pub use tokens::{Refused, Tokens};
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, MessageResult, SpawnHandle};
-use guildhall_core::answer::{Answer, Class};
+use guildhall_core::answer::{Answer, Class, Credential};
 use guildhall_core::lane::Lane;
+use guildhall_core::limit::shared::Mode;
 use guildhall_core::limit::{Acquired, Ask, Delay, Effect, LimitConfig, Limiter, LimiterView, PermitId, Ticket};
 use guildhall_core::route::RouteKey;
 use guildhall_core::time::Timestamp;
@@ -50,6 +56,10 @@ pub struct TokenBucket {
     told: Option<(usize, u32)>,
     /// Whether it has a timer set to tell.
     will_tell: bool,
+    /// What it shares with other processes, if it does.
+    window: Option<Arc<dyn SharedWindow>>,
+    /// How each shared limit stood when it was last told.
+    modes: HashMap<Credential, (Mode, u32, u32)>,
 }
 
 /// A caller's own name for its wish, so that it can take it back.
@@ -111,7 +121,17 @@ impl TokenBucket {
             labels: RouteLabels::default(),
             told: None,
             will_tell: false,
+            window: None,
+            modes: HashMap::new(),
         }
+    }
+
+    /// Shares its global limits with other processes, from its start on.
+    #[must_use]
+    pub fn sharing(mut self, SharedLimits { window, sharing, credential }: SharedLimits) -> Self {
+        self.limiter.share(sharing, credential);
+        self.window = Some(window);
+        self
     }
 
     /// Starts it where the caller runs, with room in its mailbox from the first message on: an actor that makes room only
@@ -149,6 +169,7 @@ impl TokenBucket {
                 }
             }
         }
+        self.talk(ctx);
         self.tell_soon(ctx);
         self.arm(ctx);
     }
@@ -194,7 +215,7 @@ impl Actor for TokenBucket {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        self.tell_soon(ctx);
+        self.step(ctx, |bucket, _, now| bucket.limiter.on_time(now));
     }
 }
 

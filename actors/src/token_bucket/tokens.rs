@@ -12,6 +12,7 @@ use guildhall_core::limit::{Ask, LimiterView, Reason};
 use guildhall_core::route::Route;
 use tokio::sync::oneshot;
 
+use super::shared::{Blocked, Bury, Leave};
 use super::{Acquire, Cancel, Name, Observe, Permit, TokenBucket};
 use crate::clock::Clock;
 
@@ -75,6 +76,24 @@ impl Tokens {
             }
             Err(_) => Err(GONE),
         }
+    }
+
+    /// Another process was told by Discord to leave it alone for so long.
+    pub fn blocked(&self, credential: Credential, lasts: Duration) {
+        // Rare, and state elsewhere is the truth: what finds no room is heard with the next answer.
+        let _ = self.bucket.try_send(Blocked { credential, lasts });
+    }
+
+    /// Members of a shared limit that are certainly dead.
+    pub fn bury(&self, dead: Vec<String>) {
+        // Whoever finds no room reports them again.
+        let _ = self.bucket.try_send(Bury(dead));
+    }
+
+    /// Says goodbye to the processes that share the limits. Nothing is granted under them from now on.
+    pub async fn leave(&self) {
+        // Fails only if the actor is gone, and then the others find out by the silence.
+        let _ = self.bucket.send(Leave).await;
     }
 
     /// What is to be seen of the limits; `None` if the process is ending.

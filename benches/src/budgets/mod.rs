@@ -2,7 +2,7 @@
 //! whole with every try, and tried until it succeeds.
 
 mod naive;
-mod server;
+mod used;
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -19,7 +19,8 @@ use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use self::naive::Naive;
-use self::server::{Script, Server};
+use self::used::{Script, Used};
+use crate::redis_server::RedisServer;
 use crate::stats::per_second;
 
 /// How often each side has its turn on each budget.
@@ -53,9 +54,9 @@ pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> any
 }
 
 async fn measure(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Result<Value> {
-    let server = Server::start()?;
+    let server = RedisServer::start()?;
     let pause = Duration::from_millis(arguments.pause_ms);
-    let naive = Naive::connect(server.port(), pause).await?;
+    let naive = Naive::connect(&server.url(), pause).await?;
     let budgets = share(&server)?;
     // All turns together take as long as was asked for.
     let time = Duration::from_secs(seconds) / (ROUNDS * 4);
@@ -70,9 +71,9 @@ async fn measure(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Re
                 (Way::Tried(naive.clone(), format!("naive:{name}"), limits), Script::SentWhole),
             ];
             for ((way, script), figures) in ways.into_iter().zip(figures) {
-                let before = server.used_by(script)?;
+                let before = Used::so_far(&server.url(), script)?;
                 let taken = load(&way, arguments.callers, time).await?;
-                figures.add(taken, time, server.used_by(script)? - before);
+                figures.add(taken, time, Used::so_far(&server.url(), script)? - before);
                 let most = rate / HOLDS + rate * u64::try_from(time.as_millis())? / 1_000;
                 // A hundredth more: the server's second need not be quite as long as ours.
                 ensure!(taken.all <= most + most / 100, "{} were given of {most}", taken.all);
@@ -107,8 +108,8 @@ async fn measure(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Re
 }
 
 /// Budgets over Redis, as the daemon has them.
-fn share(server: &Server) -> anyhow::Result<NamedBudgets> {
-    let url = format!("redis://127.0.0.1:{}", server.port()).parse().context("the server's address")?;
+fn share(server: &RedisServer) -> anyhow::Result<NamedBudgets> {
+    let url = server.url().parse().context("the server's address")?;
     let redis = Redis::new(RedisConfig { url, ca_file: None, timeout: PATIENCE })?;
     let port = Arc::new(RedisBudgets::new(redis, Keys::new(1), "bench"));
     let partner = PartnerConfig {
@@ -188,11 +189,11 @@ struct Figures {
     all: u64,
     counted: u64,
     time: Duration,
-    used: server::Used,
+    used: Used,
 }
 
 impl Figures {
-    fn add(&mut self, taken: Taken, time: Duration, used: server::Used) {
+    fn add(&mut self, taken: Taken, time: Duration, used: Used) {
         self.all += taken.all;
         self.counted += taken.counted;
         self.time += time - time / 4;

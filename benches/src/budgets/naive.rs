@@ -33,8 +33,8 @@ pub(super) struct Naive {
 }
 
 impl Naive {
-    pub(super) async fn connect(port: u16, pause: Duration) -> anyhow::Result<Self> {
-        let client = redis::Client::open(("127.0.0.1", port))?;
+    pub(super) async fn connect(url: &str, pause: Duration) -> anyhow::Result<Self> {
+        let client = redis::Client::open(url)?;
         // However slow the machine is, a try is not given up: that would be another measurement.
         let patient = AsyncConnectionConfig::new().set_response_timeout(None);
         let connected = client.get_multiplexed_async_connection_with_config(&patient).await;

@@ -7,7 +7,7 @@ use crate::lane::Lane;
 use crate::route::{Major, RouteKey};
 use crate::time::Timestamp;
 
-use super::{BreakerKey, State, Why};
+use super::{BreakerKey, Origin, State, Why};
 
 /// A call to Discord that wants to go out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,6 +104,8 @@ pub enum Effect {
         to: State,
         /// Why.
         why: Why,
+        /// Who decided it.
+        origin: Origin,
     },
     /// A probe is to be sent, because no call came that could be one: `GET /gateway/bot`, or `GET /gateway` for nobody.
     SendProbe {

@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::time::Timestamp;
 
@@ -64,7 +64,7 @@ impl State {
 }
 
 /// Why a breaker came to be in its state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
     /// It is new.
@@ -299,6 +299,33 @@ impl Breaker {
     /// Opens it for a time that somebody else has set.
     pub(super) fn open_for(&mut self, time: Duration, why: Why, step: Step<'_>) -> Change {
         self.enter(State::Open { until: step.now + time }, why, step)
+    }
+
+    /// Opens it because another process did. It counts as a cooldown here, too: the trouble is the same.
+    pub(super) fn open_with(&mut self, time: Duration, why: Why, step: Step<'_>) -> Change {
+        if self.state == State::Closed && step.now.since(self.changed) >= step.config.calm {
+            self.cooldowns = 0;
+        }
+        if why != Why::Blocked {
+            self.cooldowns = self.cooldowns.saturating_add(1);
+        }
+        self.enter(State::Open { until: step.now + time }, why, step)
+    }
+
+    /// Takes over another process's word on how long it stays open. Nothing if it is not.
+    pub(super) fn stay_open(&mut self, time: Duration, why: Why, step: Step<'_>) {
+        if let State::Open { until } = &mut self.state {
+            *until = step.now + time;
+            self.why = why;
+        }
+    }
+
+    /// Closes it because another process did.
+    pub(super) fn close_with(&mut self, why: Why, step: Step<'_>) -> Change {
+        if why != Why::ProbesSucceeded {
+            self.cooldowns = 0;
+        }
+        self.enter(State::Closed, why, step)
     }
 
     pub(super) fn force(&mut self, why: Why, step: Step<'_>) -> Change {

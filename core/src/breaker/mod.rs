@@ -11,7 +11,10 @@
 //!
 //! [`Breakers`] hands out a [`Pass`] for each call and takes it back with the call's result. Passes are numbered; each
 //! change of a breaker's state makes all passes before it old, and the results of old passes change nothing.
+//!
+//! Processes tell each other what their breakers decided: see `adopt.rs`.
 
+mod adopt;
 mod call;
 mod chance;
 mod config;
@@ -21,6 +24,9 @@ mod machine;
 #[cfg(test)]
 mod properties;
 mod registry;
+mod shared;
+#[cfg(test)]
+mod shared_tests;
 mod shelf;
 mod snapshot;
 mod tally;
@@ -32,4 +38,5 @@ pub use config::BreakerConfig;
 pub use key::{BreakerKey, Kind, ParseKeyError};
 pub use machine::{State, Why};
 pub use registry::{Breakers, TooManyKeys};
+pub use shared::{Matter, News, Origin, Stand, Standing, Turn, Word};
 pub use snapshot::{BreakerSnapshot, BreakersSnapshot};

@@ -43,6 +43,19 @@ enum Action {
     TokenChanged {
         bot: u64,
     },
+    Adopt {
+        route: Option<usize>,
+        stand: Stand,
+        version: u64,
+    },
+}
+
+fn stands() -> impl Strategy<Value = Stand> {
+    prop_oneof![
+        Just(Stand::Closed),
+        Just(Stand::ForcedOpen),
+        (0..40_u64).prop_map(|seconds| Stand::Open { remaining: Duration::from_secs(seconds) }),
+    ]
 }
 
 fn results() -> impl Strategy<Value = CallResult> {
@@ -67,8 +80,10 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
         2 => any::<prop::sample::Index>().prop_map(|which| Action::Abandon { which: which.index(usize::MAX) }),
         6 => (0..45_000_u64).prop_map(|millis| Action::Wait { millis }),
         1 => (route.clone(), 0..3_u64).prop_map(|(route, id)| Action::Force { route, id }),
-        1 => (route, 0..3_u64).prop_map(|(route, id)| Action::Reset { route, id }),
+        1 => (route.clone(), 0..3_u64).prop_map(|(route, id)| Action::Reset { route, id }),
         1 => (0..2_u64).prop_map(|bot| Action::TokenChanged { bot }),
+        2 => (prop::option::of(route), stands(), 0..50_u64)
+            .prop_map(|(route, stand, version)| Action::Adopt { route, stand, version }),
     ];
     prop::collection::vec(action, 1..300)
 }
@@ -141,6 +156,7 @@ proptest! {
     fn breakers_keep_their_promises_in_any_order_of_events(actions in actions(), seed: u64) {
         let config = BreakerConfig { max_keys: 8, ..BreakerConfig::default() };
         let mut breakers = Breakers::new(config, seed);
+        breakers.share([]);
         let mut observer = Observer::default();
         let mut now = Timestamp::ZERO;
         for action in actions {
@@ -207,7 +223,17 @@ proptest! {
                     observer.see(breakers.reset(&key, now))?;
                 }
                 Action::TokenChanged { bot } => {
-                    observer.see(breakers.token_changed(Credential::Application(bot), now))?;
+                    observer.see(breakers.token_changed(Credential::Application(bot), None, now))?;
+                }
+                Action::Adopt { route, stand, version } => {
+                    let bot = Credential::Application(0);
+                    let key = route.map_or(BreakerKey::Discord(bot), |route| {
+                        BreakerKey::Route(bot, RouteKey::new(ROUTES[route]))
+                    });
+                    let word = Word { matter: Matter { key, token: None }, stand, why: Why::FailureRate };
+                    let told = breakers.turns(now);
+                    observer.see(breakers.adopt(&News { word, version }, now))?;
+                    prop_assert_eq!(told, breakers.turns(now), "what was heard is to be told");
                 }
             }
             for shown in breakers.snapshot(now).breakers {
@@ -242,7 +268,8 @@ proptest! {
                 | Action::Abandon { .. }
                 | Action::Force { .. }
                 | Action::Reset { .. }
-                | Action::TokenChanged { .. } => {}
+                | Action::TokenChanged { .. }
+                | Action::Adopt { .. } => {}
             }
         }
         // From here on Discord is well, and nobody calls: only the breakers' own probes go out.

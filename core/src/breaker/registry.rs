@@ -9,10 +9,11 @@ use crate::time::Timestamp;
 use super::call::Path;
 use super::ended::Ended;
 use super::machine::{Barred, Breaker, Change, Step, Way};
+use super::shared::Shared;
 use super::shelf::Shelf;
 use super::tally::{Sample, Tally};
 use super::{
-    Attempt, BreakerConfig, BreakerKey, CallInfo, CallResult, Effect, Kind, Pass, Refused, Reported, State, Why,
+    Attempt, BreakerConfig, BreakerKey, CallInfo, CallResult, Effect, Kind, Origin, Pass, Refused, Reported, State, Why,
 };
 
 /// How many probes of its own are under way at once for one credential.
@@ -30,6 +31,7 @@ pub struct Breakers {
     pub(super) shelf: Shelf,
     own_probes: Vec<OwnProbe>,
     pub(super) ended: Ended,
+    pub(super) shared: Shared,
 }
 
 #[derive(Debug)]
@@ -57,7 +59,12 @@ impl Breakers {
     /// Breakers that are all closed.
     #[must_use]
     pub fn new(config: BreakerConfig, seed: u64) -> Self {
-        Self { shelf: Shelf::new(config, seed), own_probes: Vec::new(), ended: Ended::default() }
+        Self {
+            shelf: Shelf::new(config, seed),
+            own_probes: Vec::new(),
+            ended: Ended::default(),
+            shared: Shared::default(),
+        }
     }
 
     /// Asks for a call to Discord to go out.
@@ -160,7 +167,7 @@ impl Breakers {
             }
             if let Some(change) = change {
                 opened |= change.to != State::Closed;
-                effects.push(transition(key, change));
+                effects.push(self.turned(key, change, Origin::Here));
             }
         }
         let failed =
@@ -195,7 +202,7 @@ impl Breakers {
         let mut effects = Vec::new();
         for key in self.shelf.due(now) {
             if let Some(change) = self.shelf.change(&key, now, Breaker::on_time) {
-                effects.push(transition(&key, change));
+                effects.push(self.turned(&key, change, Origin::Here));
             }
             effects.extend(self.own_probe(&key, now));
         }
@@ -215,7 +222,7 @@ impl Breakers {
         let change = self.shelf.change(key, now, |breaker, step| {
             (breaker.state() != State::ForcedOpen { why: Why::Forced }).then(|| breaker.force(Why::Forced, step))
         });
-        Ok(change.map(|change| transition(key, change)).into_iter().collect())
+        Ok(change.map(|change| self.turned(key, change, Origin::Here)).into_iter().collect())
     }
 
     /// Closes a breaker, whatever opened it.
@@ -223,19 +230,32 @@ impl Breakers {
         let change = self.shelf.change(key, now, |breaker, step| {
             (breaker.state() != State::Closed).then(|| breaker.reset(Why::Reset, step))
         });
-        change.map(|change| transition(key, change)).into_iter().collect()
+        // Whoever resets it means all processes, whatever it is here.
+        self.shared.note(key, State::Closed, Why::Reset);
+        change.map(|change| self.turned(key, change, Origin::Here)).into_iter().collect()
     }
 
-    /// A credential has a new token: what the old one was answered means nothing any more.
-    pub fn token_changed(&mut self, credential: Credential, now: Timestamp) -> Vec<Effect> {
+    /// A credential has a new token: what the old one was answered means nothing any more. What the new one is answered
+    /// concerns those processes whose token has the same fingerprint; without one, nobody else.
+    pub fn token_changed(&mut self, credential: Credential, fingerprint: Option<&str>, now: Timestamp) -> Vec<Effect> {
         let key = BreakerKey::Discord(credential);
+        self.shared.set_token(credential, fingerprint);
         self.shelf.watch(&key, now);
         let change = self.shelf.change(&key, now, |breaker, step| {
             breaker.renew_token(step);
             (breaker.state() == State::ForcedOpen { why: Why::Unauthorized })
                 .then(|| breaker.reset(Why::TokenChanged, step))
         });
-        change.map(|change| transition(&key, change)).into_iter().collect()
+        change.map(|change| self.turned(&key, change, Origin::Here)).into_iter().collect()
+    }
+
+    /// A breaker has changed: what is to be told here, and, unless they told it, to the other processes.
+    pub(super) fn turned(&mut self, key: &BreakerKey, change: Change, origin: Origin) -> Effect {
+        let Change { from, to, why } = change;
+        if origin == Origin::Here {
+            self.shared.note(key, to, why);
+        }
+        Effect::Transition { key: key.clone(), from, to, why, origin }
     }
 
     /// The state of a breaker.
@@ -383,10 +403,6 @@ fn sign(result: CallResult, key: &BreakerKey, path: &Path) -> Sign {
 fn ends_interaction(result: CallResult, credential: Credential) -> bool {
     result == CallResult::Answered(Class::InteractionEnded)
         || (result == CallResult::Answered(Class::Unauthorized) && credential == Credential::Anonymous)
-}
-
-fn transition(key: &BreakerKey, Change { from, to, why }: Change) -> Effect {
-    Effect::Transition { key: key.clone(), from, to, why }
 }
 
 /// Whether to come again at `one` is later than at `other`; never is the latest.

@@ -334,7 +334,7 @@ fn a_wrong_token_stops_that_bot_until_it_has_another() {
     assert!(world.own_probes().is_empty());
     assert_eq!(world.state(&discord()), "forced_open");
 
-    world.breakers.token_changed(BOT, world.now);
+    world.breakers.token_changed(BOT, None, world.now);
     assert_eq!(world.state(&discord()), "closed");
     // What the old token is still answered says nothing about the new one.
     world.report(late, CallResult::Answered(Class::Unauthorized));
@@ -345,7 +345,7 @@ fn a_wrong_token_stops_that_bot_until_it_has_another() {
 fn a_token_that_changed_in_time_is_not_blamed_for_the_old_ones_answers() {
     let mut world = World::new();
     let late = world.admit(&call(READ, 7)).unwrap();
-    world.breakers.token_changed(BOT, world.now);
+    world.breakers.token_changed(BOT, None, world.now);
     world.report(late, CallResult::Answered(Class::Unauthorized));
     assert_eq!(world.state(&discord()), "closed");
 }
@@ -416,7 +416,7 @@ fn a_person_opens_and_closes_a_breaker_and_a_token_does_not_undo_it() {
     for key in [BreakerKey::Address, discord(), route(READ), pair(READ, 7)] {
         assert_eq!(world.breakers.force(&key, world.now).unwrap().len(), 1);
         assert!(world.breakers.force(&key, world.now).unwrap().is_empty());
-        world.breakers.token_changed(BOT, world.now);
+        world.breakers.token_changed(BOT, None, world.now);
         let refused = world.admit(&call(READ, 7)).unwrap_err();
         assert_eq!((refused.reason, refused.until, refused.key), ("breaker_forced_open", None, key.to_string()));
         assert_eq!(world.breakers.reset(&key, world.now).len(), 1);

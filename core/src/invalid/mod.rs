@@ -5,10 +5,21 @@
 //!
 //! Calls under way may all come back invalid. So a call reserves its place before it goes, and `used + in flight` stays
 //! below the threshold of its lane: whatever comes back, the limit holds.
+//!
+//! Processes behind the same address share one budget. [`Ledger::share`] makes a process one of them; what follows from
+//! that, and why the limit still holds, is told in `fleet.rs`.
 
+mod fleet;
+#[cfg(test)]
+mod fleet_tests;
+mod keeper;
 mod slots;
 mod spenders;
+#[cfg(test)]
+mod tests;
 
+pub use fleet::{Ask, FleetSnapshot, Synced, WhenLost};
+pub use keeper::Keeper;
 pub use spenders::Spender;
 
 use std::time::Duration;
@@ -19,6 +30,7 @@ use crate::lane::Lane;
 use crate::route::RouteKey;
 use crate::time::Timestamp;
 
+use fleet::{Fleet, Own};
 use slots::Slots;
 use spenders::Spenders;
 
@@ -56,12 +68,15 @@ impl InvalidConfig {
     /// How many invalid requests there may be before a lane stops.
     #[must_use]
     pub const fn threshold(&self, lane: Lane) -> u32 {
-        let percent = match lane {
+        (self.limit as u64 * self.percent(lane) as u64 / 100) as u32
+    }
+
+    const fn percent(&self, lane: Lane) -> u32 {
+        match lane {
             Lane::Interactive => self.interactive_percent,
             Lane::Operation => self.operation_percent,
             Lane::Background => self.background_percent,
-        };
-        (self.limit as u64 * percent as u64 / 100) as u32
+        }
     }
 }
 
@@ -79,29 +94,51 @@ pub struct Reservation {
 pub struct Spent {
     /// When there is room again, as far as can be told.
     pub until: Timestamp,
+    /// The reason, for metrics: `invalid_requests` if the lane is stopped by what is counted, `invalid_requests_lent` if
+    /// this process has used up its part, `invalid_requests_unheard` if it has not heard of the others for too long.
+    pub reason: &'static str,
 }
 
-/// The ledger of one address.
+/// The ledger of one address, or of one of the processes behind it.
 #[derive(Debug)]
 pub struct Ledger {
     config: InvalidConfig,
+    /// Own ones in the window.
     slots: Slots,
+    /// Own ones since the start.
+    counted: u64,
     in_flight: u32,
     spenders: Spenders,
+    fleet: Option<Fleet>,
 }
 
 impl Ledger {
-    /// An empty ledger.
+    /// An empty ledger of a process that is alone behind its address.
     #[must_use]
     pub fn new(config: InvalidConfig) -> Self {
-        Self { config, slots: Slots::new(config.window), in_flight: 0, spenders: Spenders::new(config.window) }
+        Self {
+            config,
+            slots: Slots::new(config.window),
+            counted: 0,
+            in_flight: 0,
+            spenders: Spenders::new(config.window),
+            fleet: None,
+        }
+    }
+
+    /// From now on there are other processes behind this address. Until the first [`Ledger::synced`] this one lets nothing
+    /// out, unless it is to go by its share alone.
+    pub fn share(&mut self, when_lost: WhenLost, now: Timestamp) {
+        let in_window = u64::from(self.slots.total(now));
+        self.fleet = Some(Fleet::new(self.config.window, when_lost, self.own(), self.counted - in_window));
     }
 
     /// Reserves a place for a call, made for this guild on this route.
     ///
     /// # Errors
     ///
-    /// Refused if, with this call and all those under way, the threshold of its lane could be passed.
+    /// Refused if, with this call and all those under way, the threshold of its lane could be passed, or what was lent to
+    /// this process.
     pub fn admit(
         &mut self,
         lane: Lane,
@@ -110,10 +147,13 @@ impl Ledger {
         now: Timestamp,
     ) -> Result<Reservation, Spent> {
         let threshold = self.config.threshold(lane);
-        let used = self.slots.total(now);
-        if used.saturating_add(self.in_flight) >= threshold {
-            let until = if used < threshold { now + SOON } else { self.slots.below(threshold, now) };
-            return Err(Spent { until });
+        let used = self.used(now);
+        if used.saturating_add(self.under_way()) >= threshold {
+            let until = if used < threshold { now + SOON } else { self.below(threshold, now) };
+            return Err(Spent { until, reason: "invalid_requests" });
+        }
+        if let Some(fleet) = &self.fleet {
+            fleet.check(lane, &self.config, self.own(), now)?;
         }
         self.in_flight += 1;
         Ok(Reservation { guild, route: route.clone() })
@@ -124,14 +164,41 @@ impl Ledger {
         let Reservation { guild, route } = reservation;
         self.in_flight -= 1;
         if was_invalid {
+            self.counted += 1;
             self.slots.add(now);
             self.spenders.add(guild, route, now);
         }
     }
 
-    /// How many are counted at `now`.
+    /// How many are counted at `now`, over all processes as far as this one knows.
     pub fn used(&mut self, now: Timestamp) -> u32 {
-        self.slots.total(now)
+        let own = self.own();
+        let in_window = self.slots.total(now);
+        let Some(fleet) = &mut self.fleet else { return in_window };
+        fleet.turn(now);
+        if fleet.is_heard() { fleet.used(own, now) } else { in_window.saturating_mul(fleet.members()) }
+    }
+
+    /// Calls under way anywhere, each of which may become one.
+    fn under_way(&self) -> u32 {
+        match &self.fleet {
+            None => self.in_flight,
+            Some(fleet) if fleet.is_heard() => self.in_flight.saturating_add(fleet.elsewhere()),
+            Some(fleet) => self.in_flight.saturating_mul(fleet.members()),
+        }
+    }
+
+    /// When the count will have fallen below `most` by time alone.
+    fn below(&self, most: u32, now: Timestamp) -> Timestamp {
+        match &self.fleet {
+            None => self.slots.below(most, now),
+            Some(fleet) if fleet.is_heard() => fleet.below(most, self.own(), now),
+            Some(fleet) => self.slots.below(most.div_ceil(fleet.members()), now),
+        }
+    }
+
+    const fn own(&self) -> Own {
+        Own { counted: self.counted, in_flight: self.in_flight }
     }
 
     /// The share of the limit that is used.
@@ -145,16 +212,53 @@ impl Ledger {
         Lane::ALL.into_iter().find(|lane| used >= self.config.threshold(*lane))
     }
 
-    /// When time alone will lower the count.
+    /// When time alone will lower the count, or end what was lent.
     #[must_use]
     pub fn next_wake(&self) -> Option<Timestamp> {
-        self.slots.next_end()
+        let others = self.fleet.as_ref().and_then(Fleet::next_wake);
+        self.slots.next_end().into_iter().chain(others).min()
+    }
+
+    /// Whether it shares its budget and was lent some that still holds; a ledger alone always has all.
+    #[must_use]
+    pub fn is_heard(&self) -> bool {
+        self.fleet.as_ref().is_none_or(Fleet::is_heard)
+    }
+
+    /// Whether half of what was lent is taken, so that it should ask for more. Never if it is alone.
+    #[must_use]
+    pub fn is_short(&self) -> bool {
+        self.fleet.as_ref().is_some_and(|fleet| fleet.is_short(self.own()))
+    }
+
+    /// What to tell the keeper of the common count; nothing if there is none.
+    pub fn ask(&mut self, now: Timestamp) -> Option<Ask> {
+        let own = self.own();
+        self.fleet.as_mut().map(|fleet| fleet.ask(own, now))
+    }
+
+    /// The keeper of the common count has answered.
+    pub fn synced(&mut self, synced: &Synced, now: Timestamp) {
+        let own = self.own();
+        if let Some(fleet) = &mut self.fleet {
+            fleet.synced(synced, own, now);
+        }
+    }
+
+    /// Gives back what was lent; the last [`Ask`]. Nothing more goes out but what is under way.
+    pub fn leave(&mut self, now: Timestamp) -> Option<Ask> {
+        if let Some(fleet) = &mut self.fleet {
+            fleet.leave();
+        }
+        self.ask(now)
     }
 
     /// What is to be seen.
     pub fn snapshot(&mut self, now: Timestamp) -> LedgerSnapshot {
+        let own = self.own();
         LedgerSnapshot {
             used: self.used(now),
+            own: self.slots.total(now),
             in_flight: self.in_flight,
             limit: self.config.limit,
             window_seconds: self.config.window.as_secs(),
@@ -164,6 +268,7 @@ impl Ledger {
                 operation: self.config.threshold(Lane::Operation),
                 background: self.config.threshold(Lane::Background),
             },
+            shared: self.fleet.as_mut().map(|fleet| fleet.snapshot(own, now)),
             top_spenders: self.spenders.top(now),
         }
     }
@@ -172,8 +277,10 @@ impl Ledger {
 /// What is to be seen of the ledger.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LedgerSnapshot {
-    /// Invalid requests in the window.
+    /// Invalid requests in the window, of all processes as far as this one knows.
     pub used: u32,
+    /// Those of this process.
+    pub own: u32,
     /// Calls under way, each of which may become one.
     pub in_flight: u32,
     /// How many Discord allows.
@@ -184,6 +291,8 @@ pub struct LedgerSnapshot {
     pub ratio: f64,
     /// Where each lane stops.
     pub thresholds: Thresholds,
+    /// What is known of the other processes behind the same address; nothing if the budget is not shared.
+    pub shared: Option<FleetSnapshot>,
     /// Who spent it, the largest first.
     pub top_spenders: Vec<Spender>,
 }
@@ -197,156 +306,4 @@ pub struct Thresholds {
     pub operation: u32,
     /// Background work stops.
     pub background: u32,
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn at(seconds: u64) -> Timestamp {
-        Timestamp::from_millis(seconds * 1_000)
-    }
-
-    fn route() -> RouteKey {
-        RouteKey::new("GET /guilds/{id}/roles")
-    }
-
-    fn spend(ledger: &mut Ledger, count: u32, now: Timestamp) {
-        for _ in 0..count {
-            let reservation = ledger.admit(Lane::Interactive, Some(1), &route(), now).unwrap();
-            ledger.settle(reservation, true, now);
-        }
-    }
-
-    fn stopped(ledger: &mut Ledger, now: Timestamp) -> Vec<Lane> {
-        let refused = |lane: &Lane| match ledger.admit(*lane, None, &route(), now) {
-            Ok(reservation) => {
-                ledger.settle(reservation, false, now);
-                false
-            }
-            Err(Spent { .. }) => true,
-        };
-        Lane::ALL.into_iter().filter(refused).collect()
-    }
-
-    #[test]
-    fn lanes_stop_one_after_another_as_the_budget_is_spent() {
-        let mut ledger = Ledger::new(InvalidConfig::default());
-        spend(&mut ledger, 4_999, at(0));
-        assert_eq!(stopped(&mut ledger, at(0)), []);
-        spend(&mut ledger, 1, at(0));
-        assert_eq!(stopped(&mut ledger, at(0)), [Lane::Background]);
-        spend(&mut ledger, 3_000, at(0));
-        assert_eq!(stopped(&mut ledger, at(0)), [Lane::Operation, Lane::Background]);
-        assert_eq!(ledger.stopped(at(0)), Some(Lane::Operation));
-        spend(&mut ledger, 1_500, at(0));
-        assert_eq!(stopped(&mut ledger, at(0)), Lane::ALL);
-    }
-
-    #[test]
-    fn calls_under_way_count_as_if_they_were_invalid() {
-        let mut ledger = Ledger::new(InvalidConfig { limit: 10, ..InvalidConfig::default() });
-        let reservations: Vec<Reservation> =
-            std::iter::from_fn(|| ledger.admit(Lane::Interactive, None, &route(), at(0)).ok()).collect();
-        assert_eq!(reservations.len(), 9);
-        for reservation in reservations {
-            ledger.settle(reservation, true, at(1));
-        }
-        assert_eq!(ledger.used(at(1)), 9);
-        assert_eq!(stopped(&mut ledger, at(1)), Lane::ALL);
-    }
-
-    #[test]
-    fn a_refusal_says_when_there_is_room_and_then_there_is() {
-        let mut ledger = Ledger::new(InvalidConfig { limit: 100, ..InvalidConfig::default() });
-        spend(&mut ledger, 30, at(0));
-        spend(&mut ledger, 40, at(100));
-        let Err(Spent { until }) = ledger.admit(Lane::Background, None, &route(), at(200)) else {
-            panic!("70 of 100 are spent");
-        };
-        assert!(until >= at(600) && until < at(610), "{until:?}");
-        assert_eq!(stopped(&mut ledger, Timestamp::from_micros(until.micros() - 1)), [Lane::Background]);
-        assert_eq!(stopped(&mut ledger, until), []);
-    }
-
-    #[test]
-    fn the_count_falls_by_time_alone_and_then_there_is_nothing_to_wake_for() {
-        let mut ledger = Ledger::new(InvalidConfig::default());
-        assert_eq!(ledger.next_wake(), None);
-        spend(&mut ledger, 3, at(7));
-        let wake = ledger.next_wake().unwrap();
-        assert_eq!(ledger.used(Timestamp::from_micros(wake.micros() - 1)), 3);
-        assert_eq!(ledger.used(wake), 0);
-        assert_eq!(ledger.next_wake(), None);
-    }
-
-    #[test]
-    fn the_snapshot_names_who_spent_it() {
-        let mut ledger = Ledger::new(InvalidConfig::default());
-        spend(&mut ledger, 5, at(0));
-        let snapshot = ledger.snapshot(at(0));
-        assert_eq!((snapshot.used, snapshot.in_flight), (5, 0));
-        assert_eq!((snapshot.top_spenders[0].guild, snapshot.top_spenders[0].count), (Some(1), 5));
-    }
-
-    #[derive(Clone, Debug)]
-    enum Action {
-        Admit(Lane),
-        Settle { which: usize, was_invalid: bool },
-        Wait { millis: u64 },
-    }
-
-    fn actions() -> impl Strategy<Value = Vec<Action>> {
-        let lane = prop_oneof![Just(Lane::Interactive), Just(Lane::Operation), Just(Lane::Background)];
-        let action = prop_oneof![
-            5 => lane.prop_map(Action::Admit),
-            4 => (any::<usize>(), prop::bool::weighted(0.8))
-                .prop_map(|(which, was_invalid)| Action::Settle { which, was_invalid }),
-            1 => (0..120_000_u64).prop_map(|millis| Action::Wait { millis }),
-        ];
-        prop::collection::vec(action, 1..400)
-    }
-
-    proptest! {
-        /// Counts exactly what Discord would: every invalid answer for a full window after it was seen.
-        #[test]
-        fn no_window_ever_holds_more_than_the_last_threshold(actions in actions()) {
-            let config = InvalidConfig { limit: 40, ..InvalidConfig::default() };
-            let mut ledger = Ledger::new(config);
-            let mut now = Timestamp::ZERO;
-            let mut open: Vec<(Lane, Reservation)> = Vec::new();
-            let mut invalid: Vec<Timestamp> = Vec::new();
-            for action in actions {
-                let in_window = |now: Timestamp, invalid: &[Timestamp]| {
-                    invalid.iter().filter(|seen| now.since(**seen) < config.window).count()
-                };
-                match action {
-                    Action::Admit(lane) => match ledger.admit(lane, None, &route(), now) {
-                        Ok(reservation) => {
-                            open.push((lane, reservation));
-                            // Were all of them to come back invalid, the lane's threshold would still hold.
-                            let worst = in_window(now, &invalid) + open.len();
-                            prop_assert!(worst <= config.threshold(lane) as usize);
-                        }
-                        Err(Spent { until }) => prop_assert!(until > now),
-                    },
-                    Action::Settle { which, was_invalid } => {
-                        if !open.is_empty() {
-                            let (_, reservation) = open.swap_remove(which % open.len());
-                            ledger.settle(reservation, was_invalid, now);
-                            if was_invalid {
-                                invalid.push(now);
-                            }
-                        }
-                    }
-                    Action::Wait { millis } => now = now + Duration::from_millis(millis),
-                }
-                let real = in_window(now, &invalid);
-                prop_assert!(ledger.used(now) as usize >= real, "it forgot some");
-                prop_assert!(real <= config.threshold(Lane::Interactive) as usize);
-            }
-        }
-    }
 }

@@ -42,6 +42,12 @@ impl Slots {
         }
     }
 
+    /// Takes over what somebody else has counted: by when it leaves, the oldest first.
+    pub(super) fn refill(&mut self, slots: impl Iterator<Item = (Timestamp, u32)>) {
+        self.slots = slots.map(|(end, count)| Slot { end, count }).collect();
+        self.total = self.slots.iter().fold(0, |sum, slot| sum.saturating_add(slot.count));
+    }
+
     pub(super) fn total(&mut self, now: Timestamp) -> u32 {
         self.forget(now);
         self.total
@@ -54,7 +60,7 @@ impl Slots {
             if left < most {
                 break;
             }
-            left -= slot.count;
+            left = left.saturating_sub(slot.count);
             if left < most {
                 return slot.end;
             }
@@ -72,7 +78,7 @@ impl Slots {
         while let Some(slot) = self.slots.front()
             && slot.end <= now
         {
-            self.total -= slot.count;
+            self.total = self.total.saturating_sub(slot.count);
             self.slots.pop_front();
         }
     }

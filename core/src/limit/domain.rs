@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::global::Global;
 use super::lot::{LotId, Ticket};
+use super::shared::Lodging;
 use super::turn::Turn;
 use crate::answer::Credential;
 use crate::lane::Lane;
@@ -20,13 +21,15 @@ pub(super) struct Domain {
     pub(super) global: Option<Global>,
     /// Heads of lots that wait for nothing but their turn here, by lane; the oldest goes first.
     ready: [BTreeSet<(Ticket, LotId)>; 3],
+    /// How many wait whose turn here comes sooner or later.
+    pub(super) waiting: usize,
     /// When to look again.
     pub(super) wake: Option<Timestamp>,
 }
 
 impl Domain {
     pub(super) fn new(credential: Credential, global: Option<Global>) -> Self {
-        Self { credential, global, ready: [const { BTreeSet::new() }; 3], wake: None }
+        Self { credential, global, ready: [const { BTreeSet::new() }; 3], waiting: 0, wake: None }
     }
 
     /// Whether it is for calls that the global limit leaves alone.
@@ -54,9 +57,9 @@ impl Domain {
     /// The next to go, if anybody may.
     pub(super) fn next(&mut self, now: Timestamp) -> Option<(Lane, Ticket, LotId)> {
         self.wake = None;
-        let waiting = self.waiting();
+        let waiting = self.ready_lanes();
         if let Some(global) = &mut self.global {
-            global.waits(waiting, now);
+            global.waits(waiting, self.waiting, now);
         }
         if self.is_quiet() {
             return None;
@@ -82,14 +85,12 @@ impl Domain {
         None
     }
 
-    pub(super) fn take(&mut self, lane: Lane, now: Timestamp) {
-        let waiting = self.waiting();
-        if let Some(global) = &mut self.global {
-            global.take(lane, waiting, now);
-        }
+    pub(super) fn take(&mut self, lane: Lane, now: Timestamp) -> Option<Lodging> {
+        let waiting = self.ready_lanes();
+        self.global.as_mut().and_then(|global| global.take(lane, waiting, now))
     }
 
-    fn waiting(&self) -> [bool; 3] {
+    fn ready_lanes(&self) -> [bool; 3] {
         [0, 1, 2].map(|lane: usize| !self.ready[lane].is_empty())
     }
 }

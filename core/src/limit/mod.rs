@@ -18,6 +18,9 @@ mod flights;
 mod global;
 mod limiter;
 mod lot;
+mod own;
+mod pace;
+pub mod shared;
 mod side;
 mod snapshot;
 #[cfg(test)]
@@ -27,6 +30,6 @@ mod yard;
 
 pub use bucket::BucketView;
 pub use config::LimitConfig;
-pub use limiter::{Acquired, Ask, Delay, Effect, Limiter, PermitId, Reason};
+pub use limiter::{Acquired, Ask, Delay, Effect, Limiter, PermitId, Reason, Sharing};
 pub use lot::Ticket;
 pub use snapshot::{CredentialView, LimiterView, WaitingView};

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::bucket::BucketView;
 use super::limiter::Limiter;
 use super::lot::{Gatekeeper, LotKey};
+use super::shared::MemberView;
 use crate::answer::Credential;
 use crate::time::Timestamp;
 
@@ -47,6 +48,8 @@ pub struct CredentialView {
     pub in_flight: u32,
     /// Nothing goes before then.
     pub closed_until: Timestamp,
+    /// How it is shared with other processes, if it is.
+    pub shared: Option<MemberView>,
 }
 
 /// A place where callers wait.
@@ -72,6 +75,7 @@ impl Limiter {
                     available: if now < global.closed_until() { 0 } else { global.free(now) },
                     in_flight: global.in_flight(),
                     closed_until: global.closed_until(),
+                    shared: global.member().map(|member| member.view(now)),
                 });
             }
         }

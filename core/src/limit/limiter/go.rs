@@ -10,6 +10,7 @@ use crate::time::Timestamp;
 
 impl Limiter {
     pub(super) fn settle(&mut self, now: Timestamp) {
+        self.now = now;
         while let Some(Reverse((then, alarm))) = self.alarms.peek().copied() {
             if then > now {
                 break;
@@ -58,6 +59,7 @@ impl Limiter {
             return;
         }
         let Some(Waiter { ask, domain, since, side, .. }) = self.waiters.remove(&ticket) else { return };
+        self.domains[domain].waiting -= 1;
         if let Some(queues) = &mut self.yard.lot(lot).queues {
             queues.lanes[ask.lane.index()].pop_front();
             if queues.is_empty() {
@@ -92,10 +94,10 @@ impl Limiter {
                 }
             }
         }
-        self.domains[domain].take(ask.lane, now);
+        let lodging = self.domains[domain].take(ask.lane, now);
         self.next += 1;
         let id = PermitId(self.next);
-        self.permits.insert(id, Permit { ask, domain, dispatched: now, slot, probe, side });
+        self.permits.insert(id, Permit { ask, domain, dispatched: now, slot, probe, side, lodging });
         id
     }
 

@@ -9,6 +9,7 @@ use crate::limit::book::{Book, Knowledge};
 use crate::limit::config::LimitConfig;
 use crate::limit::domain::{Domain, DomainId};
 use crate::limit::lot::{Gatekeeper, LotId, Ticket};
+use crate::limit::shared::Lodging;
 use crate::limit::yard::Yard;
 use crate::route::Major;
 use crate::time::Timestamp;
@@ -16,12 +17,14 @@ use crate::time::Timestamp;
 mod ask;
 mod go;
 mod learn;
+mod sharing;
 #[cfg(test)]
 mod tests;
 mod wait;
 mod way;
 
 pub use ask::{Acquired, Ask, Delay, Effect, PermitId, Reason};
+pub use sharing::Sharing;
 
 /// Somebody who waits.
 #[derive(Debug)]
@@ -45,6 +48,8 @@ struct Permit {
     /// The lot whose one call ahead it is.
     probe: Option<LotId>,
     side: Option<LotId>,
+    /// What it took of a shared limit.
+    lodging: Option<Lodging>,
 }
 
 /// A call of an unknown route whose answer was lost: it used a slot of a bucket that is not known yet.
@@ -99,6 +104,10 @@ pub struct Limiter {
     effects: VecDeque<Effect>,
     next: u64,
     started: Timestamp,
+    /// When it was last asked.
+    now: Timestamp,
+    /// How limits are shared with other processes, if they are.
+    sharing: Option<Sharing>,
 }
 
 impl Limiter {
@@ -118,6 +127,8 @@ impl Limiter {
             effects: VecDeque::new(),
             next: 0,
             started: now,
+            now,
+            sharing: None,
             config,
         }
     }
@@ -187,7 +198,7 @@ impl Limiter {
     pub fn give_back(&mut self, permit: PermitId, now: Timestamp) {
         let Some(permit) = self.permits.remove(&permit) else { return };
         if let Some(global) = &mut self.domains[permit.domain].global {
-            global.given_back();
+            global.given_back(permit.lodging, now);
         }
         if let Some((lot, number)) = permit.slot {
             if let Gatekeeper::Bucket(bucket) = &mut self.yard.lot(lot).keeper {
@@ -206,7 +217,7 @@ impl Limiter {
         let Some(permit) = self.permits.remove(&permit) else { return };
         let gone = permit.dispatched + self.config.request_timeout;
         if let Some(global) = &mut self.domains[permit.domain].global {
-            global.lost(permit.dispatched, now);
+            global.lost(permit.lodging, permit.dispatched, now);
         }
         if let Some((lot, number)) = permit.slot {
             if let Gatekeeper::Bucket(bucket) = &mut self.yard.lot(lot).keeper {
@@ -231,7 +242,7 @@ impl Limiter {
     pub fn answered(&mut self, permit: PermitId, answer: &Answer, now: Timestamp) {
         let Some(permit) = self.permits.remove(&permit) else { return };
         if let Some(global) = &mut self.domains[permit.domain].global {
-            global.answered(permit.dispatched, now);
+            global.answered(permit.lodging, permit.dispatched, now);
         }
         let learned = match &answer.rate {
             Some(rate) => self.learn(&permit, rate, now),
@@ -277,7 +288,8 @@ impl Limiter {
     #[must_use]
     pub fn next_wake(&self) -> Option<Timestamp> {
         let alarm = self.alarms.peek().map(|Reverse((then, _))| *then);
-        self.domains.iter().filter_map(|domain| domain.wake).chain(alarm).min()
+        let domains = self.domains.iter().filter_map(|domain| domain.wake);
+        domains.chain(alarm).chain(self.next_shared_wake()).min()
     }
 
     /// Free tokens of the global limits, of all credentials together.

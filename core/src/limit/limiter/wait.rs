@@ -16,6 +16,7 @@ impl Limiter {
         // Mostly the newest ticket; one that moves here from elsewhere keeps its place in the order of tickets.
         let place = queue.partition_point(|other| *other < ticket);
         queue.insert(place, ticket);
+        self.domains[waiter.domain].waiting += 1;
         self.waiters.insert(ticket, waiter);
         self.review(lot, now);
     }
@@ -23,6 +24,7 @@ impl Limiter {
     /// Takes somebody out of where it waits.
     pub(super) fn remove(&mut self, ticket: Ticket, now: Timestamp) -> Option<Waiter> {
         let waiter = self.waiters.remove(&ticket)?;
+        self.domains[waiter.domain].waiting -= 1;
         let lane = waiter.ask.lane.index();
         if let Some(queues) = &mut self.yard.lot(waiter.lot).queues {
             queues.lanes[lane].retain(|other| *other != ticket);
@@ -90,6 +92,7 @@ impl Limiter {
             }
             door.take();
             let Some(mut waiter) = self.waiters.remove(&first) else { return };
+            self.domains[waiter.domain].waiting -= 1;
             if let Some(queues) = &mut self.yard.lot(side).queues {
                 queues.lanes[waiter.ask.lane.index()].pop_front();
                 if queues.is_empty() {

@@ -4,7 +4,6 @@ use super::{Ask, Delay, Limiter, Reason};
 use crate::limit::book::{HashId, Knowledge};
 use crate::limit::bucket::Bucket;
 use crate::limit::domain::{Domain, DomainId};
-use crate::limit::global::Global;
 use crate::limit::lot::{Gatekeeper, LotId, LotKey, SideKey};
 use crate::limit::side::Side;
 use crate::limit::turn::Turn;
@@ -16,8 +15,7 @@ impl Limiter {
         let exempt = ask.route.interaction && self.config.interactions_exempt;
         let is_its = |domain: &Domain| domain.credential == ask.credential && domain.is_exempt() == exempt;
         self.domains.iter().position(is_its).unwrap_or_else(|| {
-            // Counted from the limiter's start: a credential that is first seen later has had its quiet window.
-            let global = (!exempt).then(|| Global::new(&self.config, self.started));
+            let global = (!exempt).then(|| self.global_of());
             self.domains.push(Domain::new(ask.credential, global));
             self.domains.len() - 1
         })

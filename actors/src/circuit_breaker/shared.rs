@@ -1,0 +1,237 @@
+//! Other processes: what they are told, and what is heard of them.
+//!
+//! ```text
+//!   actor ──Courier::turned──▶ adapter ──TakeTurns──▶ actor … told … ──TurnTold──▶ actor
+//!   actor ──Courier::counted─▶ adapter ──AskLedger──▶ actor … asked … ──LedgerSynced──▶ actor
+//!   adapter ──Heard, StateRead──▶ actor
+//! ```
+//!
+//! The port only wakes. What there is to tell stays with the machines until it was told, the newest of each breaker, so that
+//! no queue can overflow and nothing is lost while nobody can be told.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use actix::{Handler, Message, MessageResult};
+use guildhall_core::answer::Credential;
+use guildhall_core::breaker::{Effect, Matter, News, Standing, Turn};
+use guildhall_core::invalid::{Ask, Synced, WhenLost};
+
+use super::CircuitBreaker;
+
+/// Whoever carries what this process decided to the others. Called by the actor: must not block.
+pub trait Courier: Send + Sync + 'static {
+    /// A breaker has changed: [`TakeTurns`] may have something.
+    fn turned(&self);
+
+    /// Invalid answers were counted, or what was lent runs short: [`AskLedger`] has news.
+    fn counted(&self);
+}
+
+/// From now on there are other processes. Until the ledger has heard of them it lets nothing out, unless `when_lost` says
+/// otherwise; so this comes before any call, and [`LedgerSynced`] soon after.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Share {
+    /// Who carries the news.
+    pub courier: Arc<dyn Courier>,
+    /// The fingerprints of the tokens that this process has.
+    pub tokens: Vec<(Credential, String)>,
+    /// What the ledger does without the others.
+    pub when_lost: WhenLost,
+}
+
+/// A credential has a new token; others with the same fingerprint have the same.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct NewToken {
+    /// Whose.
+    pub credential: Credential,
+    /// Its fingerprint.
+    pub fingerprint: String,
+}
+
+/// Another process has said something of a breaker.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Heard(
+    /// What.
+    pub News,
+);
+
+/// The state that all share was read as a whole. Answered with what stands open here and is not in it.
+#[derive(Message)]
+#[rtype(result = "Vec<Standing>")]
+pub struct StateRead(
+    /// What is in it.
+    pub Vec<News>,
+);
+
+/// A breaker that is forced open here ended elsewhere, and not even how is known any more.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Ended {
+    /// Which.
+    pub matter: Matter,
+    /// The version of its end, or a later one.
+    pub version: u64,
+}
+
+/// Asks for changes that the others do not know of. To be followed by a [`TurnTold`] for each that they do then.
+#[derive(Message)]
+#[rtype(result = "Vec<Turn>")]
+pub struct TakeTurns;
+
+/// The others know of a change, or hold something against it.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct TurnTold {
+    /// The change.
+    pub turn: Turn,
+    /// Its version.
+    pub version: u64,
+    /// What stands instead, of that version, because it is the stronger.
+    pub instead: Option<News>,
+}
+
+/// Asks for what is to be told to the keeper of the common count; nothing if there is none.
+#[derive(Message)]
+#[rtype(result = "Option<Ask>")]
+pub struct AskLedger;
+
+/// The keeper of the common count has answered.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct LedgerSynced(
+    /// What.
+    pub Synced,
+);
+
+/// The process ends: gives back what was lent, and says what the keeper is to be told last.
+#[derive(Message)]
+#[rtype(result = "Option<Ask>")]
+pub struct LeaveLedger;
+
+impl CircuitBreaker {
+    /// There may be something for the others.
+    pub(super) fn tell_others(&self) {
+        if let Some(courier) = &self.courier {
+            courier.turned();
+        }
+    }
+
+    /// The ledger has something to tell or to ask.
+    pub(super) fn ask_ledger(&self) {
+        if let Some(courier) = &self.courier {
+            courier.counted();
+        }
+    }
+
+    pub(super) fn ask_if_short(&self) {
+        if self.ledger.is_short() {
+            self.ask_ledger();
+        }
+    }
+}
+
+impl Handler<Share> for CircuitBreaker {
+    type Result = ();
+
+    fn handle(&mut self, Share { courier, tokens, when_lost }: Share, ctx: &mut Self::Context) {
+        self.courier = Some(courier);
+        self.step(ctx, |this, now| {
+            this.breakers.share(tokens.iter().map(|(credential, token)| (*credential, token.as_str())));
+            this.ledger.share(when_lost, now);
+            ((), Vec::new())
+        });
+        self.tell_others();
+        self.ask_ledger();
+    }
+}
+
+impl Handler<NewToken> for CircuitBreaker {
+    type Result = ();
+
+    fn handle(&mut self, NewToken { credential, fingerprint }: NewToken, ctx: &mut Self::Context) {
+        self.step(ctx, |this, now| ((), this.breakers.token_changed(credential, Some(&fingerprint), now)));
+        // Perhaps others know that it is wrong.
+        self.tell_others();
+    }
+}
+
+impl Handler<Heard> for CircuitBreaker {
+    type Result = ();
+
+    fn handle(&mut self, Heard(news): Heard, ctx: &mut Self::Context) {
+        self.step(ctx, |this, now| ((), this.breakers.adopt(&news, now)));
+    }
+}
+
+impl Handler<StateRead> for CircuitBreaker {
+    type Result = MessageResult<StateRead>;
+
+    fn handle(&mut self, StateRead(all): StateRead, ctx: &mut Self::Context) -> Self::Result {
+        let missing = self.step(ctx, |this, now| {
+            let effects: Vec<Effect> = all.iter().flat_map(|news| this.breakers.adopt(news, now)).collect();
+            let there: HashSet<&Matter> = all.iter().map(|news| &news.word.matter).collect();
+            let mut standing = this.breakers.standing(now);
+            standing.retain(|standing| !there.contains(&standing.word.matter));
+            (standing, effects)
+        });
+        MessageResult(missing)
+    }
+}
+
+impl Handler<Ended> for CircuitBreaker {
+    type Result = ();
+
+    fn handle(&mut self, Ended { matter, version }: Ended, ctx: &mut Self::Context) {
+        self.step(ctx, |this, now| ((), this.breakers.ended_elsewhere(&matter, version, now)));
+    }
+}
+
+impl Handler<TakeTurns> for CircuitBreaker {
+    type Result = MessageResult<TakeTurns>;
+
+    fn handle(&mut self, TakeTurns: TakeTurns, ctx: &mut Self::Context) -> Self::Result {
+        MessageResult(self.step(ctx, |this, now| (this.breakers.turns(now), Vec::new())))
+    }
+}
+
+impl Handler<TurnTold> for CircuitBreaker {
+    type Result = ();
+
+    fn handle(&mut self, TurnTold { turn, version, instead }: TurnTold, ctx: &mut Self::Context) {
+        self.step(ctx, |this, now| {
+            this.breakers.told(&turn, version);
+            ((), instead.map_or_else(Vec::new, |news| this.breakers.adopt(&news, now)))
+        });
+    }
+}
+
+impl Handler<AskLedger> for CircuitBreaker {
+    type Result = MessageResult<AskLedger>;
+
+    fn handle(&mut self, AskLedger: AskLedger, ctx: &mut Self::Context) -> Self::Result {
+        MessageResult(self.step(ctx, |this, now| (this.ledger.ask(now), Vec::new())))
+    }
+}
+
+impl Handler<LedgerSynced> for CircuitBreaker {
+    type Result = ();
+
+    fn handle(&mut self, LedgerSynced(synced): LedgerSynced, ctx: &mut Self::Context) {
+        self.step(ctx, |this, now| {
+            this.ledger.synced(&synced, now);
+            ((), Vec::new())
+        });
+    }
+}
+
+impl Handler<LeaveLedger> for CircuitBreaker {
+    type Result = MessageResult<LeaveLedger>;
+
+    fn handle(&mut self, LeaveLedger: LeaveLedger, ctx: &mut Self::Context) -> Self::Result {
+        MessageResult(self.step(ctx, |this, now| (this.ledger.leave(now), Vec::new())))
+    }
+}

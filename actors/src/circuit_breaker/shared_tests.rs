@@ -1,0 +1,328 @@
+//! Two actors as two processes, in one local set, under paused time. What lies between them is a board in memory.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use actix::Addr;
+use guildhall_core::answer::Class;
+use guildhall_core::breaker::{Matter, News, Stand, State, Why, Word};
+use guildhall_core::invalid::{Ask, Synced, WhenLost};
+use guildhall_core::route::Major;
+use tokio::task::LocalSet;
+use tokio::time::{advance, sleep};
+
+use super::*;
+
+const BOT: Credential = Credential::Application(42);
+const READ: &str = "GET /guilds/{id}/roles";
+
+/// Counts how often it was woken.
+#[derive(Default)]
+struct Bell {
+    turned: AtomicUsize,
+    counted: AtomicUsize,
+}
+
+impl Courier for Bell {
+    fn turned(&self) {
+        self.turned.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn counted(&self) {
+        self.counted.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Bell {
+    /// How often breakers and ledger rang since the last look.
+    fn rang(&self) -> (usize, usize) {
+        (self.turned.swap(0, Ordering::Relaxed), self.counted.swap(0, Ordering::Relaxed))
+    }
+}
+
+struct Process {
+    breaker: Addr<CircuitBreaker>,
+    bell: Arc<Bell>,
+}
+
+/// What all processes see.
+#[derive(Default)]
+struct Board {
+    version: u64,
+    words: BTreeMap<Matter, News>,
+}
+
+impl Board {
+    async fn collect(&mut self, from: &Process) -> usize {
+        let turns = from.breaker.send(TakeTurns).await.unwrap();
+        let count = turns.len();
+        for turn in turns {
+            self.version += 1;
+            let news = News { word: turn.word.clone(), version: self.version };
+            self.words.insert(turn.word.matter.clone(), news);
+            from.breaker.send(TurnTold { turn, version: self.version, instead: None }).await.unwrap();
+        }
+        count
+    }
+
+    async fn show(&self, to: &Process) -> usize {
+        to.breaker.send(StateRead(self.words.values().cloned().collect())).await.unwrap().len()
+    }
+}
+
+async fn with_two<F: Future<Output = ()>>(test: impl FnOnce(Process, Process) -> F) {
+    with_tokens("same", "same", test).await;
+}
+
+async fn with_tokens<F: Future<Output = ()>>(one: &str, other: &str, test: impl FnOnce(Process, Process) -> F) {
+    let start = async |token: &str| {
+        let config = BreakerConfig { jitter_percent: 0, ..BreakerConfig::default() };
+        let breaker = CircuitBreaker::new(Clock::start(), config, InvalidConfig::default(), 1).start();
+        let bell = Arc::new(Bell::default());
+        let courier: Arc<dyn Courier> = bell.clone();
+        let tokens = vec![(BOT, token.to_owned())];
+        breaker.send(Share { courier, tokens, when_lost: WhenLost::Stop }).await.unwrap();
+        Process { breaker, bell }
+    };
+    let body = async {
+        let (one, other) = (start(one).await, start(other).await);
+        for process in [&one, &other] {
+            lend(process, 100).await;
+            process.bell.rang();
+        }
+        test(one, other).await;
+    };
+    LocalSet::new().run_until(body).await;
+}
+
+/// Answers a process's question: it may spend so many more.
+async fn lend(process: &Process, more: u64) -> Ask {
+    let ask = process.breaker.send(AskLedger).await.unwrap().unwrap();
+    let synced = Synced {
+        asked: ask.asked,
+        acknowledged: ask.counted,
+        ceiling: ask.counted + more,
+        slots: vec![(Duration::from_secs(300), 70)],
+        members: 2,
+        holders: 2,
+        elsewhere: 0,
+    };
+    process.breaker.send(LedgerSynced(synced)).await.unwrap();
+    ask
+}
+
+fn call(id: u64) -> CallInfo {
+    CallInfo {
+        credential: BOT,
+        route: RouteKey::new(READ),
+        major: Major::of(id),
+        lane: Lane::Interactive,
+        guild: None,
+        may_probe: true,
+    }
+}
+
+async fn run(process: &Process, id: u64, result: CallResult) {
+    let pass = process.breaker.send(Admit(call(id))).await.unwrap().unwrap();
+    pass.report(result, Duration::ZERO).attempt().await;
+}
+
+async fn reason(process: &Process) -> Option<&'static str> {
+    process.breaker.send(Admit(call(1))).await.unwrap().err().map(|refused| refused.reason)
+}
+
+const BAN: CallResult = CallResult::Answered(Class::Blocked { retry_after: None });
+const UNAUTHORIZED: CallResult = CallResult::Answered(Class::Unauthorized);
+
+#[tokio::test(start_paused = true)]
+async fn a_ban_here_wakes_the_courier_and_is_heard_there_as_somebody_elses() {
+    with_two(|one, other| async move {
+        let mut board = Board::default();
+        let mut here = one.breaker.send(Subscribe).await.unwrap();
+        let mut there = other.breaker.send(Subscribe).await.unwrap();
+        run(&one, 7, BAN).await;
+        assert_eq!(one.bell.rang(), (1, 0));
+        assert_eq!(here.recv().await.unwrap().origin, Origin::Here);
+
+        assert_eq!(board.collect(&one).await, 1);
+        let news = board.words.values().next().unwrap().clone();
+        other.breaker.send(Heard(news.clone())).await.unwrap();
+        let heard = there.recv().await.unwrap();
+        assert_eq!((heard.key, heard.why, heard.origin), (BreakerKey::Address, Why::Blocked, Origin::Elsewhere));
+        assert_eq!(heard.retry_after_ms, Some(3_600_000));
+        assert_eq!(reason(&other).await, Some("blocked"));
+        // It is not told again, nor heard again by whoever said it.
+        assert_eq!((other.bell.rang(), board.collect(&other).await), ((0, 0), 0));
+        one.breaker.send(Heard(news)).await.unwrap();
+        assert!(here.try_recv().is_err());
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_newest_of_each_breaker_waits_to_be_told_however_long_nobody_can_be() {
+    with_two(|one, other| async move {
+        let mut board = Board::default();
+        for _ in 0..100 {
+            one.breaker.send(Force(BreakerKey::Address)).await.unwrap().unwrap();
+            one.breaker.send(Reset(BreakerKey::Address)).await.unwrap();
+        }
+        one.breaker.send(Force(BreakerKey::Address)).await.unwrap().unwrap();
+        assert!(one.bell.rang().0 >= 100);
+        sleep(Duration::from_secs(86_400)).await;
+        assert_eq!(board.collect(&one).await, 1);
+        board.show(&other).await;
+        lend(&other, 100).await;
+        assert_eq!(reason(&other).await, Some("breaker_forced_open"));
+        // A person resets it from the other side.
+        other.breaker.send(Reset(BreakerKey::Address)).await.unwrap();
+        board.collect(&other).await;
+        board.show(&one).await;
+        lend(&one, 100).await;
+        assert_eq!(reason(&one).await, None);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_is_told_even_if_nothing_was_open_here() {
+    with_two(|one, _| async move {
+        one.breaker.send(Reset(BreakerKey::Target("crm".to_owned()))).await.unwrap();
+        assert_eq!(one.bell.rang(), (1, 0));
+        assert_eq!(Board::default().collect(&one).await, 1);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_board_that_lost_everything_is_made_anew_from_what_stands_open() {
+    with_two(|one, other| async move {
+        let mut board = Board::default();
+        run(&one, 7, BAN).await;
+        board.collect(&one).await;
+        assert_eq!(board.show(&other).await, 0);
+        assert_eq!(Board::default().show(&one).await, 1);
+        let missing = other.breaker.send(StateRead(Vec::new())).await.unwrap();
+        assert_eq!(missing[0].word.matter.key, BreakerKey::Address);
+        assert_eq!(missing[0].version, 1);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_stands_against_a_change_is_taken_over() {
+    with_two(|one, _| async move {
+        run(&one, 7, BAN).await;
+        let turn = one.breaker.send(TakeTurns).await.unwrap().remove(0);
+        let matter = turn.word.matter.clone();
+        let word = Word { matter: matter.clone(), stand: Stand::ForcedOpen, why: Why::Forced };
+        let instead = Some(News { word, version: 9 });
+        one.breaker.send(TurnTold { turn, version: 9, instead }).await.unwrap();
+        assert_eq!(reason(&one).await, Some("breaker_forced_open"));
+        one.breaker.send(Ended { matter, version: 12 }).await.unwrap();
+        assert_eq!(reason(&one).await, None);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wrong_token_concerns_only_those_who_have_it() {
+    with_tokens("wrong", "right", |one, other| async move {
+        let mut board = Board::default();
+        run(&one, 7, UNAUTHORIZED).await;
+        board.collect(&one).await;
+        board.show(&other).await;
+        assert_eq!(reason(&other).await, None);
+        other.bell.rang();
+        other.breaker.send(NewToken { credential: BOT, fingerprint: "wrong".to_owned() }).await.unwrap();
+        assert_eq!(other.bell.rang(), (1, 0));
+        board.show(&other).await;
+        assert_eq!(reason(&other).await, Some("unauthorized"));
+        // Its own token is replaced by one that nobody else has.
+        one.breaker.send(TokenChanged(BOT)).await.unwrap();
+        board.collect(&one).await;
+        board.show(&one).await;
+        assert_eq!((reason(&one).await, reason(&other).await), (None, Some("unauthorized")));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bot_that_fails_here_is_left_alone_there_and_closes_with_whoever_finds_it_well() {
+    with_two(|one, other| async move {
+        let mut board = Board::default();
+        let route = BreakerKey::Route(BOT, RouteKey::new(READ));
+        for id in 0..5 {
+            run(&one, id, CallResult::TimedOut).await;
+        }
+        board.collect(&one).await;
+        board.show(&other).await;
+        assert_eq!(reason(&other).await, Some("breaker_open"));
+        let mut there = other.breaker.send(Subscribe).await.unwrap();
+        assert_eq!(there.recv().await.unwrap().to, State::HalfOpen);
+        lend(&one, 100).await;
+        for id in 0..3 {
+            run(&one, id, CallResult::Answered(Class::Success)).await;
+        }
+        board.collect(&one).await;
+        board.show(&other).await;
+        let closed = there.recv().await.unwrap();
+        assert_eq!((closed.key, closed.to, closed.origin), (route, State::Closed, Origin::Elsewhere));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn invalid_answers_and_a_shortage_wake_the_courier() {
+    with_two(|one, _| async move {
+        run(&one, 1, CallResult::Answered(Class::Success)).await;
+        assert_eq!(one.bell.rang(), (0, 0));
+        run(&one, 1, CallResult::Answered(Class::Forbidden)).await;
+        assert_eq!(one.bell.rang(), (0, 1));
+        let ask = lend(&one, 4).await;
+        assert_eq!((ask.counted, ask.unacknowledged, ask.in_flight), (1, 1, 0));
+        let first = one.breaker.send(Admit(call(1))).await.unwrap().unwrap();
+        assert_eq!(one.bell.rang(), (0, 0));
+        let second = one.breaker.send(Admit(call(1))).await.unwrap().unwrap();
+        assert_eq!(one.bell.rang(), (0, 1));
+        assert_eq!(lend(&one, 2).await.in_flight, 2);
+        assert_eq!(reason(&one).await, Some("invalid_requests_lent"));
+        drop((first, second));
+        assert_eq!(reason(&one).await, None);
+        let shown = one.breaker.send(Observe).await.unwrap().invalid_requests;
+        assert_eq!((shown.own, shown.used), (1, 70));
+        let shared = shown.shared.unwrap();
+        assert_eq!((shared.total, shared.members, shared.lent), (70, 2, 2));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ledger_that_hears_nothing_for_a_window_stops_by_itself_and_goes_on_when_it_hears_again() {
+    with_two(|one, _| async move {
+        advance(Duration::from_secs(599)).await;
+        assert_eq!(reason(&one).await, None);
+        advance(Duration::from_secs(1)).await;
+        assert_eq!(reason(&one).await, Some("invalid_requests_unheard"));
+        lend(&one, 100).await;
+        assert_eq!(reason(&one).await, None);
+        one.breaker.send(LeaveLedger).await.unwrap().unwrap();
+        assert_eq!(reason(&one).await, Some("invalid_requests_unheard"));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_breaker_that_shares_nothing_has_nothing_to_tell() {
+    let body = async {
+        let config = BreakerConfig::default();
+        let breaker = CircuitBreaker::new(Clock::start(), config, InvalidConfig::default(), 1).start();
+        let alone = Process { breaker, bell: Arc::new(Bell::default()) };
+        run(&alone, 7, BAN).await;
+        assert!(alone.breaker.send(TakeTurns).await.unwrap().is_empty());
+        assert_eq!(alone.breaker.send(AskLedger).await.unwrap(), None);
+        assert!(alone.breaker.send(StateRead(Vec::new())).await.unwrap().is_empty());
+    };
+    LocalSet::new().run_until(body).await;
+}

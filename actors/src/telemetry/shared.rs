@@ -1,0 +1,97 @@
+//! What is told of limits that processes share.
+
+use guildhall_core::answer::Credential;
+use guildhall_core::limit::shared::Mode;
+use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
+use tracing::{info, warn};
+
+use super::InternalEvent;
+
+/// How this process stands to those it shares a limit with: 1 for what it is, 0 for what it is not.
+pub const MODE: &str = "guildhall_shared_limit_mode";
+/// Processes that share a limit, those that are cut off included, as last heard.
+pub const MEMBERS: &str = "guildhall_shared_limit_members";
+/// What this process may use by itself when it cannot reach the others.
+pub const SHARE: &str = "guildhall_shared_limit_share";
+/// Questions to what the processes share, by whether there was an answer.
+pub const CALLS: &str = "guildhall_shared_limit_calls_total";
+
+pub(super) fn describe() {
+    describe_gauge!(MODE, Unit::Count, "How this process stands to those it shares a limit with");
+    describe_gauge!(MEMBERS, Unit::Count, "Processes that share a limit");
+    describe_gauge!(SHARE, Unit::Count, "What this process may use by itself when it cannot reach the others");
+    describe_counter!(CALLS, Unit::Count, "Questions to what the processes share");
+}
+
+/// Whose limit it is, as a label.
+fn label(credential: Credential) -> &'static str {
+    match credential {
+        Credential::Application(_) => "bot",
+        Credential::Anonymous => "anonymous",
+    }
+}
+
+/// A process stands differently to the others than before.
+pub(crate) struct ModeChanged {
+    pub(crate) credential: Credential,
+    pub(crate) from: Mode,
+    pub(crate) to: Mode,
+    pub(crate) members: u32,
+    pub(crate) share: u32,
+}
+
+impl InternalEvent for ModeChanged {
+    fn emit(self) {
+        let Self { credential, from, to, members, share } = self;
+        let (limit, is_new, from, name) = (label(credential), from == to, from.name(), to.name());
+        match to {
+            // How it begins is no news.
+            _ if is_new => {}
+            Mode::Unreached | Mode::Joining | Mode::Shared => {
+                info!(limit, from, to = name, members, share, "the limit is shared");
+            }
+            Mode::Waiting | Mode::Share | Mode::Closed => {
+                warn!(limit, from, to = name, members, share, "the others cannot be reached");
+            }
+            Mode::Open => {
+                warn!(
+                    limit,
+                    from,
+                    to = name,
+                    members,
+                    share,
+                    "the others cannot be reached, and the limit may be passed"
+                );
+            }
+        }
+        for mode in Mode::ALL {
+            gauge!(MODE, "limit" => limit, "mode" => mode.name()).set(f64::from(u8::from(mode == to)));
+        }
+    }
+}
+
+/// How many share the limit, or what this process may use by itself, has changed.
+pub(crate) struct MemberCounted {
+    pub(crate) credential: Credential,
+    pub(crate) members: u32,
+    pub(crate) share: u32,
+}
+
+impl InternalEvent for MemberCounted {
+    fn emit(self) {
+        let limit = label(self.credential);
+        gauge!(MEMBERS, "limit" => limit).set(f64::from(self.members));
+        gauge!(SHARE, "limit" => limit).set(f64::from(self.share));
+    }
+}
+
+/// A question was answered, or was not.
+pub(crate) struct SharedCallEnded {
+    pub(crate) answered: bool,
+}
+
+impl InternalEvent for SharedCallEnded {
+    fn emit(self) {
+        counter!(CALLS, "result" => if self.answered { "answered" } else { "lost" }).increment(1);
+    }
+}

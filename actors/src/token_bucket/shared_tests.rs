@@ -1,0 +1,193 @@
+//! Several token buckets that share one limit, under paused time. What they share is the reference that Redis's script is
+//! checked against.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use guildhall_core::answer::Scope;
+use guildhall_core::limit::Sharing;
+use guildhall_core::limit::shared::{Call, SharedConfig, Window};
+use guildhall_core::route::Route;
+use tokio::task::LocalSet;
+use tokio::time::{Instant, sleep};
+
+use super::*;
+
+const BOT: Credential = Credential::Application(42);
+const PATIENT: Duration = Duration::from_secs(3_600);
+const SUCCESS: Answer = Answer { class: Class::Success, rate: None };
+
+/// What the processes share, and the way of one of them to it.
+#[derive(Clone)]
+struct Way {
+    window: Arc<Mutex<Window>>,
+    clock: Clock,
+    is_cut: Arc<AtomicBool>,
+}
+
+impl SharedWindow for Way {
+    fn call(&self, _: Credential, call: Call) -> SharedFuture {
+        let way = self.clone();
+        Box::pin(async move {
+            if way.is_cut.load(Ordering::Relaxed) {
+                sleep(Duration::from_millis(250)).await;
+                return None;
+            }
+            sleep(Duration::from_millis(1)).await;
+            let now = 1_000_000_000 + way.clock.now().micros();
+            let reply = way.window.lock().unwrap().call(&call, &SharedConfig::default(), "server", now);
+            sleep(Duration::from_millis(1)).await;
+            Some(reply)
+        })
+    }
+}
+
+struct Process {
+    tokens: Tokens,
+    is_cut: Arc<AtomicBool>,
+}
+
+/// Processes that share a limit, ready to go.
+async fn with_processes<F: Future<Output = ()>>(count: usize, test: impl FnOnce(Vec<Process>) -> F) {
+    let body = async {
+        let clock = Clock::start();
+        let window = Arc::new(Mutex::new(Window::empty()));
+        let process = |number: usize| {
+            let is_cut = Arc::new(AtomicBool::new(false));
+            let way = Way { window: Arc::clone(&window), clock, is_cut: Arc::clone(&is_cut) };
+            let sharing = Sharing { rules: SharedConfig::default(), seat: format!("p{number}"), life: 1 };
+            let shared = SharedLimits { window: Arc::new(way), sharing, credential: BOT };
+            let bucket = TokenBucket::new(clock, LimitConfig::default()).sharing(shared);
+            Process { tokens: Tokens::new(bucket.run(), clock), is_cut }
+        };
+        let processes = (0..count).map(process).collect();
+        sleep(Duration::from_secs(5)).await;
+        test(processes).await;
+    };
+    LocalSet::new().run_until(body).await;
+}
+
+/// When each call of a process went.
+type Log = Rc<RefCell<Vec<Instant>>>;
+
+/// Lets a process do as much as it may, for ever: each call takes 20 ms.
+fn keep_busy(tokens: &Tokens) -> Log {
+    let log = Log::default();
+    for guild in 1..=20_u64 {
+        let (tokens, log) = (tokens.clone(), Rc::clone(&log));
+        tokio::task::spawn_local(async move {
+            loop {
+                let route = Route::parse("GET", &format!("/guilds/{guild}/roles"), 42, 0);
+                let Ok(mut permit) = tokens.acquire(BOT, route, Lane::Operation, PATIENT).await else { break };
+                permit.sent();
+                log.borrow_mut().push(Instant::now());
+                sleep(Duration::from_millis(20)).await;
+                permit.answered(SUCCESS);
+            }
+        });
+    }
+    log
+}
+
+fn most_in_a_second(logs: &[Log]) -> usize {
+    let mut all: Vec<Instant> = logs.iter().flat_map(|log| log.borrow().clone()).collect();
+    all.sort_unstable();
+    let second = Duration::from_secs(1);
+    (0..all.len())
+        .map(|first| all[first..].iter().take_while(|then| **then < all[first] + second).count())
+        .max()
+        .unwrap()
+}
+
+fn since(log: &Log, then: Instant) -> usize {
+    log.borrow().iter().filter(|at| **at >= then).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn processes_that_share_a_limit_never_pass_it_and_each_has_its_part() {
+    with_processes(3, |processes| async move {
+        let logs: Vec<Log> = processes.iter().map(|process| keep_busy(&process.tokens)).collect();
+        sleep(Duration::from_secs(20)).await;
+        assert!(most_in_a_second(&logs) <= 50);
+        let total: usize = logs.iter().map(|log| log.borrow().len()).sum();
+        assert!(total >= 20 * 45, "{total} in 20 s");
+        for log in &logs {
+            let part = log.borrow().len() * 100 / total;
+            assert!((27..40).contains(&part), "{part} %");
+        }
+        let mut shares = 0;
+        for process in &processes {
+            let shared = process.tokens.observe().await.unwrap().credentials.remove(0).shared.unwrap();
+            assert_eq!((shared.mode, shared.members), (Mode::Shared, 3));
+            assert!((16..=17).contains(&shared.share), "{}", shared.share);
+            shares += shared.share;
+        }
+        assert_eq!(shares, 50, "all of the limit belongs to somebody");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_is_cut_off_is_silent_at_first_then_uses_its_share_and_comes_back() {
+    with_processes(3, |processes| async move {
+        let logs: Vec<Log> = processes.iter().map(|process| keep_busy(&process.tokens)).collect();
+        sleep(Duration::from_secs(5)).await;
+        processes[0].is_cut.store(true, Ordering::Relaxed);
+        let cut = Instant::now();
+        sleep(Duration::from_secs(1)).await;
+        let silent = Instant::now();
+        sleep(Duration::from_secs(4)).await;
+        assert_eq!(since(&logs[0], silent), 0);
+        sleep(Duration::from_secs(1)).await;
+        assert!(since(&logs[0], cut + Duration::from_secs(5)) > 0, "its share begins within 6 s");
+        let apart = Instant::now();
+        sleep(Duration::from_secs(10)).await;
+        assert!((140..=170).contains(&since(&logs[0], apart)), "{} in 10 s of 16/s", since(&logs[0], apart));
+        let others = since(&logs[1], apart) + since(&logs[2], apart);
+        assert!((300..=340).contains(&others), "{others} in 10 s of 33/s or 34/s");
+        processes[0].is_cut.store(false, Ordering::Relaxed);
+        sleep(Duration::from_secs(5)).await;
+        let back = Instant::now();
+        sleep(Duration::from_secs(10)).await;
+        let all: usize = logs.iter().map(|log| since(log, back)).sum();
+        assert!(all >= 450, "{all} in 10 s");
+        assert!(most_in_a_second(&logs) <= 50);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_global_429_that_one_process_hears_stops_all_of_them() {
+    with_processes(2, |processes| async move {
+        let route = Route::parse("GET", "/guilds/7/roles", 42, 0);
+        let mut permit = processes[0].tokens.acquire(BOT, route, Lane::Operation, PATIENT).await.unwrap();
+        permit.sent();
+        let class = Class::RateLimited { scope: Scope::Global, retry_after: Duration::from_secs(8) };
+        permit.answered(Answer { class, rate: None });
+        sleep(Duration::from_secs(1)).await;
+        let (log, began) = (keep_busy(&processes[1].tokens), Instant::now());
+        sleep(Duration::from_secs(9)).await;
+        let first = *log.borrow().first().unwrap();
+        assert!(first - began >= Duration::from_millis(6_990), "{:?}", first - began);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_says_goodbye_leaves_its_share_to_the_others_at_once() {
+    with_processes(2, |mut processes| async move {
+        let leaving = processes.remove(0);
+        leaving.tokens.leave().await;
+        let route = Route::parse("GET", "/guilds/7/roles", 42, 0);
+        let refused = leaving.tokens.acquire(BOT, route, Lane::Operation, Duration::from_secs(5)).await.unwrap_err();
+        assert_eq!(refused.reason, "global_limit");
+        let view = processes[0].tokens.observe().await.unwrap().credentials.remove(0);
+        let shared = view.shared.unwrap();
+        assert_eq!((shared.members, shared.share), (1, 50));
+    })
+    .await;
+}

@@ -1,0 +1,119 @@
+//! Taking over what other processes decided.
+//!
+//! ```text
+//!   a change here ──▶ turns ──▶ … told to the others … ──▶ told
+//!   news ──▶ adopt ──▶ a change here that nobody is told again
+//! ```
+//!
+//! Whoever carries the news keeps one state for each [`Matter`], gives every change of it a higher version, and never lets a
+//! breaker that is forced open be opened for a time or closed by probes. So the newest version is the truth, with one
+//! exception: a change of our own that the others do not know yet stands until it was told.
+
+use std::time::Duration;
+
+use crate::answer::Credential;
+use crate::time::Timestamp;
+
+use super::machine::{Breaker, Change, Step};
+use super::shared::stand;
+use super::{BreakerKey, Breakers, Effect, Matter, News, Origin, Stand, Standing, State, Turn, Why, Word};
+
+impl Breakers {
+    /// From now on there are other processes. `tokens` are the fingerprints of the tokens that this one has: what is wrong
+    /// with one concerns those that have the same.
+    pub fn share<'a>(&mut self, tokens: impl IntoIterator<Item = (Credential, &'a str)>) {
+        self.shared.start();
+        for (credential, fingerprint) in tokens {
+            self.shared.set_token(credential, Some(fingerprint));
+        }
+        let open: Vec<(BreakerKey, State, Why)> =
+            self.shelf.iter().map(|(key, breaker)| (key.clone(), breaker.state(), breaker.why())).collect();
+        for (key, state, why) in open.into_iter().filter(|(_, state, _)| *state != State::Closed) {
+            self.shared.note(&key, state, why);
+        }
+    }
+
+    /// Takes over what another process decided, unless it is older than what is known here, or no concern of this one.
+    pub fn adopt(&mut self, news: &News, now: Timestamp) -> Vec<Effect> {
+        let News { word, version } = news;
+        let matter = &word.matter;
+        if !self.shared.takes(matter, *version) {
+            return Vec::new();
+        }
+        // Without room for its breaker it is not heard: there may be room when it is told again.
+        if word.stand != Stand::Closed && !self.shelf.watch(&matter.key, now) {
+            return Vec::new();
+        }
+        let again = self.shared.version(matter) == *version;
+        let change = self.shelf.change(&matter.key, now, |breaker, step| adopted(word, again, breaker, step));
+        self.shared.heard(matter, *version);
+        change.map(|change| self.turned(&matter.key, change, Origin::Elsewhere)).into_iter().collect()
+    }
+
+    /// Changes of our own that the others do not know of yet, the oldest first; at most 64.
+    pub fn turns(&mut self, now: Timestamp) -> Vec<Turn> {
+        self.shared.turns(now)
+    }
+
+    /// The others have heard of a change, which has this version there.
+    pub fn told(&mut self, turn: &Turn, version: u64) {
+        self.shared.told(turn, version);
+    }
+
+    /// What is open here and known, or should be, elsewhere: enough to make anew what was lost there.
+    #[must_use]
+    pub fn standing(&self, now: Timestamp) -> Vec<Standing> {
+        let mut standing = Vec::new();
+        for (key, breaker) in self.shelf.iter() {
+            let state = breaker.state();
+            let Some(matter) = self.shared.matter_of(key, state) else { continue };
+            let stand = stand(state, now);
+            if self.shared.is_untold(&matter) || stand == (Stand::Open { remaining: Duration::ZERO }) {
+                continue;
+            }
+            let version = self.shared.version(&matter);
+            standing.push(Standing { word: Word { matter, stand, why: breaker.why() }, version });
+        }
+        standing
+    }
+
+    /// A matter that is forced open here ended elsewhere so long ago that nobody knows how: it is closed here, too.
+    pub fn ended_elsewhere(&mut self, matter: &Matter, version: u64, now: Timestamp) -> Vec<Effect> {
+        let word = Word { matter: matter.clone(), stand: Stand::Closed, why: Why::Reset };
+        self.adopt(&News { word, version }, now)
+    }
+}
+
+/// What news do to a breaker. `again` if their version was heard before: nothing in it is new, but what it says may have
+/// been overlaid here by something that is over.
+fn adopted(word: &Word, again: bool, breaker: &mut Breaker, step: Step<'_>) -> Option<Change> {
+    let about_token = word.matter.token.is_some();
+    match (word.stand, breaker.state()) {
+        (Stand::ForcedOpen, State::Closed | State::Open { .. } | State::HalfOpen) if about_token => {
+            Some(breaker.force(Why::Unauthorized, step))
+        }
+        (Stand::Closed, State::ForcedOpen { why: Why::Unauthorized }) if about_token => {
+            Some(breaker.close_with(word.why, step))
+        }
+        (Stand::Closed | Stand::Open { .. } | Stand::ForcedOpen, _) if about_token => None,
+
+        (Stand::ForcedOpen, State::ForcedOpen { why: Why::Forced }) => None,
+        (Stand::ForcedOpen, _) => Some(breaker.force(Why::Forced, step)),
+        // A wrong token stays wrong, whatever else is open or closed.
+        (Stand::Closed | Stand::Open { .. }, State::ForcedOpen { why: Why::Unauthorized }) => None,
+        (Stand::Closed, State::Closed) => None,
+        (Stand::Closed, State::Open { .. } | State::HalfOpen | State::ForcedOpen { .. }) => {
+            Some(breaker.close_with(word.why, step))
+        }
+        (Stand::Open { remaining: Duration::ZERO }, State::Closed | State::Open { .. } | State::HalfOpen) => None,
+        // It is cooling down or probing for that very reason.
+        (Stand::Open { .. }, State::Open { .. } | State::HalfOpen) if again => None,
+        (Stand::Open { remaining }, State::Open { .. }) => {
+            breaker.stay_open(remaining, word.why, step);
+            None
+        }
+        (Stand::Open { remaining }, State::Closed | State::HalfOpen | State::ForcedOpen { .. }) => {
+            Some(breaker.open_with(remaining, word.why, step))
+        }
+    }
+}

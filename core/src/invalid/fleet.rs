@@ -1,0 +1,248 @@
+//! The other processes behind the same address, as far as this one knows of them.
+//!
+//! Discord counts for all of them together; no process sees what another has under way, and none can ask before each call.
+//! So whoever keeps the common count lends. Each process has a *ceiling*, up to which its own count and its calls under way
+//! may grow unasked, and at every moment
+//!
+//! ```text
+//!   counted in the window  +  Σ over all processes (ceiling − acknowledged)  ≤  limit
+//! ```
+//!
+//! An invalid answer takes a place that was lent and, once acknowledged, one in the count: the sum stays. It grows only when
+//! the keeper lends more, which it does within the limit. So the limit holds whoever can or cannot reach the keeper, and
+//! however old what they know is, as long as
+//!
+//! - a process lowers its ceiling before it says so, and a lost answer leaves it lower than the keeper believes;
+//! - a ceiling that nobody renews ends one window after it was asked for, and the keeper holds the places of a silent
+//!   process until what that one did meanwhile has left the window as well.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::slots::Slots;
+use super::{InvalidConfig, Spent};
+use crate::lane::Lane;
+use crate::time::Timestamp;
+
+/// When to ask again for more room: about as long as it takes to be lent some.
+const SOON: Duration = Duration::from_secs(1);
+
+/// What a process does that has heard nothing of the others for a whole window, or never.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenLost {
+    /// It lets nothing out. The limit holds.
+    #[default]
+    Stop,
+    /// It counts its own answers times the members there were. The limit holds only if all others do the same.
+    Share,
+}
+
+/// What a process tells whoever keeps the common count, and what it asks by that: to be lent more, or again as much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// When it asks.
+    pub asked: Timestamp,
+    /// Its invalid answers since it started.
+    pub counted: u64,
+    /// How many of them are in no common count that it has heard of.
+    pub unacknowledged: u64,
+    /// Its calls under way.
+    pub in_flight: u32,
+    /// Up to where `counted + in_flight` may grow unasked. It keeps to that, whether it is answered or not.
+    pub ceiling: u64,
+    /// The common count as it remembers it, for a keeper that has forgotten.
+    pub total: u32,
+    /// How many processes had places lent, as it remembers.
+    pub holders: u32,
+}
+
+/// What the keeper of the common count answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Synced {
+    /// When it was asked.
+    pub asked: Timestamp,
+    /// [`Ask::counted`] of the question: so many are in the common count now.
+    pub acknowledged: u64,
+    /// The ceiling from now on. A lower one than before is a request: it is met as soon as calls under way allow it.
+    pub ceiling: u64,
+    /// The common count: how many leave the window, and in how long. In that order.
+    pub slots: Vec<(Duration, u32)>,
+    /// How many processes were heard in the last seconds.
+    pub members: u32,
+    /// How many have places lent, silent ones among them.
+    pub holders: u32,
+    /// Calls that the others had under way when they were last heard.
+    pub elsewhere: u32,
+}
+
+/// What a process itself has counted and has under way.
+#[derive(Clone, Copy)]
+pub(super) struct Own {
+    pub(super) counted: u64,
+    pub(super) in_flight: u32,
+}
+
+impl Own {
+    /// What it will have counted if all calls under way come back invalid.
+    fn exposed(self) -> u64 {
+        self.counted + u64::from(self.in_flight)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Fleet {
+    when_lost: WhenLost,
+    window: Duration,
+    /// Until when the ceiling holds; nothing if it never did, or does no longer.
+    lease: Option<Timestamp>,
+    ceiling: u64,
+    acknowledged: u64,
+    /// The common count.
+    slots: Slots,
+    members: u32,
+    holders: u32,
+    elsewhere: u32,
+}
+
+impl Fleet {
+    /// Others that nothing is known of yet. Own ones up to `forgotten` have left the window, and concern nobody.
+    pub(super) fn new(window: Duration, when_lost: WhenLost, own: Own, forgotten: u64) -> Self {
+        Self {
+            when_lost,
+            window,
+            lease: None,
+            ceiling: own.exposed(),
+            acknowledged: forgotten,
+            slots: Slots::new(window),
+            members: 1,
+            holders: 0,
+            elsewhere: 0,
+        }
+    }
+
+    /// Whether the ceiling still holds.
+    pub(super) const fn is_heard(&self) -> bool {
+        self.lease.is_some()
+    }
+
+    pub(super) const fn members(&self) -> u32 {
+        self.members
+    }
+
+    /// Calls of the others under way.
+    pub(super) const fn elsewhere(&self) -> u32 {
+        self.elsewhere
+    }
+
+    /// Does what time has brought.
+    pub(super) fn turn(&mut self, now: Timestamp) {
+        if self.lease.is_some_and(|end| end <= now) {
+            self.lease = None;
+        }
+        self.slots.total(now);
+    }
+
+    pub(super) fn next_wake(&self) -> Option<Timestamp> {
+        self.lease.into_iter().chain(self.slots.next_end()).min()
+    }
+
+    /// The common count, with what is not in it yet as if all members did alike.
+    pub(super) fn used(&mut self, own: Own, now: Timestamp) -> u32 {
+        self.slots.total(now).saturating_add(self.extra(own))
+    }
+
+    /// When [`Fleet::used`] will have fallen below `most` by time alone.
+    pub(super) fn below(&self, most: u32, own: Own, now: Timestamp) -> Timestamp {
+        self.slots.below(most.saturating_sub(self.extra(own)), now)
+    }
+
+    fn extra(&self, own: Own) -> u32 {
+        let unacknowledged = own.counted - self.acknowledged;
+        u32::try_from(unacknowledged.saturating_mul(u64::from(self.members))).unwrap_or(u32::MAX)
+    }
+
+    /// Whether a call may go by what was lent. Lanes stop within it as they do within the whole, so that what may wait
+    /// leaves room for what may not.
+    pub(super) fn check(&self, lane: Lane, config: &InvalidConfig, own: Own, now: Timestamp) -> Result<(), Spent> {
+        if self.lease.is_none() {
+            return match self.when_lost {
+                WhenLost::Stop => Err(Spent { until: now + SOON, reason: "invalid_requests_unheard" }),
+                WhenLost::Share => Ok(()),
+            };
+        }
+        let lent = self.ceiling - self.acknowledged;
+        let wanted = own.exposed() - self.acknowledged + 1;
+        let (most, share) = (config.percent(Lane::Interactive), config.percent(lane));
+        let fits = wanted <= lent && wanted.saturating_mul(u64::from(most)) <= lent.saturating_mul(u64::from(share));
+        if fits { Ok(()) } else { Err(Spent { until: now + SOON, reason: "invalid_requests_lent" }) }
+    }
+
+    /// Whether half of what was lent is taken: time to ask for more.
+    pub(super) fn is_short(&self, own: Own) -> bool {
+        (own.exposed() - self.acknowledged) * 2 >= self.ceiling - self.acknowledged
+    }
+
+    pub(super) fn ask(&mut self, own: Own, now: Timestamp) -> Ask {
+        self.turn(now);
+        // Without a lease it holds only what is still under way.
+        let ceiling = if self.lease.is_some() { self.ceiling } else { 0 };
+        self.ceiling = ceiling.max(own.exposed());
+        Ask {
+            asked: now,
+            counted: own.counted,
+            unacknowledged: own.counted - self.acknowledged,
+            in_flight: own.in_flight,
+            ceiling: self.ceiling,
+            total: self.slots.total(now),
+            holders: self.holders,
+        }
+    }
+
+    pub(super) fn synced(&mut self, synced: &Synced, own: Own, now: Timestamp) {
+        let Synced { asked, acknowledged, ceiling, ref slots, members, holders, elsewhere } = *synced;
+        if acknowledged < self.acknowledged || acknowledged > own.counted {
+            return;
+        }
+        self.lease = Some(asked + self.window);
+        self.acknowledged = acknowledged;
+        self.ceiling = ceiling.max(own.exposed());
+        self.slots.refill(slots.iter().map(|(leaves, count)| (now + *leaves, *count)));
+        self.members = members.max(1);
+        self.holders = holders;
+        self.elsewhere = elsewhere;
+        self.turn(now);
+    }
+
+    /// Gives back all that was lent but for what is still under way.
+    pub(super) fn leave(&mut self) {
+        self.lease = None;
+    }
+
+    pub(super) fn snapshot(&mut self, own: Own, now: Timestamp) -> FleetSnapshot {
+        self.turn(now);
+        let left = self.lease.map_or(0, |_| self.ceiling.saturating_sub(own.exposed()));
+        FleetSnapshot {
+            total: self.slots.total(now),
+            members: self.members,
+            unacknowledged: own.counted - self.acknowledged,
+            lent: left,
+            lease_ms: self.lease.map(|end| u64::try_from(end.since(now).as_millis()).unwrap_or(u64::MAX)),
+        }
+    }
+}
+
+/// What is to be seen of the common count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct FleetSnapshot {
+    /// Invalid requests of all processes in the window, when it was last heard.
+    pub total: u32,
+    /// How many processes there were then.
+    pub members: u32,
+    /// Own ones that are not in the total yet.
+    pub unacknowledged: u64,
+    /// How many more calls may go out unasked.
+    pub lent: u64,
+    /// For how long; nothing if nothing was heard for so long that it is over.
+    pub lease_ms: Option<u64>,
+}

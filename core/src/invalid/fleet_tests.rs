@@ -1,0 +1,433 @@
+//! Several ledgers over one budget, with their keeper, beside an address that counts for itself.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const WINDOW: Duration = Duration::from_secs(600);
+/// Longer than a keeper that knows nothing waits for those who know.
+const SETTLING: Duration = Duration::from_secs(3);
+const SERVER: &str = "server";
+
+/// A process: its ledger, its calls under way, and how often it asked.
+struct Process {
+    name: String,
+    ledger: Ledger,
+    calls: Vec<Reservation>,
+    asked: u64,
+}
+
+struct World {
+    config: InvalidConfig,
+    now: Timestamp,
+    keeper: Keeper,
+    processes: Vec<Process>,
+    names: u64,
+    /// Every invalid answer that Discord has given.
+    invalid: Vec<Timestamp>,
+    /// Questions that are still on their way, and that nobody waits for any more.
+    late: Vec<(String, u64, Ask)>,
+}
+
+fn route() -> RouteKey {
+    RouteKey::new("GET /guilds/{id}/roles")
+}
+
+impl World {
+    fn new(limit: u32, processes: usize) -> Self {
+        Self::with(InvalidConfig { limit, window: WINDOW, ..InvalidConfig::default() }, processes)
+    }
+
+    /// No lane stops by what is counted: only what is lent holds them back.
+    fn lending_only(limit: u32, processes: usize) -> Self {
+        let interactive_percent = 1_000;
+        Self::with(InvalidConfig { limit, window: WINDOW, interactive_percent, ..InvalidConfig::default() }, processes)
+    }
+
+    fn with(config: InvalidConfig, processes: usize) -> Self {
+        let limit = config.limit;
+        let mut world = Self {
+            config,
+            now: Timestamp::from_millis(1_000),
+            keeper: Keeper::new(limit, WINDOW),
+            processes: Vec::new(),
+            names: 0,
+            invalid: Vec::new(),
+            late: Vec::new(),
+        };
+        for _ in 0..processes {
+            let process = world.process();
+            world.processes.push(process);
+        }
+        // The keeper knows nothing yet.
+        for _ in 0..3 {
+            world.sync_all();
+            world.now = world.now + SETTLING;
+        }
+        world.sync_all();
+        world
+    }
+
+    fn process(&mut self) -> Process {
+        self.names += 1;
+        let mut ledger = Ledger::new(self.config);
+        ledger.share(WhenLost::Stop, self.now);
+        Process { name: self.names.to_string(), ledger, calls: Vec::new(), asked: 0 }
+    }
+
+    fn ask(&mut self, who: usize) -> (String, u64, Ask) {
+        let process = &mut self.processes[who];
+        process.asked += 1;
+        (process.name.clone(), process.asked, process.ledger.ask(self.now).unwrap())
+    }
+
+    fn sync(&mut self, who: usize) {
+        let (name, number, ask) = self.ask(who);
+        if let Some(synced) = self.keeper.sync(&name, number, &ask, SERVER, self.now) {
+            self.processes[who].ledger.synced(&synced, self.now);
+        }
+    }
+
+    fn sync_all(&mut self) {
+        for who in 0..self.processes.len() {
+            self.sync(who);
+        }
+    }
+
+    fn admit(&mut self, who: usize, lane: Lane) -> Result<(), Spent> {
+        let process = &mut self.processes[who];
+        let reservation = process.ledger.admit(lane, None, &route(), self.now)?;
+        process.calls.push(reservation);
+        Ok(())
+    }
+
+    fn settle(&mut self, who: usize, which: usize, was_invalid: bool) {
+        let process = &mut self.processes[who];
+        if !process.calls.is_empty() {
+            let reservation = process.calls.swap_remove(which % process.calls.len());
+            process.ledger.settle(reservation, was_invalid, self.now);
+            self.invalid.extend(was_invalid.then_some(self.now));
+        }
+    }
+
+    /// A call that comes back invalid at once.
+    fn spend(&mut self, who: usize, lane: Lane) -> Result<(), Spent> {
+        self.admit(who, lane)?;
+        self.settle(who, 0, true);
+        Ok(())
+    }
+
+    /// It ends without a word; what was under way is answered, and nobody is there to count it.
+    fn kill(&mut self, who: usize) {
+        let successor = self.process();
+        let dead = std::mem::replace(&mut self.processes[who], successor);
+        self.invalid.extend(dead.calls.iter().map(|_| self.now));
+    }
+
+    fn counted(&self) -> usize {
+        self.invalid.iter().filter(|seen| self.now.since(**seen) < WINDOW).count()
+    }
+
+    /// What Discord will have counted if all that is under way comes back invalid.
+    fn worst(&self) -> usize {
+        self.counted() + self.processes.iter().map(|process| process.calls.len()).sum::<usize>()
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Answered,
+    AnswerLost,
+    QuestionLost,
+    QuestionLate,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Action {
+    Admit {
+        who: usize,
+        lane: Lane,
+        times: usize,
+    },
+    Settle {
+        who: usize,
+        which: usize,
+        was_invalid: bool,
+    },
+    Sync {
+        who: usize,
+        fate: Fate,
+    },
+    Deliver {
+        which: usize,
+    },
+    Wait {
+        millis: u64,
+    },
+    Kill {
+        who: usize,
+    },
+    /// The keeper forgets everything, while some processes cannot reach it.
+    Forget {
+        cut_off: u8,
+    },
+}
+
+fn actions() -> impl Strategy<Value = Vec<Action>> {
+    let lane = prop_oneof![6 => Just(Lane::Interactive), 2 => Just(Lane::Operation), 1 => Just(Lane::Background)];
+    let fate = prop_oneof![
+        12 => Just(Fate::Answered),
+        2 => Just(Fate::AnswerLost),
+        2 => Just(Fate::QuestionLost),
+        2 => Just(Fate::QuestionLate),
+    ];
+    let who = || 0..16_usize;
+    let millis = prop_oneof![20 => 0..2_000_u64, 2 => 0..60_000_u64, 1 => 0..700_000_u64];
+    let action = prop_oneof![
+        20 => (who(), lane, 1..5_usize).prop_map(|(who, lane, times)| Action::Admit { who, lane, times }),
+        30 => (who(), any::<usize>(), prop::bool::weighted(0.9))
+            .prop_map(|(who, which, was_invalid)| Action::Settle { who, which, was_invalid }),
+        25 => (who(), fate).prop_map(|(who, fate)| Action::Sync { who, fate }),
+        4 => any::<usize>().prop_map(|which| Action::Deliver { which }),
+        4 => millis.prop_map(|millis| Action::Wait { millis }),
+        1 => who().prop_map(|who| Action::Kill { who }),
+        1 => any::<u8>().prop_map(|cut_off| Action::Forget { cut_off }),
+    ];
+    prop::collection::vec(action, 1..600)
+}
+
+impl World {
+    fn act(&mut self, action: Action) {
+        let count = self.processes.len();
+        match action {
+            Action::Admit { who, lane, times } => {
+                for _ in 0..times {
+                    let _ = self.admit(who % count, lane);
+                }
+            }
+            Action::Settle { who, which, was_invalid } => self.settle(who % count, which, was_invalid),
+            Action::Sync { who, fate } => match fate {
+                Fate::Answered => self.sync(who % count),
+                Fate::AnswerLost => {
+                    let (name, number, ask) = self.ask(who % count);
+                    self.keeper.sync(&name, number, &ask, SERVER, self.now);
+                }
+                Fate::QuestionLost => drop(self.ask(who % count)),
+                Fate::QuestionLate => {
+                    let question = self.ask(who % count);
+                    self.late.push(question);
+                }
+            },
+            Action::Deliver { which } => {
+                if !self.late.is_empty() {
+                    let (name, number, ask) = self.late.swap_remove(which % self.late.len());
+                    self.keeper.sync(&name, number, &ask, SERVER, self.now);
+                }
+            }
+            Action::Wait { millis } => {
+                self.now = self.now + Duration::from_millis(millis);
+                // No question is under way for minutes.
+                let patience = Duration::from_secs(60);
+                self.late.retain(|(_, _, ask)| self.now.since(ask.asked) < patience);
+                // Nor is a call.
+                if millis > 30_000 {
+                    for who in 0..count {
+                        while !self.processes[who].calls.is_empty() {
+                            self.settle(who, 0, true);
+                        }
+                    }
+                }
+            }
+            Action::Kill { who } => self.kill(who % count),
+            Action::Forget { cut_off } => {
+                let reach: Vec<usize> = (0..count).filter(|who| cut_off & (1 << who) == 0).collect();
+                // What nobody remembers is lost.
+                if reach.is_empty() {
+                    return;
+                }
+                // They ask every second, so they know of all that was heard from the others.
+                reach.iter().for_each(|who| self.sync(*who));
+                self.keeper = Keeper::new(self.config.limit, WINDOW);
+                self.late.clear();
+                // Somebody new is the first to find it.
+                if let [first, _, ..] = reach[..] {
+                    self.kill(first);
+                    self.sync(first);
+                    while self.admit(first, Lane::Interactive).is_ok() {}
+                }
+                reach.iter().for_each(|who| self.sync(*who));
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whoever_asks_and_whoever_cannot_all_processes_together_stay_within_the_limit(
+        actions in actions(), processes in 1..7_usize, limit in 5..120_u32, lending_only: bool,
+    ) {
+        let mut world =
+            if lending_only { World::lending_only(limit, processes) } else { World::new(limit, processes) };
+        for action in actions {
+            world.act(action);
+            prop_assert!(world.worst() <= limit as usize, "{} after {action:?}", world.worst());
+            for process in &world.processes {
+                prop_assert!(process.ledger.next_wake().is_none_or(|wake| wake > Timestamp::ZERO));
+            }
+        }
+    }
+
+    #[test]
+    fn the_keeper_never_counts_and_lends_more_than_there_is(actions in actions(), limit in 5..120_u32) {
+        let mut world = World::new(limit, 4);
+        for action in actions.into_iter().filter(|action| !matches!(action, Action::Forget { .. })) {
+            world.act(action);
+            prop_assert!(world.keeper.taken() <= u64::from(limit));
+        }
+    }
+}
+
+/// Spends what can be spent, at so many a second of each busy process, and gives how much that was. Busy processes ask every
+/// 100 ms, the others every second.
+fn spend_all(processes: usize, busy: usize, lane: Lane) -> usize {
+    let mut world = World::new(10_000, processes);
+    let each = (50 / busy).max(1);
+    for tenth in 0..3_000_u32 {
+        let step = Duration::from_millis(100) / each as u32;
+        for _ in 0..each.div_ceil(10) {
+            for who in 0..busy {
+                // Some are under way for a while.
+                let _ = world.admit(who, lane);
+                if world.processes[who].calls.len() > 15 {
+                    world.settle(who, 0, true);
+                }
+            }
+        }
+        world.now = world.now + step * each as u32;
+        for who in 0..processes {
+            if who < busy || tenth % 10 == 0 {
+                world.sync(who);
+            }
+        }
+    }
+    assert!(world.now.since(Timestamp::ZERO) < WINDOW);
+    world.worst()
+}
+
+#[test]
+fn a_fleet_that_is_well_spends_what_one_process_alone_could() {
+    for (processes, busy) in [(1, 1), (2, 1), (2, 2), (10, 1), (10, 10), (30, 1), (30, 15)] {
+        let spent = spend_all(processes, busy, Lane::Interactive);
+        assert!((9_300..=9_550).contains(&spent), "{spent} by {busy} of {processes}");
+        let spent = spend_all(processes, busy, Lane::Operation);
+        assert!((7_800..=8_050).contains(&spent), "{spent} by {busy} of {processes}");
+    }
+}
+
+#[test]
+fn a_process_that_never_reached_the_keeper_lets_nothing_out() {
+    let mut ledger = Ledger::new(InvalidConfig::default());
+    ledger.share(WhenLost::Stop, Timestamp::ZERO);
+    let spent = ledger.admit(Lane::Interactive, None, &route(), Timestamp::ZERO).unwrap_err();
+    assert_eq!(spent.reason, "invalid_requests_unheard");
+    assert!(!ledger.is_heard());
+}
+
+#[test]
+fn processes_that_lost_the_keeper_go_on_with_what_was_lent_and_stop_after_a_window() {
+    let mut world = World::new(1_000, 4);
+    let mut spent = [0; 4];
+    for (who, spent) in spent.iter_mut().enumerate() {
+        while world.spend(who, Lane::Background).is_ok() {
+            *spent += 1;
+        }
+        let all = *spent;
+        while world.spend(who, Lane::Interactive).is_ok() {
+            *spent += 1;
+        }
+        assert!(all >= 30 && *spent > all, "{spent:?}");
+        assert_eq!(world.admit(who, Lane::Interactive).unwrap_err().reason, "invalid_requests_lent");
+        assert!(world.processes[who].ledger.is_short());
+    }
+    assert!(world.counted() <= 1_000);
+    world.now = world.now + WINDOW;
+    for who in 0..4 {
+        assert_eq!(world.admit(who, Lane::Interactive).unwrap_err().reason, "invalid_requests_unheard");
+    }
+    // The keeper is back: all that was spent has left the window, but it cannot know that of those it has not heard.
+    world.sync_all();
+    world.sync_all();
+    assert!(world.admit(0, Lane::Interactive).is_ok());
+}
+
+#[test]
+fn a_process_that_goes_by_its_share_counts_for_all_members_once_the_keeper_is_long_gone() {
+    let mut world = World::new(1_000, 4);
+    let mut ledger = Ledger::new(world.config);
+    ledger.share(WhenLost::Share, world.now);
+    // Never heard: it is alone.
+    let call = ledger.admit(Lane::Interactive, None, &route(), world.now).unwrap();
+    ledger.settle(call, true, world.now);
+    assert_eq!(ledger.used(world.now), 1);
+    let ask = ledger.ask(world.now).unwrap();
+    let synced = world.keeper.sync("sharing", 1, &ask, SERVER, world.now).unwrap();
+    ledger.synced(&synced, world.now);
+    world.now = world.now + WINDOW * 2;
+    let mut spent = 0;
+    while let Ok(call) = ledger.admit(Lane::Interactive, None, &route(), world.now) {
+        ledger.settle(call, true, world.now);
+        spent += 1;
+    }
+    assert_eq!(spent, 950 / 5);
+}
+
+#[test]
+fn what_others_spend_stops_the_lanes_here_and_the_refusal_says_for_how_long() {
+    let mut world = World::new(1_000, 2);
+    while world.spend(0, Lane::Operation).is_ok() {
+        world.sync(0);
+    }
+    world.sync(1);
+    let spent = world.admit(1, Lane::Background).unwrap_err();
+    assert_eq!(spent.reason, "invalid_requests");
+    assert!(spent.until.since(world.now) > WINDOW - Duration::from_secs(10));
+    assert_eq!(world.processes[1].ledger.stopped(world.now), Some(Lane::Operation));
+    let shown = world.processes[1].ledger.snapshot(world.now);
+    assert_eq!((shown.own, shown.used), (0, world.counted() as u32));
+    let shared = shown.shared.unwrap();
+    assert_eq!((shared.total, shared.members), (world.counted() as u32, 2));
+    // By the old count alone, without another sync.
+    world.now = spent.until;
+    assert_eq!(world.processes[1].ledger.stopped(world.now), None);
+}
+
+#[test]
+fn a_process_that_leaves_gives_back_what_it_was_lent() {
+    let mut world = World::new(1_000, 2);
+    let lent = world.processes[0].ledger.snapshot(world.now).shared.unwrap().lent;
+    assert!(lent > 50, "{lent}");
+    world.admit(0, Lane::Interactive).unwrap();
+    let ask = world.processes[0].ledger.leave(world.now).unwrap();
+    assert_eq!((ask.in_flight, ask.ceiling - ask.counted), (1, 1));
+    let taken = world.keeper.taken();
+    world.keeper.leave("1", 99, &ask, SERVER, world.now);
+    // The call that it leaves behind counts.
+    assert_eq!(world.keeper.taken(), taken - lent + 1);
+    assert_eq!(world.admit(0, Lane::Interactive).unwrap_err().reason, "invalid_requests_unheard");
+}
+
+#[test]
+fn an_answer_that_makes_no_sense_changes_nothing() {
+    let mut world = World::new(1_000, 1);
+    world.spend(0, Lane::Interactive).unwrap();
+    let before = world.processes[0].ledger.snapshot(world.now);
+    let ask = world.processes[0].ledger.ask(world.now).unwrap();
+    let absurd =
+        Synced { asked: ask.asked, acknowledged: 7, ceiling: 9, slots: vec![], members: 0, holders: 0, elsewhere: 0 };
+    world.processes[0].ledger.synced(&absurd, world.now);
+    assert_eq!(world.processes[0].ledger.snapshot(world.now), before);
+}

@@ -1,0 +1,211 @@
+//! The keeper of the common count: what lends, so that all processes behind an address stay within its limit.
+//!
+//! In use it lives where all processes reach it, as a script inside Redis that does the same step by step
+//! (`src/redis/ledger.lua`, held to this by `tests/redis_state/`). Here it is a machine, to be put through anything.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{Ask, Synced};
+use crate::time::Timestamp;
+
+/// Into how many slots the window is cut.
+const SLOTS: u64 = 60;
+
+/// One that knows nothing lends nothing more for so long: those who know come and tell.
+const SETTLING_MS: u64 = 3_000;
+
+/// Heard within this, a process is a member.
+const RECENT_MS: u64 = 5_000;
+
+/// The longest that a call is under way.
+const LONGEST_CALL_MS: u64 = 60_000;
+
+/// What one process is lent beyond its calls under way: one part in so many of what is free; and of the limit, at most.
+const PARTS: u64 = 10;
+
+/// More processes than that cannot be heard.
+const MOST: usize = 1_000;
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    acknowledged: u64,
+    ceiling: u64,
+    in_flight: u64,
+    number: u64,
+    heard: u64,
+}
+
+impl Entry {
+    const fn lent(&self) -> u64 {
+        self.ceiling.saturating_sub(self.acknowledged)
+    }
+}
+
+/// Keeps the count of one address, and lends what is left of its limit.
+#[derive(Debug)]
+pub struct Keeper {
+    limit: u64,
+    window: u64,
+    /// Since when it knows of everything, and on which server.
+    born: Option<(u64, String)>,
+    /// What was counted, by the number of its slot.
+    slots: BTreeMap<u64, u64>,
+    entries: BTreeMap<String, Entry>,
+    /// What processes remember of before it was born: how many, and until when they count.
+    remembered: (u64, u64),
+    /// How many processes had places lent then, and how many of them were heard since.
+    holders: u64,
+    returned: u64,
+}
+
+impl Keeper {
+    /// One that knows nothing.
+    #[must_use]
+    pub fn new(limit: u32, window: Duration) -> Self {
+        Self {
+            limit: limit.into(),
+            window: u64::try_from(window.as_millis()).unwrap_or(u64::MAX),
+            born: None,
+            slots: BTreeMap::new(),
+            entries: BTreeMap::new(),
+            remembered: (0, 0),
+            holders: 0,
+            returned: 0,
+        }
+    }
+
+    /// Answers a process. `number` counts its questions: one that was given up for lost may still arrive after the next, and
+    /// is not answered. `server` is where the keeper runs: another one may not have all that the last one knew.
+    pub fn sync(&mut self, process: &str, number: u64, ask: &Ask, server: &str, now: Timestamp) -> Option<Synced> {
+        let now = now.micros() / 1_000;
+        let born = self.hear(process, number, ask, server, now)?;
+        self.count(self.new_of(process, ask), now);
+        if !self.entries.contains_key(process) {
+            self.remember(ask, now);
+        }
+        let in_flight = u64::from(ask.in_flight);
+        let most = (self.limit / PARTS).max(1);
+        let missing = if now - born < self.hold() { self.holders.saturating_sub(self.returned) } else { 0 };
+        let others = || self.entries.iter().filter(|(name, _)| *name != process).map(|(_, entry)| entry);
+        let lent: u64 = others().map(Entry::lent).sum();
+        let free = self.limit.saturating_sub(self.total() + lent + missing * most);
+        let room = free.saturating_sub(in_flight);
+        let more = if room == 0 { 0 } else { (room / PARTS).max(1) };
+        let mut granted = ask.counted + (in_flight + more).min(most);
+        if now - born < SETTLING_MS {
+            granted = granted.min(ask.ceiling);
+        }
+        let recent = || others().filter(|entry| now - entry.heard < RECENT_MS);
+        let synced = Synced {
+            asked: ask.asked,
+            acknowledged: ask.counted,
+            ceiling: granted,
+            slots: self.leaving(now),
+            members: narrow(recent().count() as u64 + 1),
+            holders: narrow(others().count() as u64 + 1 + missing),
+            elsewhere: narrow(recent().map(|entry| entry.in_flight).sum()),
+        };
+        // A lower ceiling is only asked for: until the process says that it keeps to it, it may not.
+        let ceiling = granted.max(ask.ceiling);
+        self.entries
+            .insert(process.to_owned(), Entry { acknowledged: ask.counted, ceiling, in_flight, number, heard: now });
+        Some(synced)
+    }
+
+    /// A process leaves. Nobody will be there to count what it still has under way.
+    pub fn leave(&mut self, process: &str, number: u64, ask: &Ask, server: &str, now: Timestamp) {
+        let now = now.micros() / 1_000;
+        if self.hear(process, number, ask, server, now).is_some() {
+            self.count(self.new_of(process, ask) + u64::from(ask.in_flight), now);
+            if self.entries.remove(process).is_none() {
+                self.remember(ask, now);
+            }
+        }
+    }
+
+    /// All that is counted, and all that may be without anybody asking.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        self.total() + self.entries.values().map(Entry::lent).sum::<u64>()
+    }
+
+    /// Takes a question, unless it is too late or too many ask; gives since when everything is known.
+    fn hear(&mut self, process: &str, number: u64, ask: &Ask, server: &str, now: u64) -> Option<u64> {
+        self.forget(now);
+        match self.entries.get(process) {
+            Some(entry) if entry.number >= number => return None,
+            None if self.entries.len() >= MOST => return None,
+            Some(_) | None => {}
+        }
+        debug_assert!(ask.ceiling >= ask.counted + u64::from(ask.in_flight), "it has more under way than it may");
+        match &self.born {
+            Some((born, on)) if on == server => Some(*born),
+            Some(_) | None => {
+                self.born = Some((now, server.to_owned()));
+                Some(now)
+            }
+        }
+    }
+
+    fn new_of(&self, process: &str, ask: &Ask) -> u64 {
+        let known = self.entries.get(process);
+        known.map_or(ask.unacknowledged, |entry| ask.counted.saturating_sub(entry.acknowledged))
+    }
+
+    fn remember(&mut self, ask: &Ask, now: u64) {
+        if u64::from(ask.total) > self.remembered.0 {
+            self.remembered = (ask.total.into(), now + self.window);
+        }
+        if ask.holders > 0 {
+            self.holders = self.holders.max(ask.holders.into());
+            self.returned += 1;
+        }
+    }
+
+    fn count(&mut self, new: u64, now: u64) {
+        if new > 0 {
+            *self.slots.entry(now / self.width()).or_default() += new;
+        }
+    }
+
+    fn total(&self) -> u64 {
+        self.slots.values().sum::<u64>() + self.remembered.0
+    }
+
+    /// What is counted, by when it leaves.
+    fn leaving(&self, now: u64) -> Vec<(Duration, u32)> {
+        let remembered = Some((self.remembered.1, self.remembered.0)).filter(|(_, count)| *count > 0);
+        let slots = self.slots.iter().map(|(slot, count)| (self.leaves(*slot), *count));
+        let mut all: Vec<(u64, u64)> = slots.chain(remembered).collect();
+        all.sort_unstable();
+        all.into_iter().map(|(leaves, count)| (Duration::from_millis(leaves - now), narrow(count))).collect()
+    }
+
+    fn forget(&mut self, now: u64) {
+        let (width, window, hold) = (self.width(), self.window, self.hold());
+        self.slots.retain(|slot, _| (slot + 1) * width + window > now);
+        self.entries.retain(|_, entry| now - entry.heard <= hold);
+        if self.remembered.1 <= now {
+            self.remembered = (0, 0);
+        }
+    }
+
+    /// Counted by the end of its slot, so that nothing leaves early.
+    fn leaves(&self, slot: u64) -> u64 {
+        (slot + 1) * self.width() + self.window
+    }
+
+    fn width(&self) -> u64 {
+        (self.window / SLOTS).max(1)
+    }
+
+    /// How long the places of a silent process are held: its lease, the window after that, and the longest call.
+    const fn hold(&self) -> u64 {
+        2 * self.window + LONGEST_CALL_MS
+    }
+}
+
+fn narrow(count: u64) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,152 @@
+//! What the ledger of a process alone does.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn at(seconds: u64) -> Timestamp {
+    Timestamp::from_millis(seconds * 1_000)
+}
+
+fn route() -> RouteKey {
+    RouteKey::new("GET /guilds/{id}/roles")
+}
+
+fn spend(ledger: &mut Ledger, count: u32, now: Timestamp) {
+    for _ in 0..count {
+        let reservation = ledger.admit(Lane::Interactive, Some(1), &route(), now).unwrap();
+        ledger.settle(reservation, true, now);
+    }
+}
+
+fn stopped(ledger: &mut Ledger, now: Timestamp) -> Vec<Lane> {
+    let refused = |lane: &Lane| match ledger.admit(*lane, None, &route(), now) {
+        Ok(reservation) => {
+            ledger.settle(reservation, false, now);
+            false
+        }
+        Err(Spent { .. }) => true,
+    };
+    Lane::ALL.into_iter().filter(refused).collect()
+}
+
+#[test]
+fn lanes_stop_one_after_another_as_the_budget_is_spent() {
+    let mut ledger = Ledger::new(InvalidConfig::default());
+    spend(&mut ledger, 4_999, at(0));
+    assert_eq!(stopped(&mut ledger, at(0)), []);
+    spend(&mut ledger, 1, at(0));
+    assert_eq!(stopped(&mut ledger, at(0)), [Lane::Background]);
+    spend(&mut ledger, 3_000, at(0));
+    assert_eq!(stopped(&mut ledger, at(0)), [Lane::Operation, Lane::Background]);
+    assert_eq!(ledger.stopped(at(0)), Some(Lane::Operation));
+    spend(&mut ledger, 1_500, at(0));
+    assert_eq!(stopped(&mut ledger, at(0)), Lane::ALL);
+}
+
+#[test]
+fn calls_under_way_count_as_if_they_were_invalid() {
+    let mut ledger = Ledger::new(InvalidConfig { limit: 10, ..InvalidConfig::default() });
+    let reservations: Vec<Reservation> =
+        std::iter::from_fn(|| ledger.admit(Lane::Interactive, None, &route(), at(0)).ok()).collect();
+    assert_eq!(reservations.len(), 9);
+    for reservation in reservations {
+        ledger.settle(reservation, true, at(1));
+    }
+    assert_eq!(ledger.used(at(1)), 9);
+    assert_eq!(stopped(&mut ledger, at(1)), Lane::ALL);
+}
+
+#[test]
+fn a_refusal_says_when_there_is_room_and_then_there_is() {
+    let mut ledger = Ledger::new(InvalidConfig { limit: 100, ..InvalidConfig::default() });
+    spend(&mut ledger, 30, at(0));
+    spend(&mut ledger, 40, at(100));
+    let Err(Spent { until, .. }) = ledger.admit(Lane::Background, None, &route(), at(200)) else {
+        panic!("70 of 100 are spent");
+    };
+    assert!(until >= at(600) && until < at(610), "{until:?}");
+    assert_eq!(stopped(&mut ledger, Timestamp::from_micros(until.micros() - 1)), [Lane::Background]);
+    assert_eq!(stopped(&mut ledger, until), []);
+}
+
+#[test]
+fn the_count_falls_by_time_alone_and_then_there_is_nothing_to_wake_for() {
+    let mut ledger = Ledger::new(InvalidConfig::default());
+    assert_eq!(ledger.next_wake(), None);
+    spend(&mut ledger, 3, at(7));
+    let wake = ledger.next_wake().unwrap();
+    assert_eq!(ledger.used(Timestamp::from_micros(wake.micros() - 1)), 3);
+    assert_eq!(ledger.used(wake), 0);
+    assert_eq!(ledger.next_wake(), None);
+}
+
+#[test]
+fn the_snapshot_names_who_spent_it() {
+    let mut ledger = Ledger::new(InvalidConfig::default());
+    spend(&mut ledger, 5, at(0));
+    let snapshot = ledger.snapshot(at(0));
+    assert_eq!((snapshot.used, snapshot.in_flight), (5, 0));
+    assert_eq!((snapshot.top_spenders[0].guild, snapshot.top_spenders[0].count), (Some(1), 5));
+}
+
+#[derive(Clone, Debug)]
+enum Action {
+    Admit(Lane),
+    Settle { which: usize, was_invalid: bool },
+    Wait { millis: u64 },
+}
+
+fn actions() -> impl Strategy<Value = Vec<Action>> {
+    let lane = prop_oneof![Just(Lane::Interactive), Just(Lane::Operation), Just(Lane::Background)];
+    let action = prop_oneof![
+        5 => lane.prop_map(Action::Admit),
+        4 => (any::<usize>(), prop::bool::weighted(0.8))
+            .prop_map(|(which, was_invalid)| Action::Settle { which, was_invalid }),
+        1 => (0..120_000_u64).prop_map(|millis| Action::Wait { millis }),
+    ];
+    prop::collection::vec(action, 1..400)
+}
+
+proptest! {
+    /// Counts exactly what Discord would: every invalid answer for a full window after it was seen.
+    #[test]
+    fn no_window_ever_holds_more_than_the_last_threshold(actions in actions()) {
+        let config = InvalidConfig { limit: 40, ..InvalidConfig::default() };
+        let mut ledger = Ledger::new(config);
+        let mut now = Timestamp::ZERO;
+        let mut open: Vec<(Lane, Reservation)> = Vec::new();
+        let mut invalid: Vec<Timestamp> = Vec::new();
+        for action in actions {
+            let in_window = |now: Timestamp, invalid: &[Timestamp]| {
+                invalid.iter().filter(|seen| now.since(**seen) < config.window).count()
+            };
+            match action {
+                Action::Admit(lane) => match ledger.admit(lane, None, &route(), now) {
+                    Ok(reservation) => {
+                        open.push((lane, reservation));
+                        // Were all of them to come back invalid, the lane's threshold would still hold.
+                        let worst = in_window(now, &invalid) + open.len();
+                        prop_assert!(worst <= config.threshold(lane) as usize);
+                    }
+                    Err(Spent { until, .. }) => prop_assert!(until > now),
+                },
+                Action::Settle { which, was_invalid } => {
+                    if !open.is_empty() {
+                        let (_, reservation) = open.swap_remove(which % open.len());
+                        ledger.settle(reservation, was_invalid, now);
+                        if was_invalid {
+                            invalid.push(now);
+                        }
+                    }
+                }
+                Action::Wait { millis } => now = now + Duration::from_millis(millis),
+            }
+            let real = in_window(now, &invalid);
+            prop_assert!(ledger.used(now) as usize >= real, "it forgot some");
+            prop_assert!(real <= config.threshold(Lane::Interactive) as usize);
+        }
+    }
+}

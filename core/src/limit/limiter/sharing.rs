@@ -1,0 +1,98 @@
+//! Limits that are shared with other processes: what to ask Redis, and what it answered.
+
+use super::Limiter;
+use crate::answer::Credential;
+use crate::limit::domain::Domain;
+use crate::limit::global::Global;
+use crate::limit::shared::{Call, Member, Mode, Reply, SharedConfig};
+use crate::time::Timestamp;
+
+/// How limits are shared.
+#[derive(Clone, Debug)]
+pub struct Sharing {
+    /// The rules.
+    pub rules: SharedConfig,
+    /// The name of this process's seat.
+    pub seat: String,
+    /// Which life of that seat it is, by chance.
+    pub life: u64,
+}
+
+impl Limiter {
+    /// Shares all global limits with other processes, and joins them for this credential at once. To be called before the
+    /// first [`Limiter::acquire`].
+    pub fn share(&mut self, sharing: Sharing, credential: Credential) {
+        self.sharing = Some(sharing);
+        let global = self.global_of();
+        self.domains.push(Domain::new(credential, Some(global)));
+    }
+
+    pub(super) fn global_of(&self) -> Global {
+        match &self.sharing {
+            // Counted from the limiter's start: a credential that is first seen later has had its quiet window.
+            None => Global::new(&self.config, self.started),
+            Some(Sharing { rules, seat, life }) => {
+                Global::shared(&self.config, Member::new(rules.clone(), seat.clone(), *life, self.now))
+            }
+        }
+    }
+
+    /// What to ask Redis now, and for whose limit. One call at a time for each.
+    pub fn next_shared_call(&mut self, now: Timestamp) -> Option<(Credential, Call)> {
+        self.domains.iter_mut().find_map(|domain| {
+            let call = domain.global.as_mut()?.member_mut()?.next_call(now)?;
+            Some((domain.credential, call))
+        })
+    }
+
+    /// Redis answered, or, with nothing, did not in time.
+    pub fn on_shared_reply(&mut self, credential: Credential, reply: Option<Reply>, now: Timestamp) {
+        if let Some(member) = self.member_of(credential) {
+            match reply {
+                Some(reply) => member.on_reply(reply, now),
+                None => member.on_lost(now),
+            }
+        }
+        self.settle(now);
+    }
+
+    /// Another process was told by Discord to leave it alone.
+    pub fn heard_closed(&mut self, credential: Credential, until: Timestamp, now: Timestamp) {
+        let domains = self.domains.iter_mut().filter(|domain| domain.credential == credential);
+        domains.filter_map(|domain| domain.global.as_mut()).for_each(|global| global.heard_closed(until));
+        self.settle(now);
+    }
+
+    /// Members that are certainly dead: nothing has to wait for them.
+    pub fn bury(&mut self, dead: &[String]) {
+        let members = self.domains.iter_mut().filter_map(|domain| domain.global.as_mut()?.member_mut());
+        members.for_each(|member| member.bury(dead.iter().cloned()));
+    }
+
+    /// Says goodbye to the others. Nothing is granted under a shared limit from now on.
+    pub fn leave(&mut self, now: Timestamp) -> Vec<(Credential, Call)> {
+        let shared = self.domains.iter_mut().filter_map(|domain| {
+            let call = domain.global.as_mut()?.member_mut()?.leave(now)?;
+            Some((domain.credential, call))
+        });
+        shared.collect()
+    }
+
+    /// How each shared limit stands.
+    pub fn modes(&self, now: Timestamp) -> impl Iterator<Item = (Credential, Mode, &Member)> {
+        self.domains.iter().filter_map(move |domain| {
+            let member = domain.global.as_ref()?.member()?;
+            Some((domain.credential, member.mode(now), member))
+        })
+    }
+
+    pub(super) fn next_shared_wake(&self) -> Option<Timestamp> {
+        let members = self.domains.iter().filter_map(|domain| domain.global.as_ref()?.member());
+        members.filter_map(|member| member.next_wake(self.now)).min()
+    }
+
+    fn member_of(&mut self, credential: Credential) -> Option<&mut Member> {
+        let mut domains = self.domains.iter_mut().filter(|domain| domain.credential == credential);
+        domains.find_map(|domain| domain.global.as_mut()?.member_mut())
+    }
+}

@@ -1,0 +1,125 @@
+//! The tokens of a process that is alone.
+//!
+//! Discord counts arrivals; the gate knows only when a call was dispatched and when its answer came. So a token comes back
+//! one window after its *answer*: whatever the latency, two calls that used the same token arrived at least a window
+//! apart, and there are only as many tokens as the limit allows.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::config::LimitConfig;
+use super::pace::Pace;
+use super::turn::Turn;
+use crate::time::Timestamp;
+
+/// The tokens of one credential, none of which another process uses.
+#[derive(Debug)]
+pub(super) struct Own {
+    limit: u32,
+    window: Duration,
+    request_timeout: Duration,
+    /// Calls that are not answered yet.
+    in_flight: u32,
+    /// When each token that was used comes back, the first first.
+    cooling: VecDeque<Timestamp>,
+    /// Nothing goes before: the first window of a fresh gate, or a global 429.
+    closed_until: Timestamp,
+    pub(super) pace: Pace,
+}
+
+impl Own {
+    /// A gate that grants nothing for its first window, and until what was sent before it has arrived: whoever ran before
+    /// it may just have used all there is, to the last moment.
+    pub(super) fn new(config: &LimitConfig, now: Timestamp) -> Self {
+        let window = config.window + config.margin;
+        Self {
+            limit: config.global,
+            window,
+            request_timeout: config.request_timeout,
+            in_flight: 0,
+            cooling: VecDeque::new(),
+            closed_until: now + window + config.settling,
+            pace: Pace::new(config),
+        }
+    }
+
+    pub(super) fn turn(&mut self, now: Timestamp) -> Turn {
+        if now < self.closed_until {
+            return Turn::At(self.closed_until);
+        }
+        if self.free(now) > 0 {
+            return Turn::Now;
+        }
+        self.cooling.front().map_or(Turn::OnAnswer, |back| Turn::At(*back))
+    }
+
+    pub(super) fn free(&mut self, now: Timestamp) -> u32 {
+        while self.cooling.front().is_some_and(|back| *back <= now) {
+            self.cooling.pop_front();
+        }
+        let used = self.in_flight as usize + self.cooling.len();
+        self.limit.saturating_sub(u32::try_from(used).unwrap_or(u32::MAX))
+    }
+
+    pub(super) fn take(&mut self) {
+        self.in_flight += 1;
+    }
+
+    /// An answer came: the token cools for one window from now.
+    pub(super) fn answered(&mut self, dispatched: Timestamp, now: Timestamp) {
+        self.in_flight -= 1;
+        self.pace.observe(now.since(dispatched));
+        self.cool(now + self.window);
+    }
+
+    /// No answer will come; the call may arrive until its time-out has passed.
+    pub(super) fn lost(&mut self, dispatched: Timestamp, now: Timestamp) {
+        self.in_flight -= 1;
+        self.cool((dispatched + self.request_timeout).max(now) + self.window);
+    }
+
+    fn cool(&mut self, back: Timestamp) {
+        // Nearly always the last: only tokens of lost calls come back later than those of answers after them.
+        let place = match self.cooling.back() {
+            Some(last) if *last > back => self.cooling.partition_point(|other| *other <= back),
+            _ => self.cooling.len(),
+        };
+        self.cooling.insert(place, back);
+    }
+
+    /// The call never left.
+    pub(super) fn given_back(&mut self) {
+        self.in_flight -= 1;
+    }
+
+    pub(super) fn close(&mut self, until: Timestamp) {
+        self.closed_until = self.closed_until.max(until);
+    }
+
+    pub(super) fn estimate(&self, ahead: usize, now: Timestamp) -> Timestamp {
+        let rounds = u32::try_from(ahead).unwrap_or(u32::MAX) / self.limit.max(1);
+        let is_used_up = self.in_flight as usize + self.cooling.len() >= self.limit as usize;
+        let first = match self.cooling.front() {
+            Some(back) if is_used_up => *back,
+            _ => now,
+        };
+        first.max(self.closed_until).max(now) + self.window * rounds
+    }
+
+    pub(super) fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    pub(super) fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    pub(super) fn closed_until(&self) -> Timestamp {
+        self.closed_until
+    }
+
+    #[cfg(test)]
+    pub(super) fn open(&mut self) {
+        self.closed_until = Timestamp::ZERO;
+    }
+}

@@ -1,0 +1,372 @@
+//! A process's side of the shared limit.
+//!
+//! ```text
+//!            looks, and is seen            joins
+//!   apart ───────────────────────▶ joining ──────▶ joined
+//!     ▲                               │              │
+//!     └──────── no answer in time ────┴──────────────┘
+//! ```
+//!
+//! Joined, it uses slots that it has booked. Apart, it first waits until the others have surely taken it for lost and what
+//! they had booked until then is over; then it uses its share, as a gate of its own would: a token comes back one window
+//! after its answer. While it is apart it only *looks* at Redis, which changes nothing there: a call whose answer is lost
+//! must not make the others count on it again.
+
+mod talk;
+mod view;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::call::How;
+use super::config::{OnLoss, SharedConfig};
+use super::times::Sighting;
+use crate::limit::turn::Turn;
+use crate::time::Timestamp;
+
+pub use view::{MemberView, Mode};
+
+/// Leave to make one call, as a member knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lodging(u64);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Apart,
+    Joining,
+    Joined,
+    Left,
+}
+
+/// A slot that was booked and not used yet.
+#[derive(Clone, Copy, Debug)]
+struct Booking {
+    token: u64,
+    booking: u64,
+    from: Timestamp,
+    until: Timestamp,
+    is_urgent: bool,
+}
+
+/// A call without an answer.
+#[derive(Clone, Copy, Debug)]
+struct Flight {
+    slot: Option<(u64, u64, Timestamp)>,
+    dispatched: Timestamp,
+    /// When it can no longer arrive, if no answer will come.
+    gone: Option<Timestamp>,
+}
+
+/// A call that was answered less than a window ago.
+#[derive(Clone, Copy, Debug)]
+struct Cooled {
+    at: Timestamp,
+    lodging: Lodging,
+    is_told: bool,
+}
+
+/// What is to be told of a slot.
+#[derive(Clone, Copy, Debug)]
+struct ToTell {
+    token: u64,
+    booking: u64,
+    /// When it was answered; nothing if it was not used.
+    answered: Option<(Timestamp, Lodging)>,
+    since: Timestamp,
+}
+
+/// A call to Redis that has no answer yet.
+#[derive(Clone, Debug)]
+struct UnderWay {
+    sent: Timestamp,
+    is_look: bool,
+    is_urgent: bool,
+    /// The calls without an answer that it tells of.
+    flying: Vec<Lodging>,
+    told: Vec<ToTell>,
+    blocked: Option<Timestamp>,
+    dead: Vec<String>,
+    /// The share that is given up if it was done.
+    share: Option<u32>,
+    /// Whether it asks for slots.
+    wants: bool,
+}
+
+/// A process's side of the shared limit. It has no clock, and talks to nobody: [`Member::next_call`] says what to ask Redis,
+/// and what came of it goes back by [`Member::on_reply`] or [`Member::on_lost`], one call at a time.
+#[derive(Debug)]
+pub struct Member {
+    config: SharedConfig,
+    id: String,
+    life: u64,
+    state: State,
+    epoch: String,
+    /// The epoch whose clock was seen to jump.
+    renew: String,
+    /// The epoch that was there when it looked.
+    seen_epoch: String,
+    share: u32,
+    members: u32,
+    live: u32,
+    pool: u32,
+    sighting: Option<Sighting>,
+    under_way: Option<UnderWay>,
+    bookings: Vec<Booking>,
+    flights: BTreeMap<Lodging, Flight>,
+    cooling: VecDeque<Cooled>,
+    to_tell: Vec<ToTell>,
+    last_lodging: u64,
+    want: u32,
+    is_urgent: bool,
+    again_at: Timestamp,
+    look_at: Timestamp,
+    heartbeat_at: Timestamp,
+    /// The latest that Redis can have heard of it.
+    last_word: Timestamp,
+    /// The latest word that Redis has certainly heard, at the earliest it can have.
+    last_heard: Timestamp,
+    /// Since when it is apart.
+    apart_since: Timestamp,
+    closed_until: Timestamp,
+    untold_block: Option<Timestamp>,
+    dead: Vec<String>,
+    calls: u64,
+    lost: u64,
+}
+
+impl Member {
+    /// A process that has not reached Redis yet, and so sends nothing. `id` names its seat; `life` should be chosen by
+    /// chance.
+    #[must_use]
+    pub fn new(config: SharedConfig, id: String, life: u64, now: Timestamp) -> Self {
+        Self {
+            config,
+            id,
+            life,
+            state: State::Apart,
+            epoch: String::new(),
+            renew: String::new(),
+            seen_epoch: String::new(),
+            share: 0,
+            members: 0,
+            live: 0,
+            pool: 0,
+            sighting: None,
+            under_way: None,
+            bookings: Vec::new(),
+            flights: BTreeMap::new(),
+            cooling: VecDeque::new(),
+            to_tell: Vec::new(),
+            last_lodging: 0,
+            want: 0,
+            is_urgent: false,
+            again_at: now,
+            look_at: now,
+            heartbeat_at: now,
+            last_word: now,
+            last_heard: now,
+            apart_since: now,
+            closed_until: Timestamp::ZERO,
+            untold_block: None,
+            dead: Vec::new(),
+            calls: 0,
+            lost: 0,
+        }
+    }
+
+    /// When a call may go.
+    pub(crate) fn turn(&mut self, now: Timestamp) -> Turn {
+        if now < self.closed_until {
+            return Turn::At(self.closed_until);
+        }
+        self.pass_time(now);
+        if let Some(first) = self.bookings.first() {
+            return Turn::not_before(first.from, now);
+        }
+        if self.state != State::Apart {
+            return Turn::OnAnswer;
+        }
+        let Some((limit, from, until)) = self.alone() else { return Turn::OnAnswer };
+        if now >= until {
+            return Turn::OnAnswer;
+        }
+        if now < from {
+            return Turn::At(from);
+        }
+        if self.used() < limit as usize {
+            return Turn::Now;
+        }
+        self.cooling.front().map_or(Turn::OnAnswer, |first| Turn::At(first.at + self.config.window))
+    }
+
+    /// What it may use by itself while it is apart: how much, since when, and until when.
+    fn alone(&self) -> Option<(u32, Timestamp, Timestamp)> {
+        match self.config.on_loss {
+            OnLoss::Closed => None,
+            OnLoss::Share if self.share == 0 => None,
+            OnLoss::Share => {
+                Some((self.share, self.last_word + self.config.apart(), self.last_heard + self.config.share_for))
+            }
+            OnLoss::Open => {
+                let from = self.apart_since + self.config.window + self.config.guard;
+                Some((self.config.limit, from, Timestamp::from_micros(u64::MAX)))
+            }
+        }
+    }
+
+    /// Calls that count against its own share: those under way, and those answered less than a window ago.
+    fn used(&self) -> usize {
+        self.flights.len() + self.cooling.len()
+    }
+
+    /// A call goes now. Only when it is its turn.
+    pub(crate) fn take(&mut self, now: Timestamp) -> Lodging {
+        self.last_lodging += 1;
+        let lodging = Lodging(self.last_lodging);
+        let is_due = self.bookings.first().is_some_and(|first| first.from <= now);
+        let slot = is_due.then(|| self.bookings.remove(0)).map(|slot| (slot.token, slot.booking, slot.until));
+        self.flights.insert(lodging, Flight { slot, dispatched: now, gone: None });
+        lodging
+    }
+
+    /// A call was answered.
+    pub(crate) fn answered(&mut self, lodging: Lodging, now: Timestamp) {
+        let Some(flight) = self.flights.remove(&lodging) else { return };
+        self.cool(lodging, flight, now);
+    }
+
+    fn cool(&mut self, lodging: Lodging, flight: Flight, at: Timestamp) {
+        let place = self.cooling.partition_point(|other| other.at <= at);
+        self.cooling.insert(place, Cooled { at, lodging, is_told: false });
+        if let Some((token, booking, _)) = flight.slot {
+            self.to_tell.push(ToTell { token, booking, answered: Some((at, lodging)), since: at });
+        }
+    }
+
+    /// No answer will come to a call.
+    pub(crate) fn lost(&mut self, lodging: Lodging, now: Timestamp) {
+        let timeout = self.config.request_timeout;
+        if let Some(flight) = self.flights.get_mut(&lodging) {
+            flight.gone = Some((flight.dispatched + timeout).max(now));
+        }
+    }
+
+    /// A call never left.
+    pub(crate) fn given_back(&mut self, lodging: Lodging, now: Timestamp) {
+        let Some(flight) = self.flights.remove(&lodging) else { return };
+        if let Some((token, booking, until)) = flight.slot {
+            let slot = Booking { token, booking, from: now, until, is_urgent: false };
+            self.bookings.insert(0, slot);
+            self.pass_time(now);
+        }
+    }
+
+    /// How many want to go, and whether any of them should not wait for even spacing.
+    pub(crate) fn demand(&mut self, waiting: usize, is_urgent: bool, now: Timestamp) {
+        self.want = self.config.ahead.min(u32::try_from(waiting).unwrap_or(u32::MAX));
+        self.is_urgent = is_urgent;
+        if waiting == 0 {
+            for slot in std::mem::take(&mut self.bookings) {
+                self.unused(slot, now);
+            }
+        }
+    }
+
+    /// Discord wants to be left alone, as it told this process.
+    pub(crate) fn close(&mut self, until: Timestamp) {
+        self.closed_until = self.closed_until.max(until);
+        self.untold_block = Some(self.closed_until);
+    }
+
+    /// Discord wants to be left alone, as it told another process.
+    pub(crate) fn heard_closed(&mut self, until: Timestamp) {
+        self.closed_until = self.closed_until.max(until);
+    }
+
+    /// Members that are certainly dead: nothing has to wait for them.
+    pub(crate) fn bury(&mut self, dead: impl IntoIterator<Item = String>) {
+        for id in dead {
+            if id != self.id && !self.dead.contains(&id) && self.dead.len() < MOST_DEAD {
+                self.dead.push(id);
+            }
+        }
+    }
+
+    fn unused(&mut self, slot: Booking, now: Timestamp) {
+        // Apart, nobody would hear of it, and joining gives it back.
+        if self.state == State::Joined {
+            self.to_tell.push(ToTell { token: slot.token, booking: slot.booking, answered: None, since: now });
+        }
+    }
+
+    /// What time alone changes.
+    fn pass_time(&mut self, now: Timestamp) {
+        while self.cooling.front().is_some_and(|first| first.at + self.config.window <= now) {
+            self.cooling.pop_front();
+        }
+        let gone: Vec<(Lodging, Timestamp)> = self
+            .flights
+            .iter()
+            .filter_map(|(lodging, flight)| flight.gone.filter(|gone| *gone <= now).map(|gone| (*lodging, gone)))
+            .collect();
+        for (lodging, gone) in gone {
+            if let Some(flight) = self.flights.remove(&lodging) {
+                self.cool(lodging, flight, gone);
+            }
+        }
+        let (late, usable) = std::mem::take(&mut self.bookings).into_iter().partition(|slot| slot.until < now);
+        self.bookings = usable;
+        let late: Vec<Booking> = late;
+        late.into_iter().for_each(|slot| self.unused(slot, now));
+    }
+
+    /// The earliest that a call could go which has `ahead` others before it; never too late.
+    pub(crate) fn estimate(&self, ahead: usize, now: Timestamp) -> Timestamp {
+        let (limit, first) = match (self.state, self.alone()) {
+            _ if !self.bookings.is_empty() => (self.config.limit, now),
+            (State::Apart, Some((limit, from, _))) => (limit, from),
+            (State::Apart | State::Left, _) => (self.config.limit, now + self.config.retry),
+            (State::Joining | State::Joined, _) => (self.config.limit, self.again_at.max(now + ROUND_TRIP)),
+        };
+        let rounds = u32::try_from(ahead).unwrap_or(u32::MAX) / limit.max(1);
+        first.max(self.closed_until).max(now) + self.config.window * rounds
+    }
+
+    /// Calls that could go at once.
+    pub(crate) fn free(&mut self, now: Timestamp) -> u32 {
+        self.pass_time(now);
+        let booked = self.bookings.iter().filter(|slot| slot.from <= now).count();
+        let alone = match (self.state, self.alone()) {
+            (State::Apart, Some((limit, from, until))) if from <= now && now < until => {
+                (limit as usize).saturating_sub(self.used())
+            }
+            _ => 0,
+        };
+        u32::try_from(booked + alone).unwrap_or(u32::MAX)
+    }
+
+    /// Calls in any window, of all processes together.
+    pub(crate) fn limit(&self) -> u32 {
+        self.config.limit
+    }
+
+    pub(crate) fn in_flight(&self) -> u32 {
+        u32::try_from(self.flights.len()).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn closed_until(&self) -> Timestamp {
+        self.closed_until
+    }
+}
+
+/// The least that asking Redis takes: whoever cannot wait for so long need not wait at all.
+const ROUND_TRIP: Duration = Duration::from_micros(100);
+
+/// Dead members that are remembered until Redis is told.
+const MOST_DEAD: usize = 64;
+
+impl ToTell {
+    fn how(&self, now: Timestamp) -> How {
+        self.answered.map_or(How::Unused, |(at, _)| How::Answered(now.since(at)))
+    }
+}

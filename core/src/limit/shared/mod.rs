@@ -1,0 +1,27 @@
+//! One global limit for many processes, whoever of them can see Redis.
+//!
+//! ```text
+//!  process ── Member ──Call──▶ ┌ Redis ───────────────┐ ◀──Call── Member ── process
+//!     │         ◀──Reply────── │ Window: tokens, seats │ ──Reply──▶          │
+//!     ▼                        └──────────────────────┘                     ▼
+//!  Discord ◀──── a call for each token, never two within one window ───── Discord
+//! ```
+//!
+//! [`Member`] is a process's side: it books slots ahead, uses them, tells what came of them, and knows what it may do while
+//! it cannot reach the others. [`Window`] is the other side, and the reference for the script that Redis runs: the two are
+//! checked against each other, and both together, with processes that die, stop and are cut off, by a model.
+//!
+//! Why it is safe is written in `docs/redis-gate.md`.
+
+mod call;
+mod config;
+mod member;
+#[cfg(test)]
+mod model;
+mod times;
+mod window;
+
+pub use call::{Call, Doing, Ended, How, Join, Reply, Slot, Standing, Sync};
+pub use config::{OnLoss, SharedConfig};
+pub use member::{Lodging, Member, MemberView, Mode};
+pub use window::Window;

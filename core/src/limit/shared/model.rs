@@ -1,0 +1,523 @@
+//! The model: processes, a Redis, the ways between them and a Discord that counts, under a schedule of everything that can go
+//! wrong. Discord is the judge: never more calls in any window than it allows.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::call::{Call, Reply};
+use super::{Lodging, Member, OnLoss, SharedConfig, Window};
+use crate::limit::turn::Turn;
+use crate::time::Timestamp;
+
+const MS: u64 = 1_000;
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    /// A process is cut off from Redis.
+    Cut(usize, u64),
+    /// A process is heard by Redis, and hears nothing.
+    Deafen(usize, u64),
+    /// The ways between a process and Redis take long.
+    Slow(usize, u64),
+    /// Redis stops, and goes on: what was said to it in between is heard late.
+    Stop(u64),
+    /// Redis answers with errors.
+    Fail(u64),
+    /// Redis forgets everything.
+    Flush,
+    /// Redis dies, and comes back empty.
+    Restart(u64),
+    /// Redis's clock jumps, by so many milliseconds.
+    Jump(i64),
+    /// A process stops, and goes on.
+    Freeze(usize, u64),
+    /// A process dies; after a while another takes its seat.
+    Kill(usize, u64),
+    /// A process says goodbye; after a while another takes its seat.
+    Leave(usize, u64),
+    /// Discord tells a process to leave it alone.
+    Limit(usize, u64),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Fault(usize),
+    Heal(usize),
+    /// A process should look at its clock.
+    Wake(usize),
+    /// A call of a process arrives at Redis.
+    Heard(usize, u32),
+    /// The answer arrives at the process.
+    Replied(usize, u32),
+    /// A process gives up on an answer.
+    GivenUp(usize, u32),
+    /// A call arrives at Discord.
+    Arrived(usize),
+    /// Its answer arrives.
+    Answered(usize, u32, u64, bool),
+}
+
+struct Process {
+    member: Member,
+    life: u32,
+    is_alive: bool,
+    is_frozen: bool,
+    cut: u32,
+    deaf: u32,
+    slow: u32,
+    call: Option<(u32, Call)>,
+    calls: u32,
+    reply: Option<(u32, Reply)>,
+    lodgings: Vec<(u64, Lodging)>,
+    grants: u32,
+    granted_since_calm: u32,
+}
+
+struct World {
+    now: u64,
+    config: SharedConfig,
+    chance: u64,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    order: u64,
+    faults: Vec<(u64, Fault)>,
+    processes: Vec<Process>,
+    window: Window,
+    server: u32,
+    clock: i64,
+    stopped: u32,
+    failing: u32,
+    /// Calls that a stopped Redis has not heard yet.
+    unheard: Vec<(usize, u32)>,
+    arrivals: VecDeque<u64>,
+    arrived: u32,
+    calls: u64,
+    granted: u64,
+    /// Whether newcomers met at an emptied Redis while somebody with a share could not reach it all the while: the one thing
+    /// that nobody can know of.
+    is_excused: bool,
+    /// Whether Discord answers soon, and every process always has something to do.
+    is_calm: bool,
+}
+
+fn at(now: u64) -> Timestamp {
+    Timestamp::from_micros(now)
+}
+
+impl World {
+    fn new(config: SharedConfig, processes: usize, seed: u64, faults: &[(u64, Fault)]) -> Self {
+        let mut world = Self {
+            now: 0,
+            chance: seed | 1,
+            events: BinaryHeap::new(),
+            order: 0,
+            processes: Vec::new(),
+            window: Window::empty(),
+            server: 1,
+            clock: 1_000_000_000_000,
+            stopped: 0,
+            failing: 0,
+            unheard: Vec::new(),
+            arrivals: VecDeque::new(),
+            arrived: 0,
+            calls: 0,
+            granted: 0,
+            is_calm: false,
+            is_excused: false,
+            faults: faults.to_vec(),
+            config,
+        };
+        for (number, (then, _)) in faults.iter().enumerate() {
+            world.later(*then, Event::Fault(number));
+        }
+        for who in 0..processes {
+            let process = Process {
+                member: Member::new(world.config.clone(), format!("p{who}"), 1, at(0)),
+                life: 1,
+                is_alive: true,
+                is_frozen: false,
+                cut: 0,
+                deaf: 0,
+                slow: 0,
+                call: None,
+                calls: 0,
+                reply: None,
+                lodgings: Vec::new(),
+                grants: 0,
+                granted_since_calm: 0,
+            };
+            world.processes.push(process);
+            let start = world.roll(3_000) * MS;
+            world.later(start, Event::Wake(who));
+        }
+        world
+    }
+
+    fn roll(&mut self, below: u64) -> u64 {
+        self.chance ^= self.chance << 13;
+        self.chance ^= self.chance >> 7;
+        self.chance ^= self.chance << 17;
+        self.chance % below.max(1)
+    }
+
+    fn later(&mut self, then: u64, event: Event) {
+        self.order += 1;
+        self.events.push(Reverse((then, self.order, event)));
+    }
+
+    /// Runs until `end`; the first window in which Discord saw too many, if any.
+    fn run(&mut self, end: u64) -> Result<(), String> {
+        while let Some(Reverse((then, ..))) = self.events.peek() {
+            if *then > end || self.is_excused {
+                break;
+            }
+            let Some(Reverse((then, _, event))) = self.events.pop() else { break };
+            self.now = then;
+            self.handle(&event)?;
+        }
+        self.now = end;
+        Ok(())
+    }
+
+    fn handle(&mut self, event: &Event) -> Result<(), String> {
+        match *event {
+            Event::Fault(number) => self.fault(number),
+            Event::Heal(number) => self.heal(number),
+            Event::Wake(who) => self.drive(who),
+            Event::Heard(who, call) => {
+                if self.stopped > 0 {
+                    self.unheard.push((who, call));
+                } else {
+                    self.hear(who, call);
+                }
+            }
+            Event::Replied(who, call) => {
+                let process = &mut self.processes[who];
+                if !process.is_frozen
+                    && let Some((_, reply)) = process.reply.take_if(|(number, _)| *number == call)
+                    && process.call.take_if(|(number, _)| *number == call).is_some()
+                {
+                    process.member.on_reply(reply, at(self.now));
+                    self.drive(who);
+                }
+            }
+            Event::GivenUp(who, call) => {
+                let process = &mut self.processes[who];
+                if process.call.take_if(|(number, _)| *number == call).is_some() {
+                    process.reply = None;
+                    process.member.on_lost(at(self.now));
+                    self.drive(who);
+                }
+            }
+            Event::Arrived(who) => return self.arrive(who),
+            Event::Answered(who, life, number, is_lost) => {
+                let now = at(self.now);
+                let process = &mut self.processes[who];
+                if process.is_alive && process.life == life {
+                    let place = process.lodgings.iter().position(|(other, _)| *other == number);
+                    if let Some((_, lodging)) = place.map(|place| process.lodgings.swap_remove(place)) {
+                        if is_lost { process.member.lost(lodging, now) } else { process.member.answered(lodging, now) }
+                    }
+                    self.drive(who);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn fault(&mut self, number: usize) {
+        let (_, fault) = self.faults[number];
+        let count = self.processes.len();
+        let lasts = match fault {
+            Fault::Cut(who, lasts) => {
+                self.processes[who % count].cut += 1;
+                lasts
+            }
+            Fault::Deafen(who, lasts) => {
+                self.processes[who % count].deaf += 1;
+                lasts
+            }
+            Fault::Slow(who, lasts) => {
+                self.processes[who % count].slow += 1;
+                lasts
+            }
+            Fault::Stop(lasts) => {
+                self.stopped += 1;
+                lasts
+            }
+            Fault::Fail(lasts) => {
+                self.failing += 1;
+                lasts
+            }
+            Fault::Flush => {
+                self.window = Window::empty();
+                return;
+            }
+            Fault::Restart(lasts) => {
+                self.window = Window::empty();
+                self.server += 1;
+                self.unheard.clear();
+                self.failing += 1;
+                lasts
+            }
+            Fault::Jump(by) => {
+                self.clock += by * 1_000;
+                return;
+            }
+            Fault::Freeze(who, lasts) => {
+                self.processes[who % count].is_frozen = true;
+                lasts
+            }
+            Fault::Kill(who, lasts) => {
+                self.processes[who % count].is_alive = false;
+                lasts
+            }
+            Fault::Leave(who, lasts) => {
+                let (who, now) = (who % count, at(self.now));
+                let process = &mut self.processes[who];
+                if process.is_alive && !process.is_frozen {
+                    if let Some(call) = process.member.leave(now) {
+                        process.calls += 1;
+                        process.call = Some((process.calls, call));
+                        let number = process.calls;
+                        self.later(self.now + MS, Event::Heard(who, number));
+                    }
+                    self.processes[who].is_alive = false;
+                }
+                lasts
+            }
+            Fault::Limit(who, lasts) => {
+                let (who, until) = (who % count, at(self.now + lasts * MS));
+                if self.processes[who].is_alive {
+                    self.processes[who].member.close(until);
+                    self.later(self.now, Event::Wake(who));
+                }
+                return;
+            }
+        };
+        self.later(self.now + lasts * MS, Event::Heal(number));
+    }
+
+    fn heal(&mut self, number: usize) {
+        let count = self.processes.len();
+        match self.faults[number].1 {
+            Fault::Cut(who, _) => self.processes[who % count].cut -= 1,
+            Fault::Deafen(who, _) => self.processes[who % count].deaf -= 1,
+            Fault::Slow(who, _) => self.processes[who % count].slow -= 1,
+            Fault::Stop(_) => {
+                self.stopped -= 1;
+                if self.stopped == 0 {
+                    let unheard = std::mem::take(&mut self.unheard);
+                    unheard.into_iter().for_each(|(who, call)| self.hear(who, call));
+                }
+            }
+            Fault::Fail(_) | Fault::Restart(_) => self.failing -= 1,
+            Fault::Flush | Fault::Jump(_) | Fault::Limit(..) => {}
+            Fault::Freeze(who, _) => {
+                self.processes[who % count].is_frozen = false;
+                self.later(self.now, Event::Wake(who % count));
+            }
+            Fault::Kill(who, _) | Fault::Leave(who, _) => self.revive(who % count),
+        }
+    }
+
+    /// Another process takes the seat of a dead one.
+    fn revive(&mut self, who: usize) {
+        let now = at(self.now);
+        let process = &mut self.processes[who];
+        if process.is_alive {
+            return;
+        }
+        process.life += 1;
+        process.member = Member::new(self.config.clone(), format!("p{who}"), u64::from(process.life), now);
+        process.is_alive = true;
+        (process.call, process.reply) = (None, None);
+        process.lodgings.clear();
+        self.later(self.now, Event::Wake(who));
+    }
+
+    /// Redis does a call.
+    fn hear(&mut self, who: usize, number: u32) {
+        let is_failing = self.failing > 0;
+        let process = &self.processes[who];
+        let Some((current, call)) = process.call.clone() else { return };
+        if is_failing || process.cut > 0 || current != number {
+            return;
+        }
+        self.calls += 1;
+        let redis = u64::try_from(i64::try_from(self.now).unwrap() + self.clock).unwrap();
+        let before = self.window.age();
+        let reply = self.window.call(&call, &self.config, &self.server.to_string(), redis);
+        if let (Some((born, false, 0)), Some((same, true, _))) = (before, self.window.age())
+            && born == same
+        {
+            let names: Vec<String> = self.window.members();
+            let has_share = |process: &Process| process.is_alive && process.member.counted().1 > 0;
+            let is_here = |who: usize| names.contains(&format!("p{who}"));
+            self.is_excused |=
+                self.processes.iter().enumerate().any(|(who, process)| has_share(process) && !is_here(who));
+        }
+        if self.processes[who].deaf > 0 {
+            return;
+        }
+        let way = self.way(who);
+        self.processes[who].reply = Some((number, reply));
+        self.later(self.now + way, Event::Replied(who, number));
+    }
+
+    fn way(&mut self, who: usize) -> u64 {
+        let slowest = if self.processes[who].slow > 0 { 300 * MS } else { 3 * MS };
+        self.roll(slowest)
+    }
+
+    fn arrive(&mut self, who: usize) -> Result<(), String> {
+        let window = 1_000_000;
+        while self.arrivals.front().is_some_and(|first| *first + window <= self.now) {
+            self.arrivals.pop_front();
+        }
+        self.arrivals.push_back(self.now);
+        self.arrived += 1;
+        if self.arrivals.len() > self.config.limit as usize {
+            let seen = self.arrivals.len();
+            return Err(format!("{seen} calls in a window at {} ms, the last of p{who}", self.now / MS));
+        }
+        Ok(())
+    }
+
+    /// Lets a process do whatever it can now.
+    fn drive(&mut self, who: usize) {
+        let now = at(self.now);
+        let process = &self.processes[who];
+        if !process.is_alive || process.is_frozen {
+            return;
+        }
+        let is_idle = self.roll(20) == 0 && !self.is_calm;
+        let waiting = if is_idle { 0 } else { 10 };
+        let is_urgent = self.roll(4) == 0 && !self.is_calm;
+        self.processes[who].member.demand(waiting, is_urgent, now);
+        let mut wake = None;
+        while wake.is_none() && waiting > 0 {
+            match self.processes[who].member.turn(now) {
+                Turn::Now => self.dispatch(who),
+                Turn::At(then) => wake = Some(then),
+                Turn::OnAnswer => break,
+            }
+        }
+        if self.processes[who].call.is_none()
+            && let Some(call) = self.processes[who].member.next_call(now)
+        {
+            let process = &mut self.processes[who];
+            process.calls += 1;
+            let number = process.calls;
+            process.call = Some((number, call));
+            let way = self.way(who);
+            self.later(self.now + way, Event::Heard(who, number));
+            let timeout = u64::try_from(self.config.timeout.as_micros()).unwrap();
+            self.later(self.now + timeout, Event::GivenUp(who, number));
+        }
+        let next = self.processes[who].member.next_wake(now).into_iter().chain(wake).min();
+        let idle = now + Duration::from_millis(700);
+        let next = next.unwrap_or(idle).min(idle).max(now + Duration::from_micros(100));
+        self.later(next.micros(), Event::Wake(who));
+    }
+
+    fn dispatch(&mut self, who: usize) {
+        let now = at(self.now);
+        let lodging = self.processes[who].member.take(now);
+        if self.roll(30) == 0 && !self.is_calm {
+            self.processes[who].member.given_back(lodging, now);
+            return;
+        }
+        self.granted += 1;
+        let number = self.granted;
+        // The guard is how long calls may take that nobody can tell of any more.
+        let is_odd = !self.is_calm;
+        let slowest =
+            if is_odd && self.roll(10) == 0 { u64::try_from(self.config.guard.as_micros()).unwrap() } else { 40 * MS };
+        let there = self.roll(slowest);
+        let back = if is_odd && self.roll(15) == 0 { self.roll(4_000 * MS) } else { self.roll(40 * MS) };
+        let is_lost = is_odd && self.roll(40) == 0;
+        let process = &mut self.processes[who];
+        process.lodgings.push((number, lodging));
+        process.grants += 1;
+        process.granted_since_calm += 1;
+        let life = process.life;
+        self.later(self.now + there, Event::Arrived(who));
+        self.later(self.now + there + back, Event::Answered(who, life, number, is_lost));
+    }
+}
+
+fn fault() -> impl Strategy<Value = Fault> {
+    let who = 0..6usize;
+    let lasts = prop_oneof![0..1_000u64, 1_000..9_000u64];
+    prop_oneof![
+        (who.clone(), lasts.clone()).prop_map(|(who, lasts)| Fault::Cut(who, lasts)),
+        (who.clone(), lasts.clone()).prop_map(|(who, lasts)| Fault::Deafen(who, lasts)),
+        (who.clone(), lasts.clone()).prop_map(|(who, lasts)| Fault::Slow(who, lasts)),
+        lasts.clone().prop_map(Fault::Stop),
+        lasts.clone().prop_map(Fault::Fail),
+        Just(Fault::Flush),
+        prop_oneof![-5_000..5_000i64, -60..60i64].prop_map(Fault::Jump),
+        lasts.clone().prop_map(Fault::Restart),
+        (who.clone(), lasts.clone()).prop_map(|(who, lasts)| Fault::Freeze(who, lasts)),
+        (who.clone(), lasts.clone()).prop_map(|(who, lasts)| Fault::Kill(who, lasts)),
+        (who.clone(), lasts.clone()).prop_map(|(who, lasts)| Fault::Leave(who, lasts)),
+        (who, lasts).prop_map(|(who, lasts)| Fault::Limit(who, lasts)),
+    ]
+}
+
+fn schedule() -> impl Strategy<Value = Vec<(u64, Fault)>> {
+    prop::collection::vec(((0..11_000_000u64), fault()), 0..7)
+}
+
+fn rules(limit: u32) -> SharedConfig {
+    SharedConfig {
+        limit,
+        forget: Duration::from_secs(15),
+        share_for: Duration::from_secs(10),
+        request_timeout: Duration::from_secs(4),
+        on_loss: OnLoss::Share,
+        ..SharedConfig::default()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { max_shrink_iters: 4_000, ..ProptestConfig::with_cases(150) })]
+
+    #[test]
+    fn never_more_than_the_limit_in_any_window_whatever_goes_wrong(
+        limit in 1..12u32,
+        processes in 1..6usize,
+        seed in any::<u64>(),
+        faults in schedule(),
+    ) {
+        let mut world = World::new(rules(limit), processes, seed, &faults);
+        prop_assert_eq!(world.run(20_000 * MS), Ok(()));
+        // Everything is well again; long enough, and everybody has its turn.
+        world.processes.iter_mut().for_each(|process| process.granted_since_calm = 0);
+        prop_assert_eq!(world.run(40_000 * MS), Ok(()));
+        for (who, process) in world.processes.iter().enumerate() {
+            prop_assert!(world.is_excused || process.granted_since_calm > 0, "p{} has had no turn: {:?}", who, process.member);
+        }
+    }
+}
+
+#[test]
+fn a_fleet_without_trouble_uses_nearly_all_of_the_limit_and_shares_it_evenly() {
+    let mut world = World::new(SharedConfig::default(), 3, 7, &[]);
+    world.is_calm = true;
+    world.run(10_000 * MS).unwrap();
+    let (before, calls) = (world.arrived, world.calls);
+    world.processes.iter_mut().for_each(|process| process.granted_since_calm = 0);
+    world.run(40_000 * MS).unwrap();
+    let arrived = world.arrived - before;
+    assert!(arrived >= 30 * 45, "{arrived} in 30 s");
+    for process in &world.processes {
+        let share = f64::from(process.granted_since_calm) / f64::from(arrived);
+        assert!((0.26..0.4).contains(&share), "{share}");
+    }
+    println!("{arrived} in 30 s, {} calls", world.calls - calls);
+}

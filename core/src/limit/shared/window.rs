@@ -1,0 +1,285 @@
+//! The side that all processes share: what the script in Redis does, in Rust.
+//!
+//! There are as many tokens as the limit allows. A token is *free at* a time; whoever books it holds it, and it is free again
+//! one window after its call's answer, or, if nobody tells of one, one window after the call can last have arrived. A
+//! member that is detached takes tokens with it, as many as its share, and brings them back.
+//!
+//! An *epoch* is a stretch of time in which Redis has forgotten nothing. A new one begins with no tokens at all: members
+//! bring as many as their shares, which they were told before. Once they have brought all there are, nobody else can have
+//! one: the epoch is *whole*.
+
+mod book;
+mod join;
+mod seats;
+mod tokens;
+
+use super::call::{Call, Doing, Ended, How, Join, Reply, Standing, Sync};
+use super::config::SharedConfig;
+use super::times::micros;
+use seats::Seats;
+use tokens::Tokens;
+
+/// A clock that goes back by less is taken to stand still.
+const BACK: u64 = 50_000;
+
+/// What Redis keeps.
+#[derive(Clone, Debug, Default)]
+pub struct Window {
+    epoch: Option<Epoch>,
+}
+
+#[derive(Clone, Debug)]
+struct Epoch {
+    name: String,
+    /// The server that it began on: another one, or the same after a restart, may have lost its end.
+    server: String,
+    born: u64,
+    /// The latest time that was seen.
+    last: u64,
+    /// Whether everybody is there who may have a share from before it began.
+    is_whole: bool,
+    limit: u32,
+    /// Discord wants to be left alone until then.
+    blocked: u64,
+    /// When the next slot is due by even spacing.
+    pace: u64,
+    /// When the last of those who were told to ask again does.
+    line: u64,
+    /// How long a token is away, on the average of late.
+    away: u64,
+    tokens: Tokens,
+    seats: Seats,
+}
+
+/// How an epoch became whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Grown {
+    /// All shares were brought.
+    Together,
+    /// Nobody came who had a share.
+    Newcomers,
+    /// Whoever did not come has forgotten its share.
+    Late,
+}
+
+impl Window {
+    /// What a Redis knows that knows nothing.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self::default()
+    }
+
+    /// When the epoch began, whether it is whole, and what its members claim.
+    #[cfg(test)]
+    pub(super) fn age(&self) -> Option<(u64, bool, u32)> {
+        self.epoch.as_ref().map(|epoch| (epoch.born, epoch.is_whole, epoch.seats.claimed()))
+    }
+
+    /// Who is here, in touch or not.
+    #[cfg(test)]
+    pub(super) fn members(&self) -> Vec<String> {
+        self.epoch.as_ref().map_or_else(Vec::new, |epoch| epoch.seats.names())
+    }
+
+    /// Does a call, at this time on Redis's clock. `server` is the server that the caller is connected to.
+    pub fn call(&mut self, call: &Call, rules: &SharedConfig, server: &str, now: u64) -> Reply {
+        let known = self.epoch.as_mut().filter(|epoch| epoch.server == server && now + BACK >= epoch.last);
+        let now = known.as_ref().map_or(now, |epoch| now.max(epoch.last));
+        if call.not_after > 0 && now > call.not_after {
+            return Reply::Stale { now };
+        }
+        match &call.doing {
+            Doing::Look => Reply::Seen { now, epoch: known.map_or_else(String::new, |epoch| epoch.name.clone()) },
+            Doing::Sync(sync) => match known.filter(|epoch| epoch.name == sync.epoch) {
+                Some(epoch) => epoch.sync(call, sync, rules, now),
+                None => Reply::Rejoin { now, replaced: false },
+            },
+            Doing::Leave(sync) => match known.filter(|epoch| epoch.name == sync.epoch) {
+                Some(epoch) => epoch.leave(call, sync, rules, now),
+                None => Reply::Rejoin { now, replaced: false },
+            },
+            Doing::Join(join) => {
+                let goes_on = known.is_some_and(|epoch| epoch.name != join.renew);
+                if !goes_on {
+                    self.epoch = None;
+                }
+                let begin = || Epoch::begin(format!("{now}-{:x}", call.life), server, rules, now);
+                Reply::Done(self.epoch.get_or_insert_with(begin).join(call, join, rules, now))
+            }
+        }
+    }
+}
+
+impl Epoch {
+    fn begin(name: String, server: &str, rules: &SharedConfig, now: u64) -> Self {
+        Self {
+            name,
+            server: server.to_owned(),
+            born: now,
+            last: now,
+            is_whole: false,
+            limit: rules.limit,
+            blocked: 0,
+            pace: 0,
+            line: 0,
+            away: micros(rules.window),
+            tokens: Tokens::default(),
+            seats: Seats::default(),
+        }
+    }
+
+    fn sync(&mut self, call: &Call, sync: &Sync, rules: &SharedConfig, now: u64) -> Reply {
+        self.pass_time(rules, now);
+        if !self.seats.is_live(&call.member, call.life) {
+            let replaced = self.seats.life(&call.member).is_some_and(|life| life != call.life);
+            return Reply::Rejoin { now, replaced };
+        }
+        self.seats.see(&call.member, now);
+        self.settle(&call.member, &sync.ended, rules, now);
+        self.block(sync.block, now);
+        for dead in sync.dead.iter().filter(|dead| **dead != call.member) {
+            self.bury(dead, rules, now);
+        }
+        self.fit(now + micros(rules.window + rules.guard));
+        let mut standing = self.standing(call, sync.held, sync.wants_share, now);
+        if self.seats.is_strange(&call.member) {
+            // Those who were here before it would have noticed if the clock had jumped; it could not.
+            standing.again = (sync.want > 0).then_some(rules.retry);
+        } else {
+            self.book(&call.member, sync, rules, now, &mut standing);
+        }
+        Reply::Done(standing)
+    }
+
+    fn leave(&mut self, call: &Call, sync: &Sync, rules: &SharedConfig, now: u64) -> Reply {
+        self.pass_time(rules, now);
+        if self.seats.is_live(&call.member, call.life) {
+            self.settle(&call.member, &sync.ended, rules, now);
+            self.block(sync.block, now);
+            self.seats.remove(&call.member);
+            self.tokens.free_held_by(&call.member, u64::MAX);
+            self.count_limit();
+            self.fit(now + micros(rules.window + rules.guard));
+        }
+        Reply::Seen { now, epoch: self.name.clone() }
+    }
+
+    /// What time alone changes: silent members are detached, long lost ones forgotten, and an epoch becomes whole.
+    fn pass_time(&mut self, rules: &SharedConfig, now: u64) {
+        self.last = now;
+        let silent = self.seats.detach_silent(now.saturating_sub(micros(rules.silence)), now + micros(rules.forget));
+        let forgotten = self.seats.forget(now);
+        if silent.is_empty() && !forgotten && self.is_whole {
+            return;
+        }
+        self.count_limit();
+        let target = self.target();
+        for (member, share) in silent {
+            // What it holds is what it will count as its own.
+            self.tokens.drop_held_by(&member, share, target);
+        }
+        match self.grow_whole(rules, now) {
+            // Nobody is left who could use what was booked before the epoch began, but for what has just left.
+            Some(Grown::Together) => {
+                let left = self.born + micros(rules.horizon + rules.grace + rules.guard);
+                self.tokens.free_unheld_by(now.max(left) + micros(rules.window));
+            }
+            Some(Grown::Newcomers) => self.fit(now),
+            Some(Grown::Late) | None => {}
+        }
+        self.fit(now + micros(rules.window + rules.guard));
+    }
+
+    /// Becomes whole if it can.
+    fn grow_whole(&mut self, rules: &SharedConfig, now: u64) -> Option<Grown> {
+        if self.is_whole {
+            return None;
+        }
+        let age = now.saturating_sub(self.born);
+        let claimed = self.seats.claimed();
+        let grown = if claimed >= self.limit && age >= micros(rules.gather()) {
+            Grown::Together
+        } else if claimed == 0 && age >= micros(rules.newcomer) {
+            Grown::Newcomers
+        } else if age >= micros(rules.forget) {
+            Grown::Late
+        } else {
+            return None;
+        };
+        self.is_whole = true;
+        Some(grown)
+    }
+
+    /// How many tokens there should be.
+    fn target(&self) -> u32 {
+        let whole = if self.is_whole { self.limit } else { self.seats.claimed().min(self.limit) };
+        whole.saturating_sub(self.seats.claimed_away())
+    }
+
+    /// Makes as many tokens as there should be; new ones are free at `free_at`.
+    fn fit(&mut self, free_at: u64) {
+        let target = self.target();
+        self.tokens.fit(target, free_at);
+    }
+
+    /// The limit is that of the most careful member.
+    fn count_limit(&mut self) {
+        if let Some(limit) = self.seats.least_limit() {
+            self.limit = limit;
+        }
+    }
+
+    /// Takes in what came of slots.
+    fn settle(&mut self, member: &str, ended: &[Ended], rules: &SharedConfig, now: u64) {
+        for end in ended {
+            let Some(at) = self.tokens.release(end.token, member, end.booking) else { continue };
+            let free_at = match end.how {
+                How::Answered(ago) => {
+                    let back = now.saturating_sub(micros(ago)) + micros(rules.window);
+                    self.away = (self.away * 15 + back.saturating_sub(at)) / 16;
+                    back
+                }
+                // Not before it was booked for: the turn before it counts until then.
+                How::Unused => now.max(at),
+            };
+            self.tokens.free_at(end.token, free_at);
+        }
+    }
+
+    fn block(&mut self, block: std::time::Duration, now: u64) {
+        if !block.is_zero() {
+            self.blocked = self.blocked.max(now + micros(block));
+        }
+    }
+
+    /// A member that is certainly dead: nothing of it can arrive for longer than the guard.
+    fn bury(&mut self, member: &str, rules: &SharedConfig, now: u64) {
+        let gone = now + micros(rules.window + rules.guard);
+        if self.seats.remove(member) {
+            self.tokens.free_held_by(member, gone);
+            self.count_limit();
+            self.fit(gone);
+        }
+    }
+
+    /// Where a member stands, with the share that it is told now.
+    fn standing(&mut self, call: &Call, held: u32, wants_share: bool, now: u64) -> Standing {
+        let share = match (wants_share, self.is_whole) {
+            (false, _) => 0,
+            (true, false) => self.seats.claim(&call.member),
+            (true, true) => self.seats.fair_share(&call.member, self.limit),
+        };
+        self.seats.tell(&call.member, held, share);
+        Standing {
+            now,
+            epoch: self.name.clone(),
+            share,
+            members: self.seats.members(),
+            live: self.seats.live(),
+            pool: self.tokens.len(),
+            blocked: std::time::Duration::from_micros(self.blocked.saturating_sub(now)),
+            again: None,
+            slots: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Joining: a member comes, or comes back, with what it has out there.
+
+use std::time::Duration;
+
+use super::{Call, Epoch, Join, SharedConfig, Standing, micros};
+use crate::limit::shared::call::Slot;
+
+impl Epoch {
+    pub(super) fn join(&mut self, call: &Call, join: &Join, rules: &SharedConfig, now: u64) -> Standing {
+        let member = &call.member;
+        self.pass_time(rules, now);
+        if self.seats.life(member).is_some_and(|life| life != call.life) {
+            self.bury(member, rules, now);
+        }
+        let stays = join.epoch == self.name;
+        // What it says of its calls is the truth; what was noted of them is not needed any more.
+        let mut own = self.tokens.release_all(member, now);
+        if self.seats.life(member).is_some() {
+            self.seats.attach(member, now);
+        } else {
+            self.seats.take(member, call.life, 0, rules.limit, now);
+            if !self.is_whole && !stays {
+                let room = self.limit.saturating_sub(self.seats.claimed());
+                self.seats.tell(member, 0, join.held.min(room));
+            }
+        }
+        self.count_limit();
+        let target = self.target();
+        own.extend(self.tokens.fit(target, now + micros(join.ready_in)));
+        self.block(join.block, now);
+        let cooling = if stays { join.untold } else { join.cooling };
+        let slots = self.lodge(member, own, join.flying, cooling, rules, now);
+        let held = if stays { join.held } else { self.seats.claim(member) };
+        Standing { slots, ..self.standing(call, held, join.wants_share, now) }
+    }
+
+    /// Finds tokens for the calls that a member has made: its own ones first.
+    fn lodge(
+        &mut self,
+        member: &str,
+        own: Vec<u64>,
+        flying: u32,
+        cooling: u32,
+        rules: &SharedConfig,
+        now: u64,
+    ) -> Vec<Slot> {
+        let mut own = own.into_iter();
+        let mut slots = Vec::new();
+        let mut is_short = false;
+        for _ in 0..flying {
+            let Some(token) = own.next().or_else(|| self.tokens.idle(now)) else {
+                is_short = true;
+                break;
+            };
+            let booking = self.tokens.hold(token, member, now, now + micros(rules.hold() + rules.window));
+            slots.push(Slot { token, booking, wait: Duration::ZERO });
+        }
+        let cooled = now + micros(rules.window);
+        for _ in 0..cooling {
+            let Some(token) = own.next().or_else(|| self.tokens.idle(now)) else {
+                is_short = true;
+                break;
+            };
+            self.tokens.free_at(token, self.tokens.time_of(token).max(cooled));
+        }
+        if is_short {
+            // More was used than there are tokens for it: nothing goes until that has left the window.
+            self.blocked = self.blocked.max(cooled + micros(rules.guard));
+        }
+        slots
+    }
+}

@@ -1,0 +1,140 @@
+//! Tokens: when each is free, and who holds it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Somebody's turn with a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Holder {
+    pub(super) member: String,
+    pub(super) booking: u64,
+    /// When the turn begins.
+    pub(super) at: u64,
+}
+
+/// All tokens.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tokens {
+    by_time: BTreeSet<(u64, u64)>,
+    times: BTreeMap<u64, u64>,
+    holders: BTreeMap<u64, Holder>,
+    /// The last number that was given to a token or a turn.
+    last: u64,
+}
+
+impl Tokens {
+    pub(super) fn len(&self) -> u32 {
+        u32::try_from(self.times.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The one that is free first, and whether somebody holds it.
+    pub(super) fn first(&self) -> Option<(u64, u64, bool)> {
+        self.by_time.first().map(|(free_at, token)| (*free_at, *token, self.holders.contains_key(token)))
+    }
+
+    pub(super) fn time_of(&self, token: u64) -> u64 {
+        self.times.get(&token).copied().unwrap_or(0)
+    }
+
+    /// A free one that nobody holds.
+    pub(super) fn idle(&self, now: u64) -> Option<u64> {
+        self.first().filter(|(free_at, _, held)| *free_at <= now && !held).map(|(_, token, _)| token)
+    }
+
+    pub(super) fn make(&mut self, free_at: u64) -> u64 {
+        self.last += 1;
+        self.free_at(self.last, free_at);
+        self.last
+    }
+
+    pub(super) fn free_at(&mut self, token: u64, free_at: u64) {
+        if let Some(old) = self.times.insert(token, free_at) {
+            self.by_time.remove(&(old, token));
+        }
+        self.by_time.insert((free_at, token));
+    }
+
+    /// Gives a member its turn with a token.
+    pub(super) fn hold(&mut self, token: u64, member: &str, at: u64, free_at: u64) -> u64 {
+        self.last += 1;
+        let booking = self.last;
+        self.holders.insert(token, Holder { member: member.to_owned(), booking, at });
+        self.free_at(token, free_at);
+        booking
+    }
+
+    /// Ends somebody's turn, if it is still its turn: when it began.
+    pub(super) fn release(&mut self, token: u64, member: &str, booking: u64) -> Option<u64> {
+        let holder = self.holders.get(&token)?;
+        if holder.member != member || holder.booking != booking {
+            return None;
+        }
+        self.holders.remove(&token).map(|holder| holder.at)
+    }
+
+    /// Ends all turns of a member: its tokens, the one that is free first before the others.
+    pub(super) fn release_all(&mut self, member: &str, now: u64) -> Vec<u64> {
+        let mut own = Vec::new();
+        for token in self.held_by(member) {
+            if let Some(holder) = self.holders.remove(&token) {
+                let free_at = now.max(holder.at);
+                self.free_at(token, free_at);
+                own.push((free_at, token));
+            }
+        }
+        own.sort_unstable();
+        own.into_iter().map(|(_, token)| token).collect()
+    }
+
+    /// What a dead member holds is free no later than `free_at`, and nobody's until then.
+    pub(super) fn free_held_by(&mut self, member: &str, free_at: u64) {
+        for token in self.held_by(member) {
+            if let Some(holder) = self.holders.get_mut(&token) {
+                holder.member.clear();
+            }
+            if self.time_of(token) > free_at {
+                self.free_at(token, free_at);
+            }
+        }
+    }
+
+    /// Takes out up to `most` tokens that a member holds, but leaves `target`.
+    pub(super) fn drop_held_by(&mut self, member: &str, most: u32, target: u32) {
+        for token in self.held_by(member).into_iter().take(most as usize) {
+            if self.len() > target {
+                self.remove(token);
+            }
+        }
+    }
+
+    /// What nobody holds is free no later than `free_at`.
+    pub(super) fn free_unheld_by(&mut self, free_at: u64) {
+        let late: Vec<u64> = self
+            .by_time
+            .range((free_at + 1, 0)..)
+            .filter(|(_, token)| !self.holders.contains_key(token))
+            .map(|(_, token)| *token)
+            .collect();
+        late.into_iter().for_each(|token| self.free_at(token, free_at));
+    }
+
+    /// Takes out those that are free first, or makes new ones, until there are `target`. The new ones.
+    pub(super) fn fit(&mut self, target: u32, free_at: u64) -> Vec<u64> {
+        while self.len() > target
+            && let Some((_, token, _)) = self.first()
+        {
+            self.remove(token);
+        }
+        (self.len()..target).map(|_| self.make(free_at)).collect()
+    }
+
+    fn remove(&mut self, token: u64) {
+        if let Some(free_at) = self.times.remove(&token) {
+            self.by_time.remove(&(free_at, token));
+        }
+        self.holders.remove(&token);
+    }
+
+    fn held_by(&self, member: &str) -> Vec<u64> {
+        self.holders.iter().filter(|(_, holder)| holder.member == member).map(|(token, _)| *token).collect()
+    }
+}

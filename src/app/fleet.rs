@@ -1,0 +1,176 @@
+//! The fleet: processes of one bot that share its limits over Redis.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use guildhall_actors::{
+    rest::Gate,
+    token_bucket::{SharedFuture, SharedLimits, SharedWindow, Tokens},
+};
+use guildhall_core::{
+    answer::Credential,
+    invalid::WhenLost,
+    limit::{
+        Sharing,
+        shared::{Call, OnLoss, SharedConfig},
+    },
+};
+use tokio::{task::JoinHandle, time::MissedTickBehavior};
+
+use crate::{
+    redis::{
+        Block, Keys, Redis, RedisConfig, RedisConfigError, RedisWindow, Seat, SharedState, StateConfig, fingerprint,
+    },
+    settings::{Settings, Token},
+};
+
+/// How often a death is told: the word may be lost, or this process be cut off at that moment.
+const TELL: u32 = 5;
+
+/// What a process of a fleet has in common with the others.
+#[derive(Debug)]
+pub(super) struct Fleet {
+    redis: Redis,
+    window: RedisWindow,
+    rules: SharedConfig,
+    seat: Seat,
+    state: StateConfig,
+}
+
+/// The window in Redis, as the token bucket sees it.
+struct Port(RedisWindow);
+
+impl SharedWindow for Port {
+    fn call(&self, credential: Credential, call: Call) -> SharedFuture {
+        let window = self.0.clone();
+        // Why there is no answer is told where that is known.
+        Box::pin(async move { window.call(credential, &call).await.ok() })
+    }
+}
+
+impl Fleet {
+    /// Begins to connect. `None` if the settings name no Redis: the process is alone.
+    pub(super) fn meet(settings: &Settings, application: u64, token: &Token) -> Result<Option<Self>, RedisConfigError> {
+        let Some(config) = RedisConfig::new(&settings.redis) else { return Ok(None) };
+        let redis = Redis::new(config)?;
+        let keys = Keys::new(application);
+        let rules = rules(settings);
+        let window = RedisWindow::new(redis.clone(), &keys, rules.clone());
+        let seat = Seat::take_or_do_without(&Seat::folder(settings.redis.seat_dir.as_deref(), application));
+        let state = StateConfig {
+            application,
+            process: seat.id().to_owned(),
+            ip_group: settings.egress.ip_group.clone(),
+            tokens: vec![(Credential::Application(application), fingerprint(token))],
+            invalid: settings.gate.invalid,
+            when_lost: match settings.redis.on_loss {
+                // For as long as it may use a share, it also has what it was lent of this budget.
+                OnLoss::Share | OnLoss::Closed => WhenLost::Stop,
+                OnLoss::Open => WhenLost::Share,
+            },
+            heartbeat: settings.redis.heartbeat,
+        };
+        Ok(Some(Self { redis, window, rules, seat, state }))
+    }
+
+    /// How the token bucket shares its limits.
+    pub(super) fn limits(&self, credential: Credential) -> SharedLimits {
+        let sharing = Sharing { rules: self.rules.clone(), seat: self.seat.id().to_owned(), life: self.seat.life() };
+        SharedLimits { window: Arc::new(Port(self.window.clone())), sharing, credential }
+    }
+
+    /// Shares what else there is to share, and watches over the seats of this machine. To be called before any call is made.
+    pub(super) fn join(self, gate: &Gate) -> Membership {
+        let every = self.rules.heartbeat;
+        let (tokens, application) = (gate.tokens().clone(), self.state.application);
+        let on_block = move |block: Block| {
+            let credential = match block.scope.as_str() {
+                "bot" => Credential::Application(application),
+                _ => Credential::Anonymous,
+            };
+            tokens.blocked(credential, Duration::from_millis(block.ms));
+        };
+        let state = SharedState::start(self.redis, gate.breaker().clone(), self.state, on_block);
+        let watch = tokio::spawn(bury_the_dead(self.seat, gate.tokens().clone(), every));
+        Membership { state: Mutex::new(Some(state)), watch }
+    }
+}
+
+/// What a process has in common with the others, for as long as this lives.
+#[derive(Debug)]
+pub(super) struct Membership {
+    state: Mutex<Option<SharedState>>,
+    watch: JoinHandle<()>,
+}
+
+impl Membership {
+    /// Says goodbye. Only once no call is under way any more.
+    pub(super) async fn leave(&self) {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(state) = state {
+            state.leave().await;
+        }
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.watch.abort();
+    }
+}
+
+/// Looks for processes of this machine that died, and tells the others that nothing has to wait for them.
+async fn bury_the_dead(mut seat: Seat, tokens: Tokens, every: Duration) {
+    let mut tick = tokio::time::interval(every);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut told: HashMap<String, u32> = HashMap::new();
+    loop {
+        tick.tick().await;
+        let known: Vec<String> = told.extract_if(|_, times| *times >= TELL).map(|(id, _)| id).collect();
+        // It touches the disk.
+        let looked = tokio::task::spawn_blocking(move || {
+            if !known.is_empty() {
+                seat.forget(&known);
+            }
+            let dead = seat.dead();
+            (seat, dead)
+        });
+        let Ok((kept, dead)) = looked.await else { return };
+        seat = kept;
+        if dead.is_empty() {
+            continue;
+        }
+        for id in &dead {
+            let times = told.entry(id.clone()).or_default();
+            if *times == 0 {
+                tracing::info!(member = %id, "a process of this machine has died");
+            }
+            *times += 1;
+        }
+        tokens.bury(dead);
+    }
+}
+
+/// The rules of the shared limit, as the settings have them.
+fn rules(settings: &Settings) -> SharedConfig {
+    let (redis, limits) = (&settings.redis, &settings.gate.limits);
+    SharedConfig {
+        limit: limits.global,
+        window: limits.window + limits.margin,
+        on_loss: redis.on_loss,
+        timeout: redis.timeout,
+        heartbeat: redis.heartbeat,
+        silence: redis.silence,
+        forget: redis.forget,
+        share_for: redis.share_for,
+        newcomer: redis.newcomer,
+        horizon: redis.horizon,
+        guard: redis.guard,
+        request_timeout: limits.request_timeout,
+        burst: limits.burst,
+        ..SharedConfig::default()
+    }
+}

@@ -1,0 +1,713 @@
+-- One limit for many processes: `guildhall_core::limit::shared::Window`, inside Redis.
+--
+-- Functions carry the names that they have there and do the same, in the same order: what is said there holds here. Only
+-- how things are kept is different, so that a call costs no more when there are many members and tokens.
+--
+-- Numbers are doubles. All of them are whole and below 2^53, so nothing is lost while divisions are floored. Tokens and
+-- bookings are text of one width, so that a sorted set orders tokens of the same time as numbers.
+
+local STATE = KEYS[1]   -- hash: what there is one of, see FIELDS
+local TOKENS = KEYS[2]  -- sorted set: token -> when it is free
+local HOLDERS = KEYS[3] -- hash: token -> 'booking at member', whose turn it is
+local SEATS = KEYS[4]   -- hash: member -> 'life claim limit since'
+local LIVE = KEYS[5]    -- sorted set: member in touch -> when it last was
+local LIMITS = KEYS[6]  -- sorted set: member in touch -> its limit
+local AWAY = KEYS[7]    -- sorted set: detached member -> when it is forgotten
+
+-- Text first, then numbers. Those after `sequence` (the last number given to a token or a turn) could be counted anew each
+-- time: sums of claims, and how much is in each of the other keys.
+local TEXTS = 2
+local FIELDS = {
+    'name', 'server', 'born', 'last', 'whole', 'limit', 'blocked', 'pace', 'line', 'average', 'sequence', 'claimed',
+    'claimed_away', 'tokens', 'holders', 'seats', 'live',
+}
+
+-- A clock that goes back by less is taken to stand still.
+local BACK = 50000
+
+-- Nobody needs what is kept once everybody would be forgotten. The state goes first: without it, the rest is not looked at.
+local STATE_LASTS = 5 * 60 * 1000
+local REST_LASTS = 6 * 60 * 1000
+
+local call, max, min, floor, insert = redis.call, math.max, math.min, math.floor, table.insert
+
+-- Arguments, as `window.rs` writes them; what the call is about follows.
+
+local function arg(place)
+    return tonumber(ARGV[place])
+end
+
+local caller = { doing = ARGV[1], member = ARGV[2], life = ARGV[3], not_after = arg(4), server = ARGV[5] }
+local news = { channel = ARGV[6], scope = ARGV[7] }
+local rules = {
+    limit = arg(8), window = arg(9), silence = arg(10), forget = arg(11), newcomer = arg(12), gather = arg(13),
+    horizon = arg(14), grace = arg(15), guard = arg(16), hold = arg(17), burst = arg(18), retry = arg(19),
+}
+local ABOUT = 19
+
+local function read_join()
+    return {
+        epoch = ARGV[ABOUT + 1], renew = ARGV[ABOUT + 2], held = arg(ABOUT + 3), wants_share = arg(ABOUT + 4) == 1,
+        flying = arg(ABOUT + 5), cooling = arg(ABOUT + 6), untold = arg(ABOUT + 7), ready_in = arg(ABOUT + 8),
+        block = arg(ABOUT + 9),
+    }
+end
+
+local function read_sync()
+    local sync = {
+        epoch = ARGV[ABOUT + 1], held = arg(ABOUT + 2), wants_share = arg(ABOUT + 3) == 1, want = arg(ABOUT + 4),
+        urgent = arg(ABOUT + 5) == 1, block = arg(ABOUT + 6), ended = {}, dead = {},
+    }
+    local place = ABOUT + 9
+    for ended = 1, arg(ABOUT + 7) do
+        -- A slot that was not used has no time since its answer.
+        sync.ended[ended] = { token = ARGV[place], booking = ARGV[place + 1], ago = arg(place + 2) }
+        place = place + 3
+    end
+    for dead = 1, arg(ABOUT + 8) do
+        sync.dead[dead] = ARGV[place]
+        place = place + 1
+    end
+    return sync
+end
+
+-- What all functions below work on.
+
+local now
+local epoch
+
+local function whole_number(value)
+    return string.format('%.0f', value)
+end
+
+local function less(value, by)
+    return max(0, value - by)
+end
+
+local function clock()
+    local time = redis.call('TIME') -- The one clock.
+    return tonumber(time[1]) * 1000000 + tonumber(time[2])
+end
+
+-- Tokens
+
+local function next_number()
+    epoch.sequence = epoch.sequence + 1
+    return string.format('%016.0f', epoch.sequence)
+end
+
+-- The one that is free first, and when.
+local function first()
+    local found = call('ZRANGE', TOKENS, 0, 0, 'WITHSCORES')
+    return found[1], tonumber(found[2] or 0)
+end
+
+local function is_held(token)
+    return call('HEXISTS', HOLDERS, token) == 1
+end
+
+local function time_of(token)
+    return tonumber(call('ZSCORE', TOKENS, token) or 0)
+end
+
+-- A free one that nobody holds.
+local function idle()
+    local token, time = first()
+    if token and time <= now and not is_held(token) then
+        return token
+    end
+end
+
+local function free_at(token, time)
+    epoch.tokens = epoch.tokens + call('ZADD', TOKENS, whole_number(time), token)
+end
+
+local function make(time)
+    local token = next_number()
+    free_at(token, time)
+    return token
+end
+
+local function remove_token(token)
+    epoch.tokens = epoch.tokens - call('ZREM', TOKENS, token)
+    epoch.holders = epoch.holders - call('HDEL', HOLDERS, token)
+end
+
+local function set_holder(token, booking, at, member)
+    local holder = booking .. ' ' .. whole_number(at) .. ' ' .. member
+    epoch.holders = epoch.holders + call('HSET', HOLDERS, token, holder)
+end
+
+local function read_holder(holder)
+    local booking, at, member = string.match(holder, '^(%d+) (%d+) (.*)$')
+    return booking, tonumber(at), member
+end
+
+-- Gives a member its turn with a token.
+local function hold(token, member, at, time)
+    local booking = next_number()
+    set_holder(token, booking, at, member)
+    free_at(token, time)
+    return booking
+end
+
+-- Ends somebody's turn, if it is still its turn: when it began.
+local function release(token, member, booking)
+    local holder = call('HGET', HOLDERS, token)
+    if not holder then
+        return nil
+    end
+    local held_booking, at, held_member = read_holder(holder)
+    if held_member ~= member or held_booking ~= booking then
+        return nil
+    end
+    epoch.holders = epoch.holders - call('HDEL', HOLDERS, token)
+    return at
+end
+
+-- Looks through all turns: only for what happens seldom.
+local function held_by(member)
+    local all = call('HGETALL', HOLDERS)
+    local held = {}
+    for place = 1, #all, 2 do
+        local booking, at, holder = read_holder(all[place + 1])
+        if holder == member then
+            held[#held + 1] = { token = all[place], booking = booking, at = at }
+        end
+    end
+    table.sort(held, function(one, other) return one.token < other.token end)
+    return held
+end
+
+-- Ends all turns of a member: its tokens, the one that is free first before the others.
+local function release_all(member)
+    local own = held_by(member)
+    for _, turn in ipairs(own) do
+        turn.time = max(now, turn.at)
+        epoch.holders = epoch.holders - call('HDEL', HOLDERS, turn.token)
+        free_at(turn.token, turn.time)
+    end
+    table.sort(own, function(one, other)
+        return one.time < other.time or (one.time == other.time and one.token < other.token)
+    end)
+    local tokens = {}
+    for place, turn in ipairs(own) do
+        tokens[place] = turn.token
+    end
+    return tokens
+end
+
+-- What a dead member holds is free no later than `time`, and nobody's until then.
+local function free_held_by(member, time)
+    for _, turn in ipairs(held_by(member)) do
+        set_holder(turn.token, turn.booking, turn.at, '')
+        if time_of(turn.token) > time then
+            free_at(turn.token, time)
+        end
+    end
+end
+
+-- Takes out up to `most` tokens that a member holds, but leaves `target`.
+local function drop_held_by(member, most, target)
+    for place, turn in ipairs(held_by(member)) do
+        if place <= most and epoch.tokens > target then
+            remove_token(turn.token)
+        end
+    end
+end
+
+-- What nobody holds is free no later than `time`.
+local function free_unheld_by(time)
+    for _, token in ipairs(call('ZRANGEBYSCORE', TOKENS, '(' .. whole_number(time), '+inf')) do
+        if not is_held(token) then
+            free_at(token, time)
+        end
+    end
+end
+
+-- Takes out those that are free first, or makes new ones, until there are `target`. The new ones.
+local function fit_tokens(target, time)
+    while epoch.tokens > target do
+        remove_token((first()))
+    end
+    local made = {}
+    while epoch.tokens < target do
+        made[#made + 1] = make(time)
+    end
+    return made
+end
+
+-- Seats
+
+local function seat_of(member)
+    local seat = call('HGET', SEATS, member)
+    if not seat then
+        return nil
+    end
+    local life, claim, limit, since = string.match(seat, '^(%x+) (%d+) (%d+) (%d+)$')
+    return { life = life, claim = tonumber(claim), limit = tonumber(limit), since = tonumber(since) }
+end
+
+local function set_seat(member, seat)
+    local written = table.concat(
+        { seat.life, whole_number(seat.claim), whole_number(seat.limit), whole_number(seat.since) }, ' ')
+    epoch.seats = epoch.seats + call('HSET', SEATS, member, written)
+end
+
+local function is_live(member, seat)
+    return seat ~= nil and seat.life == caller.life and call('ZSCORE', LIVE, member) ~= false
+end
+
+local function see(member)
+    epoch.live = epoch.live + call('ZADD', LIVE, whole_number(now), member)
+end
+
+-- Makes a seat for a member that has none.
+local function take(member)
+    local seat = { life = caller.life, claim = 0, limit = rules.limit, since = now }
+    set_seat(member, seat)
+    call('ZADD', LIMITS, whole_number(seat.limit), member)
+    see(member)
+    return seat
+end
+
+-- A detached member is in touch again.
+local function attach(member, seat)
+    if call('ZREM', AWAY, member) == 1 then
+        epoch.claimed_away = epoch.claimed_away - seat.claim
+        call('ZADD', LIMITS, whole_number(seat.limit), member)
+    end
+    see(member)
+end
+
+local function remove_seat(member)
+    local seat = seat_of(member)
+    if not seat then
+        return false
+    end
+    if call('ZREM', AWAY, member) == 1 then
+        epoch.claimed_away = epoch.claimed_away - seat.claim
+    end
+    epoch.live = epoch.live - call('ZREM', LIVE, member)
+    call('ZREM', LIMITS, member)
+    epoch.seats = epoch.seats - call('HDEL', SEATS, member)
+    epoch.claimed = epoch.claimed - seat.claim
+    return true
+end
+
+-- Detaches those last seen before `since`: each with its claim, the longest silent first.
+local function detach_silent(since, till)
+    local silent = call('ZRANGEBYSCORE', LIVE, '-inf', '(' .. whole_number(since))
+    local detached = {}
+    for place, member in ipairs(silent) do
+        local seat = seat_of(member)
+        epoch.live = epoch.live - call('ZREM', LIVE, member)
+        call('ZREM', LIMITS, member)
+        call('ZADD', AWAY, whole_number(till), member)
+        epoch.claimed_away = epoch.claimed_away + seat.claim
+        detached[place] = { member = member, claim = seat.claim }
+    end
+    return detached
+end
+
+-- Forgets those that were away for too long; whether there were any.
+local function forget()
+    if epoch.seats == epoch.live then
+        return false
+    end
+    local gone = call('ZRANGEBYSCORE', AWAY, '-inf', whole_number(now))
+    for _, member in ipairs(gone) do
+        remove_seat(member)
+    end
+    return #gone > 0
+end
+
+-- Whether there are members that have not been here since it joined, and so do not know of it.
+local function is_strange(seat)
+    local oldest = call('ZRANGE', LIVE, 0, 0, 'WITHSCORES')[2]
+    return tonumber(oldest or 0) < seat.since
+end
+
+-- What a member should have, as far as others leave it.
+local function fair_share(seat)
+    local live, away = max(epoch.live, 1), epoch.claimed_away
+    local fair = floor(less(epoch.limit, away) / live)
+    local others = epoch.claimed - seat.claim
+    -- What cannot be divided goes to whoever asks once all have the rest: so that nothing is left that nobody has.
+    local is_over = less(others, away) >= fair * (live - 1)
+    local room = min(fair + (is_over and 1 or 0), less(epoch.limit, others))
+    -- If Redis forgot everything now, nobody would miss it.
+    return is_strange(seat) and min(room, seat.claim) or room
+end
+
+-- Notes what a member is told now. Until it says so, it may not have heard that it was less.
+local function tell(member, seat, held, share)
+    local claim = max(min(held, seat.claim), share)
+    if claim ~= seat.claim then
+        epoch.claimed = epoch.claimed + claim - seat.claim
+        seat.claim = claim
+        set_seat(member, seat)
+    end
+end
+
+-- The epoch
+
+local function is_whole()
+    return epoch.whole == 1
+end
+
+-- How many tokens there should be.
+local function target()
+    local all = is_whole() and epoch.limit or min(epoch.claimed, epoch.limit)
+    return less(all, epoch.claimed_away)
+end
+
+-- Makes as many tokens as there should be; new ones are free at `time`.
+local function fit(time)
+    fit_tokens(target(), time)
+end
+
+-- The limit is that of the most careful member.
+local function count_limit()
+    local least = call('ZRANGE', LIMITS, 0, 0, 'WITHSCORES')[2]
+    if least then
+        epoch.limit = tonumber(least)
+    end
+end
+
+-- When nothing of what somebody did who is gone can arrive any more.
+local function gone_by()
+    return now + rules.window + rules.guard
+end
+
+-- Becomes whole if it can: how.
+local function grow_whole()
+    if is_whole() then
+        return nil
+    end
+    local age = less(now, epoch.born)
+    local grown
+    if epoch.claimed >= epoch.limit and age >= rules.gather then
+        grown = 'together'
+    elseif epoch.claimed == 0 and age >= rules.newcomer then
+        grown = 'newcomers'
+    elseif age >= rules.forget then
+        grown = 'late'
+    else
+        return nil
+    end
+    epoch.whole = 1
+    return grown
+end
+
+-- What time alone changes: silent members are detached, long lost ones forgotten, and an epoch becomes whole.
+local function pass_time()
+    epoch.last = now
+    local silent = detach_silent(less(now, rules.silence), now + rules.forget)
+    local forgotten = forget()
+    if #silent == 0 and not forgotten and is_whole() then
+        return
+    end
+    count_limit()
+    local leave = target()
+    for _, lost in ipairs(silent) do
+        -- What it holds is what it will count as its own.
+        drop_held_by(lost.member, lost.claim, leave)
+    end
+    local grown = grow_whole()
+    if grown == 'together' then
+        -- Nobody is left who could use what was booked before the epoch began, but for what has just left.
+        local left = epoch.born + rules.horizon + rules.grace + rules.guard
+        free_unheld_by(max(now, left) + rules.window)
+    elseif grown == 'newcomers' then
+        fit(now)
+    end
+    fit(gone_by())
+end
+
+-- Takes in what came of slots.
+local function settle(ends)
+    for _, slot in ipairs(ends) do
+        local at = release(slot.token, caller.member, slot.booking)
+        if at and slot.ago then
+            local back = less(now, slot.ago) + rules.window
+            epoch.average = floor((epoch.average * 15 + less(back, at)) / 16)
+            free_at(slot.token, back)
+        elseif at then
+            -- Not before it was booked for: the turn before it counts until then.
+            free_at(slot.token, max(now, at))
+        end
+    end
+end
+
+local function block(duration)
+    if duration > 0 then
+        epoch.blocked = max(epoch.blocked, now + duration)
+        -- Whoever has booked already should hear of it now, and not with its next call.
+        local told = '{"kind":"block","scope":%s,"ms":%.0f,"by":%s}'
+        local ms = floor((duration + 999) / 1000)
+        call('PUBLISH', news.channel, told:format(cjson.encode(news.scope), ms, cjson.encode(caller.member)))
+    end
+end
+
+-- A member that is certainly dead: nothing of it can arrive for longer than the guard.
+local function bury(member)
+    if remove_seat(member) then
+        free_held_by(member, gone_by())
+        count_limit()
+        fit(gone_by())
+    end
+end
+
+-- Where a member stands, with the share that it is told now.
+local function standing(seat, held, wants_share, slots)
+    local share = 0
+    if wants_share then
+        share = is_whole() and fair_share(seat) or seat.claim
+    end
+    tell(caller.member, seat, held, share)
+    return {
+        share = share, members = epoch.seats, live = epoch.live, pool = epoch.tokens,
+        blocked = less(epoch.blocked, now), again = -1, slots = slots,
+    }
+end
+
+-- Booking
+
+-- When somebody should ask again who cannot have a slot now. One after the other, so that each finds one then.
+local function ask_again(at, held, interval)
+    -- When a token comes back that is held, only its holder will tell.
+    local ready = held and max(epoch.blocked, now + interval) or at
+    local asks = max(epoch.line, less(ready, rules.horizon), now + interval)
+    if not is_whole() then
+        asks = min(asks, now + rules.retry)
+    end
+    epoch.line = asks + interval
+    return asks - now
+end
+
+local function book(sync, stands)
+    local interval = max(floor(epoch.average / max(epoch.limit, 1)), 1)
+    for place = 1, sync.want do
+        local is_urgent = sync.urgent and place == 1
+        local token, time = first()
+        if not token then
+            stands.again = rules.retry
+            return
+        end
+        local spaced = is_urgent and 0 or less(epoch.pace, less(rules.burst, 1) * interval)
+        local at = max(now, time, epoch.blocked, spaced)
+        if at > now + rules.horizon then
+            stands.again = ask_again(at, time > now and is_held(token), interval)
+            return
+        end
+        local booking = hold(token, caller.member, at, at + rules.hold + rules.window)
+        if not is_urgent then
+            epoch.pace = max(epoch.pace, at) + interval
+        end
+        insert(stands.slots, { token = token, booking = booking, wait = at - now })
+    end
+end
+
+-- Joining
+
+-- Finds tokens for the calls that a member has made: its own ones first.
+local function lodge(own, flying, cooling)
+    local used = 0
+    local function another()
+        used = used + 1
+        return own[used] or idle()
+    end
+    local slots = {}
+    local is_short = false
+    for _ = 1, flying do
+        local token = another()
+        if not token then
+            is_short = true
+            break
+        end
+        local booking = hold(token, caller.member, now, now + rules.hold + rules.window)
+        insert(slots, { token = token, booking = booking, wait = 0 })
+    end
+    local cooled = now + rules.window
+    for _ = 1, cooling do
+        local token = another()
+        if not token then
+            is_short = true
+            break
+        end
+        free_at(token, max(time_of(token), cooled))
+    end
+    if is_short then
+        -- More was used than there are tokens for it: nothing goes until that has left the window.
+        epoch.blocked = max(epoch.blocked, cooled + rules.guard)
+    end
+    return slots
+end
+
+local function join(said)
+    local member = caller.member
+    pass_time()
+    local seat = seat_of(member)
+    if seat and seat.life ~= caller.life then
+        bury(member)
+        seat = nil
+    end
+    local stays = said.epoch == epoch.name
+    -- What it says of its calls is the truth; what was noted of them is not needed any more.
+    local own = release_all(member)
+    if seat then
+        attach(member, seat)
+    else
+        seat = take(member)
+        if not is_whole() and not stays then
+            tell(member, seat, 0, min(said.held, less(epoch.limit, epoch.claimed)))
+        end
+    end
+    count_limit()
+    for _, token in ipairs(fit_tokens(target(), now + said.ready_in)) do
+        insert(own, token)
+    end
+    block(said.block)
+    local slots = lodge(own, said.flying, stays and said.untold or said.cooling)
+    return standing(seat, stays and said.held or seat.claim, said.wants_share, slots)
+end
+
+-- What is kept between calls
+
+local stored = {}
+
+-- What there is, unless a part of it is gone: a server short of memory may drop any key, and half an epoch is none.
+local function load()
+    local values = call('HMGET', STATE, unpack(FIELDS))
+    local found = {}
+    for place, field in ipairs(FIELDS) do
+        found[field] = place > TEXTS and tonumber(values[place]) or values[place]
+        if not found[field] then
+            return nil
+        end
+        stored[field] = found[field]
+    end
+    local is_all_there = call('ZCARD', TOKENS) == found.tokens and call('HLEN', HOLDERS) == found.holders
+        and call('HLEN', SEATS) == found.seats and call('ZCARD', LIVE) == found.live
+        and call('ZCARD', LIMITS) == found.live and call('ZCARD', AWAY) == found.seats - found.live
+    return is_all_there and found or nil
+end
+
+local function begin()
+    call('DEL', unpack(KEYS))
+    stored = {}
+    return {
+        name = whole_number(now) .. '-' .. caller.life, server = caller.server, born = now, last = now, whole = 0,
+        limit = rules.limit, blocked = 0, pace = 0, line = 0, average = rules.window, sequence = 0, claimed = 0,
+        claimed_away = 0, tokens = 0, holders = 0, seats = 0, live = 0,
+    }
+end
+
+local function save()
+    local changed = {}
+    for place, field in ipairs(FIELDS) do
+        local value = epoch[field]
+        if value ~= stored[field] then
+            insert(changed, field)
+            insert(changed, place > TEXTS and whole_number(value) or value)
+        end
+    end
+    if #changed > 0 then
+        call('HSET', STATE, unpack(changed))
+    end
+    local forgotten = floor(rules.forget / 1000)
+    for _, key in ipairs(KEYS) do
+        call('PEXPIRE', key, whole_number(forgotten + (key == STATE and STATE_LASTS or REST_LASTS)))
+    end
+end
+
+-- The window: one call
+
+local function done(stands)
+    save()
+    local reply = {
+        'done', now, epoch.name, stands.share, stands.members, stands.live, stands.pool, stands.blocked, stands.again,
+    }
+    for _, slot in ipairs(stands.slots) do
+        insert(reply, slot.token)
+        insert(reply, slot.booking)
+        insert(reply, slot.wait)
+    end
+    return reply
+end
+
+local function rejoin(is_replaced)
+    return { 'rejoin', now, is_replaced and 1 or 0 }
+end
+
+local function look()
+    return { 'seen', now, epoch and epoch.name or '' }
+end
+
+local function sync(said)
+    pass_time()
+    local seat = seat_of(caller.member)
+    if not is_live(caller.member, seat) then
+        save()
+        return rejoin(seat and seat.life ~= caller.life)
+    end
+    see(caller.member)
+    settle(said.ended)
+    block(said.block)
+    for _, dead in ipairs(said.dead) do
+        if dead ~= caller.member then
+            bury(dead)
+        end
+    end
+    fit(gone_by())
+    local stands = standing(seat, said.held, said.wants_share, {})
+    if said.want > 0 and is_strange(seat) then
+        -- Those who were here before it would have noticed if the clock had jumped; it could not.
+        stands.again = rules.retry
+    else
+        book(said, stands)
+    end
+    return done(stands)
+end
+
+local function leave(said)
+    pass_time()
+    if is_live(caller.member, seat_of(caller.member)) then
+        settle(said.ended)
+        block(said.block)
+        remove_seat(caller.member)
+        free_held_by(caller.member, math.huge)
+        count_limit()
+        fit(gone_by())
+    end
+    save()
+    return look()
+end
+
+now = clock()
+epoch = load()
+if epoch and (epoch.server ~= caller.server or now + BACK < epoch.last) then
+    epoch = nil
+end
+if epoch then
+    now = max(now, epoch.last)
+end
+if caller.not_after > 0 and now > caller.not_after then
+    return { 'stale', now }
+end
+if caller.doing == 'look' then
+    return look()
+end
+if caller.doing == 'join' then
+    local said = read_join()
+    if not epoch or epoch.name == said.renew then
+        epoch = begin()
+    end
+    return done(join(said))
+end
+local said = read_sync()
+if not epoch or epoch.name ~= said.epoch then
+    return rejoin(false)
+end
+return caller.doing == 'leave' and leave(said) or sync(said)

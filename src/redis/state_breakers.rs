@@ -1,0 +1,272 @@
+//! Breakers that processes share: what is told, what is heard, and what is read anew.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use ::redis::Value;
+use actix::Addr;
+use guildhall_actors::circuit_breaker::{CircuitBreaker, Ended, Heard, StateRead, TakeTurns, TurnTold};
+use guildhall_core::breaker::{Stand, Standing, Turn, Word};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::{
+    Event, Keys, Lost, Reason, Redis, Script, Subscription,
+    events::RedisRefused,
+    news::{Block, News, Record, write},
+    state::{Bell, Gone, StateConfig, send},
+};
+use crate::events::emit;
+
+/// How long a closed breaker is kept in mind: longer than a process needs to read everything anew.
+const CLOSED_LASTS: Duration = Duration::from_secs(600);
+
+/// How long it is remembered which change a process told last: longer than a call can be late.
+const PROCESS_LASTS: Duration = Duration::from_secs(3_600);
+
+/// How long everything is kept when nobody is there any more.
+const LASTS: Duration = Duration::from_secs(86_400);
+
+/// How many breakers are shared.
+const MOST_RECORDS: usize = 1_000;
+
+/// Why there is nothing to go on with.
+enum Stop {
+    /// Redis is lost: the next heartbeat tries again.
+    Lost,
+    Gone,
+}
+
+impl From<Lost> for Stop {
+    fn from(_: Lost) -> Self {
+        Self::Lost
+    }
+}
+
+impl From<Gone> for Stop {
+    fn from(Gone: Gone) -> Self {
+        Self::Gone
+    }
+}
+
+pub(super) struct SharedBreakers {
+    redis: Redis,
+    breaker: Addr<CircuitBreaker>,
+    tell: Script,
+    read: Script,
+    keys: [String; 2],
+    channel: String,
+    process: String,
+    ip_group: String,
+    heartbeat: Duration,
+    on_block: Box<dyn Fn(Block) + Send + Sync>,
+    /// Whether it was told that something cannot be read, since the last connection was made.
+    complained: AtomicBool,
+}
+
+impl SharedBreakers {
+    pub(super) fn new(
+        redis: Redis,
+        breaker: Addr<CircuitBreaker>,
+        keys: &Keys,
+        config: StateConfig,
+        on_block: Box<dyn Fn(Block) + Send + Sync>,
+    ) -> Self {
+        Self {
+            redis,
+            breaker,
+            tell: Script::new("breakers_tell", include_str!("tell.lua")),
+            read: Script::new("breakers_read", include_str!("read.lua")),
+            keys: [keys.of("breakers"), keys.of("breakers:clock")],
+            channel: keys.of("news"),
+            process: config.process,
+            ip_group: config.ip_group,
+            heartbeat: config.heartbeat,
+            on_block,
+            complained: AtomicBool::new(false),
+        }
+    }
+
+    /// Ends with the actor.
+    pub(super) async fn run(self, bell: Arc<Bell>) {
+        let mut subscription = self.redis.subscribe(&self.channel);
+        let mut heartbeat = interval(self.heartbeat);
+        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let done = tokio::select! {
+                event = Subscription::next(&mut subscription) => match event {
+                    Event::Subscribed => {
+                        self.complained.store(false, Ordering::Relaxed);
+                        self.agree().await
+                    }
+                    Event::Message(text) => self.hear(&text).await,
+                    Event::Lost => Ok(()),
+                },
+                () = bell.turned.notified() => self.tell_all().await,
+                _ = heartbeat.tick() => self.agree().await,
+            };
+            if matches!(done, Err(Stop::Gone)) {
+                return;
+            }
+        }
+    }
+
+    /// Reads everything, makes anew what is missing there, and tells what is untold.
+    async fn agree(&self) -> Result<(), Stop> {
+        let all = self.read_all().await?;
+        for standing in send(&self.breaker, StateRead(all)).await? {
+            self.seed(&standing).await?;
+        }
+        self.tell_all().await
+    }
+
+    async fn hear(&self, text: &[u8]) -> Result<(), Stop> {
+        match News::read(text) {
+            Ok(News::Breaker(record)) if record.by != self.process && self.concerns(&record) => {
+                send(&self.breaker, Heard(record.news)).await?;
+            }
+            Ok(News::Breaker(_)) => {}
+            Ok(News::Block(block)) => (self.on_block)(block),
+            Err(error) => self.refuse("news", &error),
+        }
+        Ok(())
+    }
+
+    fn concerns(&self, record: &Record) -> bool {
+        record.group.as_ref().is_none_or(|group| *group == self.ip_group)
+    }
+
+    async fn read_all(&self) -> Result<Vec<guildhall_core::breaker::News>, Lost> {
+        let times = [CLOSED_LASTS.as_millis(), PROCESS_LASTS.as_secs().into(), LASTS.as_millis()];
+        let args = || times.iter().map(|time| time.to_string().into_bytes()).collect();
+        let answer = self.redis.run(&self.read, &self.keys, |_| args()).await?;
+        let Value::Array(parts) = answer else { return Err(self.unreadable()) };
+        let mut parts = parts.into_iter();
+        let now_ms = parts.next().as_ref().and_then(number).ok_or_else(|| self.unreadable())?;
+        let mut all = Vec::with_capacity(parts.len());
+        for part in parts {
+            let Value::BulkString(text) = part else { return Err(self.unreadable()) };
+            match Record::read(&text, now_ms) {
+                Ok(record) if self.concerns(&record) => all.push(record.news),
+                Ok(_) => {}
+                // One that a later version has told. The others are as good as ever.
+                Err(error) => self.refuse(self.read.name(), &error),
+            }
+        }
+        Ok(all)
+    }
+
+    /// Tells all there is to tell.
+    async fn tell_all(&self) -> Result<(), Stop> {
+        loop {
+            let turns = send(&self.breaker, TakeTurns).await?;
+            if turns.is_empty() {
+                return Ok(());
+            }
+            for turn in turns {
+                self.tell(turn).await?;
+            }
+        }
+    }
+
+    async fn tell(&self, turn: Turn) -> Result<(), Stop> {
+        let (version, instead) = match self.say("turn", &turn.word, turn.number()).await? {
+            Answer::Told(record) => (record.news.version, None),
+            Answer::Kept(Some(record)) => (record.news.version, Some(record.news)),
+            // It was told, and is over; or there is no room for it, and it stays here.
+            Answer::Kept(None) | Answer::Gone(_) | Answer::Full => (0, None),
+        };
+        Ok(send(&self.breaker, TurnTold { turn, version, instead }).await?)
+    }
+
+    /// Makes anew what stands open here and is missing there.
+    async fn seed(&self, standing: &Standing) -> Result<(), Stop> {
+        match self.say("seed", &standing.word, standing.version).await? {
+            Answer::Told(record) | Answer::Kept(Some(record)) => send(&self.breaker, Heard(record.news)).await?,
+            // What cools down ends by itself.
+            Answer::Gone(version) if standing.word.stand == Stand::ForcedOpen => {
+                send(&self.breaker, Ended { matter: standing.word.matter.clone(), version }).await?;
+            }
+            Answer::Gone(_) | Answer::Kept(None) | Answer::Full => {}
+        }
+        Ok(())
+    }
+
+    async fn say(&self, how: &str, word: &Word, number: u64) -> Result<Answer, Lost> {
+        let told = write(word, &self.ip_group, &self.process);
+        let args = || {
+            let (number, remaining) = (number.to_string(), told.remaining_ms.to_string());
+            let (lasts, most) = (LASTS.as_millis().to_string(), MOST_RECORDS.to_string());
+            let args: [&str; 11] = [
+                how,
+                &told.field,
+                &told.head,
+                told.state,
+                told.why,
+                &remaining,
+                &self.process,
+                &number,
+                &self.channel,
+                &lasts,
+                &most,
+            ];
+            args.iter().map(|arg| arg.as_bytes().to_vec()).collect()
+        };
+        let answer = self.redis.run(&self.tell, &self.keys, |_| args()).await?;
+        Answer::read(answer).ok_or_else(|| self.unreadable())
+    }
+
+    fn unreadable(&self) -> Lost {
+        let why = Reason::Error;
+        emit(RedisRefused { script: self.tell.name(), why, says: "the script's answer cannot be read" });
+        Lost { why }
+    }
+
+    /// What cannot be read is told once: there may be as much of it as others care to publish.
+    fn refuse(&self, whose: &'static str, error: &dyn std::error::Error) {
+        if !self.complained.swap(true, Ordering::Relaxed) {
+            emit(RedisRefused { script: whose, why: Reason::Error, says: &error.to_string() });
+        }
+    }
+}
+
+/// What `tell.lua` answers.
+enum Answer {
+    /// It is known now.
+    Told(Record),
+    /// Something else is, if anything.
+    Kept(Option<Record>),
+    /// It has ended; the version is that of its end, or later.
+    Gone(u64),
+    /// There is no room.
+    Full,
+}
+
+impl Answer {
+    fn read(answer: Value) -> Option<Self> {
+        let Value::Array(parts) = answer else { return None };
+        let [Value::BulkString(kind), now_ms, Value::BulkString(text)] = <[Value; 3]>::try_from(parts).ok()? else {
+            return None;
+        };
+        let now_ms = number(&now_ms)?;
+        Some(match kind.as_slice() {
+            b"told" => Self::Told(Record::read(&text, now_ms).ok()?),
+            b"kept" if text.is_empty() => Self::Kept(None),
+            b"kept" => Self::Kept(Some(Record::read(&text, now_ms).ok()?)),
+            b"gone" => Self::Gone(std::str::from_utf8(&text).ok()?.parse().ok()?),
+            b"full" => Self::Full,
+            _ => return None,
+        })
+    }
+}
+
+fn number(value: &Value) -> Option<u64> {
+    match value {
+        Value::Int(number) => u64::try_from(*number).ok(),
+        _ => None,
+    }
+}

@@ -1,0 +1,373 @@
+//! The window that processes share, in Redis: what `gate.lua` is told, and what its answers mean.
+
+use std::{sync::Arc, time::Duration, vec};
+
+use ::redis::Value;
+use guildhall_core::{
+    answer::Credential,
+    limit::shared::{Call, Doing, Ended, How, Join, Reply, SharedConfig, Slot, Standing, Sync},
+};
+
+use super::{Keys, Lost, Reason, Redis, Script, events::RedisRefused};
+use crate::events::emit;
+
+/// The script's text.
+pub const GATE: &str = include_str!("gate.lua");
+
+/// What the script keeps, in the order in which it takes the keys.
+const PARTS: [&str; 7] = ["state", "tokens", "holders", "seats", "live", "limits", "away"];
+
+/// The script counts in doubles. Whoever waits for longer than 71 years waits for as long; so no sum there is rounded.
+const MOST_MICROS: u64 = 1 << 51;
+
+/// No epoch has a longer name.
+const MOST_NAME: usize = 64;
+
+/// The windows of an application's credentials. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct RedisWindow {
+    redis: Redis,
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    script: Script,
+    rules: SharedConfig,
+    bot: Place,
+    anonymous: Place,
+}
+
+impl RedisWindow {
+    /// The windows under these keys. All who use them should have the same rules.
+    #[must_use]
+    pub fn new(redis: Redis, keys: &Keys, rules: SharedConfig) -> Self {
+        let inner = Inner {
+            script: Script::new("gate", GATE),
+            rules,
+            bot: Place::new(keys, Scope::Bot),
+            anonymous: Place::new(keys, Scope::Anonymous),
+        };
+        Self { redis, inner: Arc::new(inner) }
+    }
+
+    /// Does a call: one round trip.
+    ///
+    /// # Errors
+    ///
+    /// When there is no good answer in time. It may have been done all the same.
+    pub async fn call(&self, credential: Credential, call: &Call) -> Result<Reply, Lost> {
+        let Inner { script, rules, bot, anonymous } = &*self.inner;
+        let place = match Scope::of(credential) {
+            Scope::Bot => bot,
+            Scope::Anonymous => anonymous,
+        };
+        let answer = self.redis.run(script, place.keys(), |server| place.arguments(call, rules, server)).await?;
+        read_reply(answer).map_err(|error| {
+            let why = Reason::Error;
+            emit(RedisRefused { script: script.name(), why, says: &error.to_string() });
+            Lost { why }
+        })
+    }
+}
+
+/// Whose calls a window counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Those with the bot's token.
+    Bot,
+    /// Those that need none.
+    Anonymous,
+}
+
+impl Scope {
+    /// Where calls with this credential count.
+    #[must_use]
+    pub const fn of(credential: Credential) -> Self {
+        match credential {
+            Credential::Application(_) => Self::Bot,
+            Credential::Anonymous => Self::Anonymous,
+        }
+    }
+
+    /// Its name, in keys and in the news.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bot => "bot",
+            Self::Anonymous => "anonymous",
+        }
+    }
+}
+
+/// Where a window is: its keys, and the channel that hears when Discord wants to be left alone.
+#[derive(Clone, Debug)]
+pub struct Place {
+    scope: Scope,
+    keys: Vec<String>,
+    news: String,
+}
+
+impl Place {
+    /// The place of this window among the keys of an application.
+    #[must_use]
+    pub fn new(keys: &Keys, scope: Scope) -> Self {
+        let parts = PARTS.iter().map(|part| keys.of(&format!("{}:{part}", scope.name())));
+        Self { scope, keys: parts.collect(), news: keys.of("news") }
+    }
+
+    /// The script's keys.
+    #[must_use]
+    pub fn keys(&self) -> &[String] {
+        &self.keys
+    }
+
+    /// The script's arguments for a call, on this server.
+    #[must_use]
+    pub fn arguments(&self, call: &Call, rules: &SharedConfig, server: &str) -> Vec<Vec<u8>> {
+        let mut arguments = Arguments::default();
+        arguments.text(match &call.doing {
+            Doing::Look => "look",
+            Doing::Join(_) => "join",
+            Doing::Sync(_) => "sync",
+            Doing::Leave(_) => "leave",
+        });
+        arguments.text(&call.member).text(format!("{:x}", call.life)).number(call.not_after).text(server);
+        arguments.text(&self.news).text(self.scope.name()).rules(rules);
+        match &call.doing {
+            Doing::Look => {}
+            Doing::Join(join) => arguments.join(join),
+            Doing::Sync(sync) | Doing::Leave(sync) => arguments.sync(sync),
+        }
+        arguments.0
+    }
+}
+
+#[derive(Default)]
+struct Arguments(Vec<Vec<u8>>);
+
+impl Arguments {
+    fn text(&mut self, text: impl AsRef<str>) -> &mut Self {
+        self.0.push(text.as_ref().into());
+        self
+    }
+
+    fn number(&mut self, number: impl Into<u64>) -> &mut Self {
+        self.text(number.into().to_string())
+    }
+
+    fn micros(&mut self, duration: Duration) -> &mut Self {
+        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        self.number(micros.min(MOST_MICROS))
+    }
+
+    /// A token or a turn: text that orders as the numbers do.
+    fn numbered(&mut self, number: u64) -> &mut Self {
+        self.text(format!("{number:016}"))
+    }
+
+    fn rules(&mut self, rules: &SharedConfig) {
+        self.number(rules.limit).micros(rules.window).micros(rules.silence).micros(rules.forget).micros(rules.newcomer);
+        self.micros(rules.gather()).micros(rules.horizon).micros(rules.grace).micros(rules.guard).micros(rules.hold());
+        self.number(rules.burst).micros(rules.retry);
+    }
+
+    fn join(&mut self, join: &Join) {
+        self.text(&join.epoch).text(&join.renew).number(join.held).number(join.wants_share);
+        self.number(join.flying).number(join.cooling).number(join.untold).micros(join.ready_in).micros(join.block);
+    }
+
+    fn sync(&mut self, sync: &Sync) {
+        self.text(&sync.epoch).number(sync.held).number(sync.wants_share).number(sync.want).number(sync.urgent);
+        self.micros(sync.block).text(sync.ended.len().to_string()).text(sync.dead.len().to_string());
+        for Ended { token, booking, how } in &sync.ended {
+            self.numbered(*token).numbered(*booking);
+            match how {
+                How::Answered(ago) => self.micros(*ago),
+                How::Unused => self.text(""),
+            };
+        }
+        for dead in &sync.dead {
+            self.text(dead);
+        }
+    }
+}
+
+/// An answer that the script does not give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the script's answer cannot be read; do all processes run the same version?")]
+pub struct Unreadable;
+
+/// What an answer of the script means.
+///
+/// # Errors
+///
+/// When it is not one.
+pub fn read_reply(answer: Value) -> Result<Reply, Unreadable> {
+    let Value::Array(parts) = answer else { return Err(Unreadable) };
+    let mut parts = Parts(parts.into_iter());
+    let (kind, now) = (parts.text()?, parts.number()?);
+    let reply = match kind.as_str() {
+        "stale" => Reply::Stale { now },
+        "seen" => Reply::Seen { now, epoch: parts.name_or_nothing()? },
+        "rejoin" => Reply::Rejoin { now, replaced: parts.flag()? },
+        "done" => Reply::Done(parts.standing(now)?),
+        _ => return Err(Unreadable),
+    };
+    if parts.0.len() == 0 { Ok(reply) } else { Err(Unreadable) }
+}
+
+struct Parts(vec::IntoIter<Value>);
+
+impl Parts {
+    fn text(&mut self) -> Result<String, Unreadable> {
+        match self.0.next() {
+            Some(Value::BulkString(bytes)) => String::from_utf8(bytes).map_err(|_| Unreadable),
+            Some(_) | None => Err(Unreadable),
+        }
+    }
+
+    fn integer(&mut self) -> Result<i64, Unreadable> {
+        match self.0.next() {
+            Some(Value::Int(number)) => Ok(number),
+            Some(_) | None => Err(Unreadable),
+        }
+    }
+
+    fn number(&mut self) -> Result<u64, Unreadable> {
+        u64::try_from(self.integer()?).map_err(|_| Unreadable)
+    }
+
+    fn count(&mut self) -> Result<u32, Unreadable> {
+        u32::try_from(self.integer()?).map_err(|_| Unreadable)
+    }
+
+    fn flag(&mut self) -> Result<bool, Unreadable> {
+        match self.integer()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Unreadable),
+        }
+    }
+
+    fn micros(&mut self) -> Result<Duration, Unreadable> {
+        self.number().map(Duration::from_micros)
+    }
+
+    /// A token or a turn.
+    fn numbered(&mut self) -> Result<u64, Unreadable> {
+        let text = self.text()?;
+        if !text.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(Unreadable);
+        }
+        text.parse().map_err(|_| Unreadable)
+    }
+
+    /// The name of an epoch, which goes into logs and answers: plain, and not long.
+    fn name_or_nothing(&mut self) -> Result<String, Unreadable> {
+        let name = self.text()?;
+        let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        if is_plain && name.len() <= MOST_NAME { Ok(name) } else { Err(Unreadable) }
+    }
+
+    fn standing(&mut self, now: u64) -> Result<Standing, Unreadable> {
+        let epoch = self.name_or_nothing()?;
+        if epoch.is_empty() {
+            return Err(Unreadable);
+        }
+        Ok(Standing {
+            now,
+            epoch,
+            share: self.count()?,
+            members: self.count()?,
+            live: self.count()?,
+            pool: self.count()?,
+            blocked: self.micros()?,
+            again: match self.integer()? {
+                -1 => None,
+                wait => Some(Duration::from_micros(u64::try_from(wait).map_err(|_| Unreadable)?)),
+            },
+            slots: self.slots()?,
+        })
+    }
+
+    fn slots(&mut self) -> Result<Vec<Slot>, Unreadable> {
+        let mut slots = Vec::with_capacity(self.0.len() / 3);
+        while self.0.len() > 0 {
+            slots.push(Slot { token: self.numbered()?, booking: self.numbered()?, wait: self.micros()? });
+        }
+        Ok(slots)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.into())
+    }
+
+    fn done() -> Vec<Value> {
+        let numbers = [5, 3, 2, 40, 7, -1].map(Value::Int);
+        let slot = [text("0000000000000001"), text("0000000000000052"), Value::Int(250)];
+        [text("done"), Value::Int(9), text("8-ff")].into_iter().chain(numbers).chain(slot).collect()
+    }
+
+    #[test]
+    fn each_kind_of_answer_is_read() {
+        let read = |parts: Vec<Value>| read_reply(Value::Array(parts)).unwrap();
+        assert_eq!(read(vec![text("stale"), Value::Int(9)]), Reply::Stale { now: 9 });
+        let seen = Reply::Seen { now: 9, epoch: "8-ff".to_owned() };
+        assert_eq!(read(vec![text("seen"), Value::Int(9), text("8-ff")]), seen);
+        assert_eq!(read(vec![text("seen"), Value::Int(9), text("")]), Reply::Seen { now: 9, epoch: String::new() });
+        let rejoin = Reply::Rejoin { now: 9, replaced: true };
+        assert_eq!(read(vec![text("rejoin"), Value::Int(9), Value::Int(1)]), rejoin);
+        let standing = Standing {
+            now: 9,
+            epoch: "8-ff".to_owned(),
+            share: 5,
+            members: 3,
+            live: 2,
+            pool: 40,
+            blocked: Duration::from_micros(7),
+            again: None,
+            slots: vec![Slot { token: 1, booking: 52, wait: Duration::from_micros(250) }],
+        };
+        assert_eq!(read(done()), Reply::Done(standing));
+    }
+
+    #[test]
+    fn an_answer_with_any_part_missing_or_of_another_kind_cannot_be_read() {
+        for (place, part) in done().iter().enumerate() {
+            let mut missing = done();
+            missing.remove(place);
+            assert_eq!(read_reply(Value::Array(missing)), Err(Unreadable), "without {place}");
+            let wrong = match part {
+                Value::Int(_) => [text("1"), Value::Int(-2), Value::Nil],
+                _ => [Value::Int(1), text("no such\n"), Value::Nil],
+            };
+            for other in wrong {
+                let mut changed = done();
+                changed[place] = other.clone();
+                assert_eq!(read_reply(Value::Array(changed)), Err(Unreadable), "{other:?} at {place}");
+            }
+        }
+        for other in [Value::Nil, Value::Okay, Value::Array(Vec::new()), Value::Array(vec![text("stale")])] {
+            assert_eq!(read_reply(other.clone()), Err(Unreadable), "{other:?}");
+        }
+        let too_long = vec![text("stale"), Value::Int(1), Value::Int(1)];
+        assert_eq!(read_reply(Value::Array(too_long)), Err(Unreadable));
+        let long_name = vec![text("seen"), Value::Int(1), text(&"a".repeat(MOST_NAME + 1))];
+        assert_eq!(read_reply(Value::Array(long_name)), Err(Unreadable));
+        let nameless = vec![text("done"), Value::Int(9), text("")];
+        assert_eq!(read_reply(Value::Array(nameless)), Err(Unreadable));
+    }
+
+    #[test]
+    fn the_longest_durations_stay_whole_numbers_for_the_script() {
+        let mut arguments = Arguments::default();
+        arguments.micros(Duration::MAX).micros(Duration::from_micros(1));
+        assert_eq!(arguments.0, [MOST_MICROS.to_string().into_bytes(), b"1".to_vec()]);
+    }
+}

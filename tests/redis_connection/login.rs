@@ -1,0 +1,133 @@
+//! Who may come in: TLS, passwords and access control lists, and what the log tells about them.
+
+use std::{fs, path::PathBuf};
+
+use guildhall::redis::{ACL_RULES, Event, Keys, Reason, Redis, RedisConfig, RedisConfigError, RedisUrl, Script};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+use redis::Value;
+use tempfile::TempDir;
+
+use crate::{STUCK, command, connect, lost_at_last, run_id, say_at_last, soon, support::RedisServer, telemetry::Log};
+
+const CANARY: &str = "canary-Password";
+
+/// An authority of its own and a certificate of it for `localhost`, in a folder.
+fn certificates() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: String| fs::write(folder.path().join(name), text).unwrap();
+    let ca_key = KeyPair::generate().unwrap();
+    let mut ca = CertificateParams::new(Vec::new()).unwrap();
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca = ca.self_signed(&ca_key).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let server = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().signed_by(&key, &ca, &ca_key).unwrap();
+    write("ca.pem", ca.pem());
+    write("server.pem", server.pem());
+    write("server.key", key.serialize_pem());
+    folder
+}
+
+fn trusting(url: RedisUrl, ca_file: PathBuf) -> Result<Redis, RedisConfigError> {
+    Redis::new(RedisConfig { url, ca_file: Some(ca_file), timeout: STUCK })
+}
+
+#[tokio::test]
+async fn a_certificate_has_to_come_from_an_authority_that_is_trusted() {
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let server = RedisServer::start_in(
+        certificates(),
+        &[
+            &["--port", "0", "--tls-port", "{port}", "--tls-auth-clients", "no"][..],
+            &["--tls-cert-file", "{folder}/server.pem", "--tls-key-file", "{folder}/server.key"],
+            &["--tls-ca-cert-file", "{folder}/ca.pem"],
+        ]
+        .concat(),
+    );
+    let url: RedisUrl = format!("rediss://localhost:{}", server.port()).parse().unwrap();
+    let redis = trusting(url.clone(), server.folder().join("ca.pem")).unwrap();
+    say_at_last(&redis).await;
+
+    let (log, _guard) = Log::capture();
+    lost_at_last(&connect(url), Reason::Unreachable).await;
+    assert!(log.text().contains("name that in redis.ca_file"), "{}", log.text());
+}
+
+#[tokio::test]
+async fn a_file_of_authorities_that_is_none_is_an_error_that_names_it() {
+    let folder = certificates();
+    let url: RedisUrl = "rediss://localhost".parse().unwrap();
+    for (name, says) in [("none.pem", "cannot be read"), ("server.key", "holds no certificate")] {
+        let error = trusting(url.clone(), folder.path().join(name)).unwrap_err().to_string();
+        assert!(error.contains(says) && error.contains(name) && error.contains("redis.ca_file"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn the_rules_that_are_named_are_all_that_a_user_needs() {
+    let server = RedisServer::start();
+    let rules: Vec<_> = ACL_RULES.split(' ').collect();
+    command(&server, &[&["ACL", "SETUSER", "me", "on", ">p@ss/word"], &rules[..]].concat()).await;
+    let redis = connect(format!("redis://me:p%40ss%2Fword@127.0.0.1:{}/1", server.port()).parse().unwrap());
+    assert_eq!(say_at_last(&redis).await, run_id(&server).await);
+
+    let channel = Keys::new(1).of("channel");
+    let mut subscription = redis.subscribe(&channel);
+    assert_eq!(soon(subscription.next()).await, Event::Subscribed);
+    let script = Script::new(
+        "everything",
+        "local now = redis.call('TIME')
+        redis.call('SET', KEYS[1], now[1], 'PX', 60000)
+        redis.call('HSET', KEYS[2], 'a', redis.call('INCRBY', KEYS[1], 1))
+        redis.call('ZADD', KEYS[3], now[1], 'a')
+        redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', 0)
+        for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, 60000) end
+        redis.call('HGETALL', KEYS[2])
+        redis.call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES')
+        redis.call('PUBLISH', ARGV[1], 'done')
+        return redis.call('UNLINK', KEYS[1], KEYS[2], KEYS[3])",
+    );
+    let keys: Vec<_> = ["string", "hash", "set"].iter().map(|name| Keys::new(1).of(name)).collect();
+    assert_eq!(redis.run(&script, &keys, |_| vec![channel.into()]).await, Ok(Value::Int(3)));
+    assert_eq!(soon(subscription.next()).await, Event::Message("done".into()));
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_look_around_is_told_the_rules_it_needs() {
+    let server = RedisServer::start();
+    command(&server, &["ACL", "SETUSER", "me", "on", &format!(">{CANARY}"), "+@all", "-info", "~*", "&*"]).await;
+    let (log, _guard) = Log::capture();
+    let redis = connect(format!("redis://me:{CANARY}@127.0.0.1:{}", server.port()).parse().unwrap());
+    lost_at_last(&redis, Reason::Denied).await;
+    assert!(log.text().contains(ACL_RULES) && !log.text().contains(CANARY), "{}", log.text());
+    command(&server, &["ACL", "SETUSER", "me", "+info"]).await;
+    say_at_last(&redis).await;
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_listen_is_told_the_rules_it_needs() {
+    let server = RedisServer::start();
+    command(&server, &["ACL", "SETUSER", "me", "on", &format!(">{CANARY}"), "+@all", "~*", "resetchannels"]).await;
+    let (log, _guard) = Log::capture();
+    let redis = connect(format!("redis://me:{CANARY}@127.0.0.1:{}", server.port()).parse().unwrap());
+    say_at_last(&redis).await;
+    let mut subscription = redis.subscribe(&Keys::new(1).of("a"));
+    lost_at_last(&redis, Reason::Denied).await;
+    assert!(log.text().contains(ACL_RULES), "{}", log.text());
+    command(&server, &["ACL", "SETUSER", "me", "&guildhall:*"]).await;
+    assert_eq!(soon(subscription.next()).await, Event::Subscribed);
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_told_without_the_password_even_when_the_server_repeats_it() {
+    let plain = RedisServer::start_with(&["--requirepass", "another"]);
+    let repeats = RedisServer::start_with(&["--requirepass", "another", "--rename-command", "HELLO", "BONJOUR"]);
+    for (server, why, says) in [
+        (&plain, Reason::Denied, "check the user and the password in redis.url"),
+        (&repeats, Reason::Error, "unknown command"),
+    ] {
+        let (log, _guard) = Log::capture();
+        let redis = connect(format!("redis://someone:{CANARY}@127.0.0.1:{}", server.port()).parse().unwrap());
+        lost_at_last(&redis, why).await;
+        assert!(log.text().contains(says) && !log.text().contains(CANARY), "{}", log.text());
+    }
+}

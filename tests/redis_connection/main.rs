@@ -1,0 +1,99 @@
+//! The connection to Redis, against real servers.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod calls;
+mod channels;
+mod login;
+mod losses;
+mod places;
+#[path = "../support/redis.rs"]
+mod support;
+mod telemetry;
+
+use std::{future::Future, time::Duration};
+
+use guildhall::redis::{Lost, Reason, Redis, RedisConfig, RedisUrl, Script};
+use redis::{Value, aio::MultiplexedConnection};
+use support::RedisServer;
+use tokio::{task::yield_now, time::timeout};
+
+/// Long enough that only something broken takes longer; never what a test waits for.
+const STUCK: Duration = Duration::from_secs(60);
+
+/// For calls that are to be lost by it.
+const SHORT: Duration = Duration::from_millis(200);
+
+fn connect(url: RedisUrl) -> Redis {
+    connect_within(STUCK, url)
+}
+
+fn connect_within(timeout: Duration, url: RedisUrl) -> Redis {
+    Redis::new(RedisConfig { url, ca_file: None, timeout }).unwrap()
+}
+
+/// Waits for what is certain to come.
+async fn soon<T>(what: impl Future<Output = T>) -> T {
+    timeout(STUCK, what).await.expect("it never happened")
+}
+
+/// A script that says what it was given: the server it was meant for, and a word.
+fn echo() -> Script {
+    Script::new("echo", "return {ARGV[1], ARGV[2]}")
+}
+
+/// Runs the echo; gives the server that it went to.
+async fn say(redis: &Redis, word: &str) -> Result<String, Lost> {
+    let answer = redis.run(&echo(), &[], |run_id| vec![run_id.into(), word.into()]).await?;
+    let (run_id, said): (String, String) = redis::from_redis_value(answer).unwrap();
+    assert_eq!(said, word, "the answer is another call's");
+    Ok(run_id)
+}
+
+/// Runs the echo as soon as there is a connection, until one call is answered.
+async fn say_at_last(redis: &Redis) -> String {
+    let trying = async {
+        loop {
+            redis.up().await;
+            if let Ok(run_id) = say(redis, "at last").await {
+                return run_id;
+            }
+        }
+    };
+    soon(trying).await
+}
+
+async fn lost(redis: &Redis) -> Reason {
+    soon(say(redis, "lost")).await.expect_err("the call should be lost").why
+}
+
+/// Runs the echo until a call is lost for this reason.
+async fn lost_at_last(redis: &Redis, why: Reason) {
+    soon(async {
+        while say(redis, "lost at last").await != Err(Lost { why }) {
+            yield_now().await;
+        }
+    })
+    .await;
+}
+
+async fn wire(server: &RedisServer) -> MultiplexedConnection {
+    server.client().get_multiplexed_async_connection().await.unwrap()
+}
+
+async fn command(server: &RedisServer, words: &[&str]) -> Value {
+    redis::cmd(words[0]).arg(&words[1..]).query_async(&mut wire(server).await).await.unwrap()
+}
+
+async fn run_id(server: &RedisServer) -> String {
+    let info: String = redis::from_redis_value(command(server, &["INFO", "server"]).await).unwrap();
+    info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap().to_owned()
+}
+
+/// The number of the one connection that is ours.
+async fn id_of_guildhall(server: &RedisServer) -> String {
+    let clients: String = redis::from_redis_value(command(server, &["CLIENT", "LIST"]).await).unwrap();
+    let ours: Vec<_> = clients.lines().filter(|line| line.contains(" name=guildhall ")).collect();
+    assert_eq!(ours.len(), 1, "{clients}");
+    ours[0].split(' ').next().unwrap().to_owned()
+}

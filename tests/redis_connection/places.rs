@@ -1,0 +1,126 @@
+//! Where the primary is: behind sentinels, or on another node of a cluster.
+
+use std::time::Duration;
+
+use guildhall::redis::{Keys, Lost, Reason, Redis, RedisUrl, Script};
+use redis::Value;
+use tokio::time::interval;
+
+use crate::{command, connect, lost, lost_at_last, run_id, say_at_last, soon, support::RedisServer, telemetry::Log};
+
+async fn monitor(sentinel: &RedisServer, server: &RedisServer) {
+    command(sentinel, &["SENTINEL", "MONITOR", "bots", "127.0.0.1", &server.port().to_string(), "1"]).await;
+}
+
+#[tokio::test]
+async fn sentinels_are_asked_for_the_primary_each_time_and_dead_ones_are_passed_over() {
+    let mut dead = RedisServer::start_sentinel();
+    let sentinel = RedisServer::start_sentinel();
+    let mut first = RedisServer::start();
+    let second = RedisServer::start();
+    dead.kill();
+    monitor(&sentinel, &first).await;
+    let hosts = format!("127.0.0.1:{},127.0.0.1:{}", dead.port(), sentinel.port());
+    let redis = connect(format!("redis+sentinel://{hosts}/bots").parse().unwrap());
+    assert_eq!(say_at_last(&redis).await, run_id(&first).await);
+
+    command(&sentinel, &["SENTINEL", "REMOVE", "bots"]).await;
+    first.kill();
+    lost_at_last(&redis, Reason::Unreachable).await;
+    monitor(&sentinel, &second).await;
+    assert_eq!(say_at_last(&redis).await, run_id(&second).await);
+}
+
+#[tokio::test]
+async fn a_server_is_no_sentinel_and_a_sentinel_no_server() {
+    let (server, sentinel) = (RedisServer::start(), RedisServer::start_sentinel());
+    let url: RedisUrl = format!("redis+sentinel://127.0.0.1:{}/bots", server.port()).parse().unwrap();
+    assert_eq!(lost(&connect(url)).await, Reason::Error);
+    let (log, _guard) = Log::capture();
+    assert_eq!(lost(&connect(sentinel.url())).await, Reason::Error);
+    assert!(log.text().contains("for sentinels, write redis+sentinel://"), "{}", log.text());
+}
+
+/// Runs the write until it is answered or moved; a young cluster is down for a while, and tells nobody when it is up.
+async fn write_at_last(redis: &Redis, key: &str) -> Result<String, Lost> {
+    let script = Script::new("write", "redis.call('SET', KEYS[1], 'x', 'EX', 60) return ARGV[1]");
+    let trying = async {
+        let mut tries = interval(Duration::from_millis(10));
+        loop {
+            tries.tick().await;
+            match redis.run(&script, &[key.to_owned()], |run_id| vec![run_id.into()]).await {
+                Ok(run_id) => return Ok(redis::from_redis_value(run_id).unwrap()),
+                Err(Lost { why: Reason::Busy }) => {}
+                Err(lost) => return Err(lost),
+            }
+        }
+    };
+    soon(trying).await
+}
+
+/// A node of a cluster that serves these slots.
+async fn node(slots: Option<(u16, u16)>) -> RedisServer {
+    let server = RedisServer::start_with(&["--cluster-enabled", "yes"]);
+    if let Some((first, last)) = slots {
+        command(&server, &["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()]).await;
+    }
+    server
+}
+
+/// Makes a node known to another, and waits until that one knows what it serves.
+async fn introduce(to: &RedisServer, other: &RedisServer, serves: &str) {
+    command(to, &["CLUSTER", "MEET", "127.0.0.1", &other.port().to_string()]).await;
+    let id: String = redis::from_redis_value(command(other, &["CLUSTER", "MYID"]).await).unwrap();
+    let known = async {
+        let mut looks = interval(Duration::from_millis(10));
+        loop {
+            looks.tick().await;
+            let nodes: String = redis::from_redis_value(command(to, &["CLUSTER", "NODES"]).await).unwrap();
+            if nodes.lines().any(|line| line.starts_with(&id) && line.contains(" connected") && line.ends_with(serves))
+            {
+                return;
+            }
+        }
+    };
+    soon(known).await;
+}
+
+#[tokio::test]
+async fn the_node_of_a_cluster_that_has_the_keys_is_gone_to_and_returned_to() {
+    let (named, owner) = (node(Some((0, 8191))).await, node(Some((8192, 16383))).await);
+    introduce(&named, &owner, "8192-16383").await;
+    introduce(&owner, &named, "0-8191").await;
+    let mut application = 0;
+    let key = loop {
+        application += 1;
+        let key = Keys::new(application).of("a");
+        if let Value::Int(8192..) = command(&named, &["CLUSTER", "KEYSLOT", &key]).await {
+            break key;
+        }
+    };
+    let redis = connect(named.url());
+    assert_eq!(write_at_last(&redis, &key).await, Err(Lost { why: Reason::Moved }));
+    let owner_id = run_id(&owner).await;
+    assert_eq!(write_at_last(&redis, &key).await, Ok(owner_id.clone()));
+    // Not lost to the node that was named first.
+    command(&owner, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+    let again = async {
+        loop {
+            match write_at_last(&redis, &key).await {
+                Err(Lost { why: Reason::Disconnected }) => {}
+                other => return other,
+            }
+        }
+    };
+    assert_eq!(again.await, Ok(owner_id));
+}
+
+#[tokio::test]
+async fn a_replica_of_a_cluster_says_where_its_primary_is() {
+    let (primary, replica) = (node(Some((0, 16383))).await, node(None).await);
+    introduce(&replica, &primary, "0-16383").await;
+    let id: String = redis::from_redis_value(command(&primary, &["CLUSTER", "MYID"]).await).unwrap();
+    command(&replica, &["CLUSTER", "REPLICATE", &id]).await;
+    let redis = connect(replica.url());
+    assert_eq!(write_at_last(&redis, &Keys::new(1).of("a")).await, Ok(run_id(&primary).await));
+}

@@ -1,0 +1,82 @@
+//! What is logged and counted.
+
+use std::{
+    io,
+    sync::{Arc, Mutex},
+};
+
+use guildhall::redis::Reason;
+use metrics_exporter_prometheus::PrometheusBuilder;
+use tracing::subscriber::DefaultGuard;
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::{connect, lost_at_last, say, say_at_last, support::RedisServer};
+
+/// What is logged on this thread from now on, down to the last detail.
+#[derive(Clone, Default)]
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    pub(crate) fn capture() -> (Self, DefaultGuard) {
+        let log = Self::default();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_max_level(tracing::Level::TRACE)
+            .with_writer(log.clone())
+            .finish();
+        (log, tracing::subscriber::set_default(subscriber))
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(line)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for Log {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
+    }
+}
+
+#[tokio::test]
+async fn each_change_is_one_line_and_each_call_is_counted() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let metrics = recorder.handle();
+    let _recording = metrics::set_default_local_recorder(&recorder);
+    let (log, _guard) = Log::capture();
+
+    let mut server = RedisServer::start();
+    let redis = connect(server.url());
+    say(&redis, "one").await.unwrap();
+    say(&redis, "two").await.unwrap();
+    let shown = metrics.render();
+    assert!(shown.contains("guildhall_redis_up 1"), "{shown}");
+    assert!(shown.contains("guildhall_redis_calls_total{script=\"echo\",result=\"ok\"} 2"), "{shown}");
+    assert!(shown.contains("guildhall_redis_call_seconds_count 2"), "{shown}");
+
+    server.kill();
+    lost_at_last(&redis, Reason::Unreachable).await;
+    let shown = metrics.render();
+    assert!(shown.contains("guildhall_redis_up 0"), "{shown}");
+    assert!(shown.contains("guildhall_redis_calls_total{script=\"echo\",result=\"unreachable\"}"), "{shown}");
+
+    server.restart_empty();
+    say_at_last(&redis).await;
+    assert!(metrics.render().contains("guildhall_redis_up 1"), "{}", metrics.render());
+    let lines = |text: &str| log.text().lines().filter(|line| line.contains(text)).count();
+    assert_eq!(lines("connected to Redis"), 2, "{}", log.text());
+    assert_eq!(lines("Redis is lost why=\"disconnected\""), 1, "{}", log.text());
+    assert_eq!(lines("cannot connect to Redis why=\"unreachable\""), 1, "{}", log.text());
+}

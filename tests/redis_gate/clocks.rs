@@ -1,0 +1,174 @@
+//! Clocks that are wrong: those of the processes do not matter, and when Redis's jumps, nothing is counted by it any more.
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _},
+    process::{Child, Command, Stdio},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use guildhall::redis::RedisUrl;
+use tempfile::TempDir;
+
+use crate::{
+    assert_all_take_part,
+    fleet::{Fleet, Launch, Rules},
+    full_rate, secs,
+};
+
+const HOUR: i64 = 3_600;
+const DAY: &str = "86400";
+
+/// Runs what follows where the time since the start is another; nothing of it where the system does not do that.
+const ANOTHER_TIME: [&str; 6] = ["unshare", "--time", "--monotonic", DAY, "--boottime", DAY];
+
+/// A wall clock that can be moved, for those who are started with it.
+struct MovableClock {
+    folder: TempDir,
+}
+
+impl MovableClock {
+    fn build() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Self { folder };
+        clock.move_by(0, 0);
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/redis_gate/clock.c");
+        let built = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-o", &clock.path("clock.so"), source])
+            .status()
+            .unwrap_or_else(|error| panic!("cannot run cc ({error}); apt-get install gcc libc6-dev"));
+        assert!(built.success());
+        clock
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// What a process is started with that is to have it.
+    fn environment(&self) -> [(&'static str, String); 2] {
+        [("LD_PRELOAD", self.path("clock.so")), ("CLOCK_OFFSET", self.path("offset"))]
+    }
+
+    /// From now on it is off by so much.
+    fn move_by(&self, seconds: i64, millis: i64) {
+        let micros = (seconds * 1_000 + millis) * 1_000;
+        // In place: it is read through the file's own memory.
+        let file = std::fs::File::options().write(true).create(true).truncate(false).open(self.path("offset")).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &micros.to_ne_bytes(), 0).unwrap();
+    }
+}
+
+/// Seconds since the system started, as a process sees it that is run so.
+fn uptime(under: &[&str]) -> Option<f64> {
+    let words = [under, &["cat", "/proc/uptime"]].concat();
+    let output = Command::new(words[0]).args(&words[1..]).output().ok()?;
+    String::from_utf8(output.stdout).unwrap().split(' ').next()?.parse().ok()
+}
+
+fn has_another_time() -> bool {
+    let day: f64 = DAY.parse().unwrap();
+    uptime(&ANOTHER_TIME).is_some_and(|there| uptime(&[]).unwrap() + day / 2.0 < there)
+}
+
+fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+#[test]
+fn clocks_of_processes_that_are_wrong_and_jump_change_nothing() {
+    let clock = MovableClock::build();
+    let mut fleet = Fleet::new(Rules::Brisk);
+    fleet.join("a");
+    let jumpy = clock.environment().iter().fold(Launch::named("b"), |launch, (name, value)| launch.set(name, value));
+    let jumpy = fleet.launch(&jumpy);
+    let mut elsewhere = Launch::named("c");
+    if has_another_time() {
+        elsewhere.under = ANOTHER_TIME.map(str::to_owned).to_vec();
+    } else {
+        println!("this system gives no process another time since its start: only wall clocks are moved");
+    }
+    fleet.launch(&elsewhere);
+    fleet.all_share(3);
+
+    let calm = fleet.now();
+    for hours in [1, -1, 24, 0, -24, 1] {
+        clock.move_by(hours * HOUR, 0);
+        fleet.until("its clock has jumped", |fleet| {
+            let shown = i64::try_from(fleet.processes[jumpy].seen().wall_clock).unwrap();
+            (shown - i64::try_from(unix_seconds()).unwrap() - hours * HOUR).abs() < HOUR / 2
+        });
+        let jumped = fleet.pass(secs(1));
+        assert!(fleet.processes.iter().all(|process| process.seen().mode == "shared"), "{:?}", jumped.by_process());
+    }
+    assert_all_take_part(&fleet.between(calm, fleet.now()));
+    full_rate(&fleet);
+    fleet.end();
+}
+
+/// A `redis-server` whose wall clock can be moved.
+struct JumpyRedis {
+    child: Child,
+    port: u16,
+}
+
+impl JumpyRedis {
+    fn start(clock: &MovableClock) -> Self {
+        (0..20).find_map(|_| Self::try_start(clock)).expect("redis-server does not start")
+    }
+
+    fn try_start(clock: &MovableClock) -> Option<Self> {
+        let port = fastrand::u16(20_000..30_000);
+        let mut child = Command::new("redis-server")
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+            .current_dir(clock.folder.path())
+            .envs(clock.environment())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot run redis-server ({error}); apt-get install redis-server"));
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let mut redis = Self { child, port };
+        let mut line = String::new();
+        while lines.read_line(&mut line).unwrap() > 0 {
+            if line.contains("Ready to accept connections") {
+                // Reads to the end, since a server that nobody listens to stops at a full pipe.
+                std::thread::spawn(move || lines.read_to_end(&mut Vec::new()));
+                return Some(redis);
+            }
+            line.clear();
+        }
+        // Its port was taken.
+        redis.child.wait().unwrap();
+        None
+    }
+
+    fn url(&self) -> RedisUrl {
+        format!("redis://127.0.0.1:{}", self.port).parse().unwrap()
+    }
+}
+
+impl Drop for JumpyRedis {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+#[test]
+fn a_redis_whose_clock_jumps_is_a_new_beginning_for_all() {
+    let clock = MovableClock::build();
+    let redis = JumpyRedis::start(&clock);
+    let mut fleet = Fleet::new(Rules::Brisk);
+    for name in ["a", "b", "c"] {
+        fleet.join_over(name, redis.url());
+    }
+    fleet.all_share(3);
+    full_rate(&fleet);
+    for (seconds, millis) in [(30, 0), (-30, 0), (-30, 400)] {
+        let before = fleet.processes[0].seen().epoch;
+        clock.move_by(seconds, millis);
+        fleet.until("a new epoch", |fleet| fleet.processes.iter().all(|process| process.seen().epoch != before));
+        fleet.all_share(3);
+        full_rate(&fleet);
+    }
+    fleet.end();
+}

@@ -1,0 +1,171 @@
+//! What a process of a fleet does: it composes its gates as the daemon does, and keeps them busy.
+
+use std::{
+    cell::Cell,
+    io::{BufRead as _, Write as _},
+    rc::Rc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use futures_util::future::join_all;
+use guildhall::{
+    app::{Rest, block_on},
+    logging,
+    settings::{self, Settings, Sources},
+};
+use guildhall_actors::rest::{Outcome, Rest as _};
+use guildhall_core::lane::Lane;
+use tokio::sync::mpsc::{self, UnboundedReceiver};
+use twilight_model::id::{Id, marker::ChannelMarker};
+
+use crate::fleet::{ORDERS, Orders, STUCK, Seen};
+
+/// Calls that each gate has waiting, whatever happens.
+const PENDING: usize = 48;
+
+/// What the callers want, one after the other.
+const LANES: [Lane; 8] = [
+    Lane::Operation,
+    Lane::Background,
+    Lane::Operation,
+    Lane::Interactive,
+    Lane::Operation,
+    Lane::Background,
+    Lane::Operation,
+    Lane::Operation,
+];
+
+/// How long a caller whose call was not sent waits at most before it tries again.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// How often somebody who is leaving looks whether all answers are in.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// A gate with callers.
+struct Driven {
+    name: String,
+    rest: Rest,
+    channels: Vec<Id<ChannelMarker>>,
+    asked: Cell<usize>,
+    answered: Cell<u64>,
+    not_sent: Cell<u64>,
+    unknown: Cell<u64>,
+}
+
+#[test]
+#[ignore = "a process of a fleet, which other tests start"]
+fn a_process_of_a_fleet() {
+    // Somebody who runs all ignored tests has no orders for it.
+    let Ok(orders) = std::env::var(ORDERS) else { return };
+    let orders: Orders = serde_json::from_str(&orders).unwrap();
+    // Ends the line that the test harness has begun.
+    println!();
+    let sources = Sources { environment: std::env::vars_os().collect(), ..Sources::default() };
+    let settings = settings::load(sources).unwrap().settings;
+    logging::init(&settings.log, settings.discord.token.iter().cloned().collect()).unwrap();
+    block_on(drive(orders, settings)).unwrap();
+}
+
+async fn drive(orders: Orders, settings: Settings) {
+    let token = settings.discord.token.clone().unwrap();
+    let many = orders.gates.len() > 1;
+    let gates: Vec<Rc<Driven>> = orders
+        .gates
+        .into_iter()
+        .enumerate()
+        .map(|(number, channels)| {
+            let name = if many { format!("{}{number}", orders.name) } else { orders.name.clone() };
+            let channels = channels.into_iter().map(Id::new).collect();
+            Rc::new(Driven::new(name, Rest::start(&settings, token.clone()).unwrap(), channels))
+        })
+        .collect();
+    let pending = if many { PENDING / 8 } else { PENDING };
+    let callers = gates.iter().flat_map(|gate| (0..pending).map(|number| Rc::clone(gate).call_for_ever(number)));
+    tokio::select! {
+        _ = join_all(callers) => {}
+        () = answer(&gates) => {}
+    }
+    // Dropping the callers has taken back what waited. What is under way is awaited: it counts for as long.
+    for gate in &gates {
+        gate.leave().await;
+    }
+}
+
+/// Answers whoever asks, until nobody can any more.
+async fn answer(gates: &[Rc<Driven>]) {
+    let mut questions = questions();
+    while let Some(question) = questions.recv().await {
+        assert_eq!(question, "observe");
+        let mut seen = Vec::new();
+        for gate in gates {
+            seen.push(gate.seen().await);
+        }
+        println!("{}", serde_json::to_string(&seen).unwrap());
+        std::io::stdout().flush().unwrap();
+    }
+}
+
+/// The lines of standard input.
+fn questions() -> UnboundedReceiver<String> {
+    let (send, questions) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            drop(send.send(line));
+        }
+    });
+    questions
+}
+
+impl Driven {
+    fn new(name: String, rest: Rest, channels: Vec<Id<ChannelMarker>>) -> Self {
+        let (asked, answered, not_sent, unknown) = Default::default();
+        Self { name, rest, channels, asked, answered, not_sent, unknown }
+    }
+
+    /// One caller: as soon as one call is over, it makes the next.
+    async fn call_for_ever(self: Rc<Self>, number: usize) {
+        let lane = LANES[number % LANES.len()];
+        loop {
+            let turn = self.asked.replace(self.asked.get() + 1);
+            let channel = self.channels[turn % self.channels.len()];
+            let nonce = format!("{}-{turn}", self.name);
+            let mut call = self.rest.calls.create_message(channel, &nonce, |with| with.content(&self.name)).unwrap();
+            call.request.lane = lane;
+            call.request.max_wait = STUCK;
+            match self.rest.gate.call(call.request).await {
+                Outcome::Answered(_) => self.answered.set(self.answered.get() + 1),
+                Outcome::Unknown(_) => self.unknown.set(self.unknown.get() + 1),
+                Outcome::NotSent(refused) => {
+                    self.not_sent.set(self.not_sent.get() + 1);
+                    tokio::time::sleep(refused.retry_after.unwrap_or(AGAIN).min(AGAIN)).await;
+                }
+            }
+        }
+    }
+
+    async fn seen(&self) -> Seen {
+        let view = self.rest.gate.observe().await.unwrap();
+        let member = view.limits.credentials.into_iter().find_map(|credential| credential.shared).unwrap();
+        Seen {
+            member: member.member,
+            mode: member.mode.name().to_owned(),
+            share: member.share,
+            members: member.members,
+            live: member.live,
+            pool: member.pool,
+            epoch: member.epoch,
+            wall_clock: SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs(),
+            answered: self.answered.get(),
+            not_sent: self.not_sent.get(),
+            unknown: self.unknown.get(),
+        }
+    }
+
+    /// Awaits the answers to what is under way, and says goodbye.
+    async fn leave(&self) {
+        while self.rest.gate.observe().await.unwrap().limits.under_way > 0 {
+            tokio::time::sleep(LOOK).await;
+        }
+        self.rest.leave().await;
+    }
+}

@@ -1,0 +1,230 @@
+//! Breakers and the budget of invalid requests that processes share over a real Redis. Each process of a test is an actor of
+//! its own, with a connection of its own.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod breakers;
+mod keeper;
+mod ledger;
+mod log;
+mod scripts;
+#[path = "../support/redis.rs"]
+mod support;
+
+use std::{future::Future, time::Duration};
+
+use actix::{Actor as _, Addr};
+use guildhall::redis::{Block, Redis, RedisConfig, RedisUrl, SharedState, StateConfig};
+use guildhall_actors::{
+    circuit_breaker::{
+        Admit, BreakerChanged, CircuitBreaker, CircuitBreakerSnapshot, Force, Observe, Pass, Reset, Subscribe,
+    },
+    clock::Clock,
+};
+use guildhall_core::{
+    answer::{Class, Credential},
+    breaker::{BreakerConfig, BreakerKey, CallInfo, CallResult, Refused},
+    invalid::{InvalidConfig, WhenLost},
+    lane::Lane,
+    route::{Major, RouteKey},
+};
+use redis::{AsyncConnectionConfig, aio::MultiplexedConnection};
+use support::RedisServer;
+use tokio::{
+    sync::{broadcast, mpsc},
+    task::{LocalSet, yield_now},
+    time::timeout,
+};
+
+/// Long enough that only something broken takes longer; never what a test waits for.
+const STUCK: Duration = Duration::from_secs(60);
+
+const APPLICATION: u64 = 42;
+const BOT: Credential = Credential::Application(APPLICATION);
+const READ: &str = "GET /guilds/{id}/roles";
+
+/// Where the budget of those at home is kept.
+const LEDGER: &str = "guildhall:{42}:invalid:home";
+const BREAKERS: &str = "guildhall:{42}:breakers";
+const NEWS: &str = "guildhall:{42}:news";
+
+const BAN: CallResult = CallResult::Answered(Class::Blocked { retry_after: None });
+const UNAUTHORIZED: CallResult = CallResult::Answered(Class::Unauthorized);
+const FORBIDDEN: CallResult = CallResult::Answered(Class::Forbidden);
+const SUCCESS: CallResult = CallResult::Answered(Class::Success);
+
+/// Runs a test: its actors in one local set, connections and tasks where they like.
+fn run<F: Future>(test: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    LocalSet::new().block_on(&runtime, test)
+}
+
+/// Waits for what is certain to come.
+async fn soon<T>(what: impl Future<Output = T>) -> T {
+    timeout(STUCK, what).await.expect("it never happened")
+}
+
+/// Asks until it is so.
+async fn until<F: Future<Output = bool>>(is_so: impl Fn() -> F) {
+    soon(async {
+        while !is_so().await {
+            yield_now().await;
+        }
+    })
+    .await;
+}
+
+/// What a process is started with.
+#[derive(Clone)]
+struct Spec {
+    url: RedisUrl,
+    name: &'static str,
+    token: &'static str,
+    ip_group: &'static str,
+    cooldown: Duration,
+    limit: u32,
+    heartbeat: Duration,
+}
+
+impl Spec {
+    fn new(url: RedisUrl, name: &'static str) -> Self {
+        Self {
+            url,
+            name,
+            token: "token",
+            ip_group: "home",
+            cooldown: Duration::from_secs(600),
+            limit: 10_000,
+            heartbeat: Duration::from_millis(100),
+        }
+    }
+
+    fn start(self) -> Process {
+        let Self { url, name, token, ip_group, cooldown, limit, heartbeat } = self;
+        let redis = Redis::new(RedisConfig { url, ca_file: None, timeout: Duration::from_millis(250) }).unwrap();
+        let breakers =
+            BreakerConfig { cooldown, max_cooldown: cooldown, jitter_percent: 0, ..BreakerConfig::default() };
+        let invalid = InvalidConfig { limit, ..InvalidConfig::default() };
+        let breaker = CircuitBreaker::new(Clock::start(), breakers, invalid, 1).start();
+        let (heard, blocks) = mpsc::unbounded_channel();
+        let config = StateConfig {
+            application: APPLICATION,
+            process: name.to_owned(),
+            ip_group: ip_group.to_owned(),
+            tokens: vec![(BOT, token.to_owned())],
+            invalid,
+            when_lost: WhenLost::Stop,
+            heartbeat,
+        };
+        let state = SharedState::start(redis, breaker.clone(), config, move |block| heard.send(block).unwrap());
+        Process { breaker, state, blocks }
+    }
+}
+
+struct Process {
+    breaker: Addr<CircuitBreaker>,
+    state: SharedState,
+    blocks: mpsc::UnboundedReceiver<Block>,
+}
+
+impl Process {
+    /// Starts a process, and waits until it may call.
+    async fn ready(spec: Spec, server: &RedisServer) -> Self {
+        let process = spec.start();
+        let client = client(server).await;
+        until(async || {
+            grow_old(&mut client.clone()).await;
+            process.lent().await > 0
+        })
+        .await;
+        process
+    }
+
+    async fn admit(&self, call: CallInfo) -> Result<Pass, Refused> {
+        self.breaker.send(Admit(call)).await.unwrap()
+    }
+
+    async fn run(&self, call: CallInfo, result: CallResult) {
+        let pass = self.admit(call).await.unwrap();
+        pass.report(result, Duration::ZERO).attempt().await;
+    }
+
+    /// Why calls are refused; nothing if they are not.
+    async fn refusal(&self) -> Option<&'static str> {
+        self.admit(call(1)).await.err().map(|refused| refused.reason)
+    }
+
+    async fn observe(&self) -> CircuitBreakerSnapshot {
+        self.breaker.send(Observe).await.unwrap()
+    }
+
+    async fn lent(&self) -> u64 {
+        self.observe().await.invalid_requests.shared.unwrap().lent
+    }
+
+    async fn state_of(&self, key: &BreakerKey) -> &'static str {
+        let shown = self.observe().await.breakers.breakers;
+        shown.iter().find(|shown| shown.key == *key).map_or("closed", |shown| shown.state)
+    }
+
+    async fn force(&self, key: &BreakerKey) {
+        self.breaker.send(Force(key.clone())).await.unwrap().unwrap();
+    }
+
+    async fn reset(&self, key: &BreakerKey) {
+        self.breaker.send(Reset(key.clone())).await.unwrap();
+    }
+
+    async fn changes(&self) -> broadcast::Receiver<BreakerChanged> {
+        self.breaker.send(Subscribe).await.unwrap()
+    }
+
+    /// Waits until a breaker is in a state of this name.
+    async fn until_state(&self, key: &BreakerKey, state: &str) {
+        until(async || self.state_of(key).await == state).await;
+    }
+}
+
+/// The next change of a breaker to a state of this name.
+async fn change(changes: &mut broadcast::Receiver<BreakerChanged>, key: &BreakerKey, state: &str) -> BreakerChanged {
+    soon(async {
+        loop {
+            let change = changes.recv().await.unwrap();
+            if change.key == *key && change.to.name() == state {
+                return change;
+            }
+        }
+    })
+    .await
+}
+
+fn call(id: u64) -> CallInfo {
+    CallInfo {
+        credential: BOT,
+        route: RouteKey::new(READ),
+        major: Major::of(id),
+        lane: Lane::Interactive,
+        guild: None,
+        may_probe: true,
+    }
+}
+
+fn target(name: &str) -> BreakerKey {
+    BreakerKey::Target(name.to_owned())
+}
+
+/// Waits for its answers however long they take.
+async fn client(server: &RedisServer) -> MultiplexedConnection {
+    let patient = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
+    server.client().get_multiplexed_async_connection_with_config(&patient).await.unwrap()
+}
+
+/// Makes a keeper that has just begun to count one that has settled, so that it lends at once.
+async fn grow_old(client: &mut MultiplexedConnection) {
+    let aged = redis::Script::new(
+        "if redis.call('HEXISTS', KEYS[1], 'born') == 1 then
+            redis.call('HSET', KEYS[1], 'born', redis.call('TIME')[1] * 1000 - 5000)
+        end",
+    );
+    let () = aged.key(LEDGER).invoke_async(client).await.unwrap();
+}

@@ -1,0 +1,181 @@
+//! The scripts that keep what processes tell each other about breakers, one rule at a time. Their clock is the test's.
+
+use redis::Script;
+use serde_json::Value;
+
+use super::*;
+
+/// A script whose clock is its last argument, in microseconds.
+pub(crate) fn with_clock(text: &str) -> String {
+    let clock = "local real = redis
+        local redis = { call = function(name, ...)
+            if name == 'TIME' then
+                local now = tonumber(ARGV[#ARGV])
+                return { string.format('%.0f', math.floor(now / 1000000)), string.format('%.0f', now % 1000000) }
+            end
+            return real.call(name, ...)
+        end }
+        ";
+    format!("{clock}{text}")
+}
+
+/// A Redis of its own, and its two scripts.
+struct Board {
+    _server: RedisServer,
+    client: MultiplexedConnection,
+    tell: Script,
+    read: Script,
+    now: u64,
+}
+
+const START: u64 = 1_700_000_000_000_000;
+const SECOND: u64 = 1_000_000;
+
+impl Board {
+    async fn new() -> Self {
+        let server = RedisServer::start();
+        Self {
+            client: client(&server).await,
+            _server: server,
+            tell: Script::new(&with_clock(include_str!("../../src/redis/tell.lua"))),
+            read: Script::new(&with_clock(include_str!("../../src/redis/read.lua"))),
+            now: START,
+        }
+    }
+
+    /// Tells something, and gives what the script said, and what it gave.
+    async fn say(&mut self, how: &str, by: &str, number: u64, state: (&str, &str, u64)) -> (String, String) {
+        let (state, why, remaining) = state;
+        let head = format!(r#"{{"kind":"breaker","state":"{state}","by":"{by}""#);
+        let mut call = self.tell.key(BREAKERS);
+        call.key("clock").arg(how).arg("field").arg(head).arg(state).arg(why).arg(remaining);
+        call.arg(by).arg(number).arg(NEWS).arg(86_400_000).arg(2).arg(self.now);
+        let (said, now, text): (String, u64, String) = call.invoke_async(&mut self.client).await.unwrap();
+        assert_eq!(now, self.now / 1_000);
+        (said, text)
+    }
+
+    async fn turn(&mut self, by: &str, number: u64, state: (&str, &str, u64)) -> String {
+        self.say("turn", by, number, state).await.0
+    }
+
+    /// What there is, by state, with the version of each.
+    async fn read(&mut self) -> Vec<(String, u64)> {
+        let mut call = self.read.key(BREAKERS);
+        call.key("clock").arg(600_000).arg(3_600).arg(86_400_000).arg(self.now);
+        let answer: Vec<redis::Value> = call.invoke_async(&mut self.client).await.unwrap();
+        let records = answer.into_iter().skip(1).map(|record| {
+            let record: String = redis::from_redis_value(record).unwrap();
+            let record: Value = serde_json::from_str(&record).unwrap();
+            let version = record["version"].as_str().unwrap().parse().unwrap();
+            (record["state"].as_str().unwrap().to_owned(), version)
+        });
+        records.collect()
+    }
+}
+
+const OPEN: (&str, &str, u64) = ("open", "failure_rate", 30_000);
+const FORCED: (&str, &str, u64) = ("forced_open", "forced", 0);
+const PROBED: (&str, &str, u64) = ("closed", "probes_succeeded", 0);
+const RESET: (&str, &str, u64) = ("closed", "reset", 0);
+
+#[test]
+fn each_word_has_a_higher_version_even_if_the_clock_goes_back() {
+    run(async {
+        let mut board = Board::new().await;
+        board.turn("one", 1, OPEN).await;
+        assert_eq!(board.read().await, [("open".to_owned(), START)]);
+        board.now -= 10 * SECOND;
+        board.turn("other", 1, PROBED).await;
+        assert_eq!(board.read().await, [("closed".to_owned(), START + 1)]);
+    });
+}
+
+#[test]
+fn what_is_forced_is_neither_opened_for_a_time_nor_closed_by_probes() {
+    run(async {
+        let mut board = Board::new().await;
+        assert_eq!(board.turn("one", 1, FORCED).await, "told");
+        for (number, weak) in [(1, OPEN), (2, PROBED)] {
+            let (said, text) = board.say("turn", "other", number, weak).await;
+            assert_eq!(said, "kept");
+            assert!(text.contains(r#""forced_open""#), "{text}");
+        }
+        assert_eq!(board.turn("other", 3, RESET).await, "told");
+        assert_eq!(board.turn("other", 4, OPEN).await, "told");
+    });
+}
+
+#[test]
+fn a_word_that_arrives_after_a_later_one_of_the_same_process_is_not_taken() {
+    run(async {
+        let mut board = Board::new().await;
+        board.turn("one", 2, RESET).await;
+        let (said, text) = board.say("turn", "one", 1, FORCED).await;
+        assert_eq!(said, "kept");
+        assert!(text.contains(r#""closed""#), "{text}");
+        // Nor once more.
+        assert_eq!(board.turn("one", 2, RESET).await, "kept");
+        assert_eq!(board.turn("other", 1, FORCED).await, "told");
+        // A process that has not said anything for long may be forgotten.
+        board.now += 3_601 * SECOND;
+        board.read().await;
+        let known: Vec<String> = redis::cmd("HKEYS").arg("clock").query_async(&mut board.client).await.unwrap();
+        assert!(!known.contains(&"by:one".to_owned()), "{known:?}");
+    });
+}
+
+#[test]
+fn what_has_ended_is_dropped_and_not_taken_again_from_who_missed_it() {
+    run(async {
+        let mut board = Board::new().await;
+        board.turn("one", 1, FORCED).await;
+        let (_, forced) = board.read().await.remove(0);
+        board.now += SECOND;
+        board.turn("one", 2, RESET).await;
+        board.now += 600 * SECOND;
+        assert_eq!(board.read().await.len(), 1);
+        board.now += SECOND;
+        assert!(board.read().await.is_empty());
+        let (said, floor) = board.say("seed", "other", forced, FORCED).await;
+        assert_eq!((said.as_str(), floor.parse()), ("gone", Ok(START + SECOND)));
+        // What is newer than all that was dropped is taken; and then it is there.
+        assert_eq!(board.say("seed", "other", START + 2 * SECOND, FORCED).await.0, "told");
+        assert_eq!(board.say("seed", "third", START + 2 * SECOND, FORCED).await.0, "kept");
+    });
+}
+
+#[test]
+fn a_redis_that_lost_everything_takes_what_stands() {
+    run(async {
+        let mut board = Board::new().await;
+        assert_eq!(board.say("seed", "one", START - 1, FORCED).await.0, "told");
+        assert_eq!(board.read().await.len(), 1);
+    });
+}
+
+#[test]
+fn what_has_cooled_down_is_not_there_any_more() {
+    run(async {
+        let mut board = Board::new().await;
+        board.turn("one", 1, OPEN).await;
+        board.now += 30 * SECOND - 1_000;
+        assert_eq!(board.read().await.len(), 1);
+        board.now += 1_000;
+        assert_eq!(board.say("seed", "one", START + 1, OPEN).await.0, "told");
+        board.now += 30 * SECOND;
+        assert!(board.read().await.is_empty());
+    });
+}
+
+#[test]
+fn there_is_room_for_so_many_and_no_more() {
+    run(async {
+        let mut board = Board::new().await;
+        for number in 0..2 {
+            let () =
+                redis::cmd("HSET").arg(BREAKERS).arg(number).arg("{}").query_async(&mut board.client).await.unwrap();
+        }
+        assert_eq!(board.turn("one", 1, OPEN).await, "full");
+    });
+}

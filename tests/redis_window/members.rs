@@ -1,0 +1,261 @@
+//! Calls as processes make them: real members decide what to say and when, and lose answers, die, leave and come back.
+//!
+//! What a member does with slots is between it and the limiter, so that part is played here: some of the slots that it is
+//! given are taken away from it before it hears of them, used, and what came of them is put into what it says next.
+
+use std::time::Duration;
+
+use guildhall_core::{
+    limit::shared::{Call, Doing, Ended, How, Member, Reply, SharedConfig, Slot},
+    time::Timestamp,
+};
+use proptest::{collection::vec, prelude::*};
+
+use crate::pair::{Pair, for_all};
+
+const PROCESSES: usize = 3;
+
+#[derive(Clone, Debug)]
+struct Turn {
+    who: usize,
+    /// How long after the last turn.
+    after: Duration,
+    /// How long the way to Redis takes, and the way back.
+    ways: [Duration; 2],
+    fate: Fate,
+    demand: Demand,
+    fault: Option<Fault>,
+}
+
+/// What becomes of a call.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Answered,
+    /// It was done, but nobody hears of it.
+    Unanswered,
+    /// It is not done.
+    Unheard,
+    /// It is heard once its caller has given it up.
+    Late,
+}
+
+/// What a process does with the limit.
+#[derive(Clone, Debug)]
+struct Demand {
+    want: u32,
+    urgent: bool,
+    /// Whether it uses what it is given.
+    uses: bool,
+    /// How many of its calls were answered, and how long ago.
+    answered: usize,
+    ago: Duration,
+    block: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Flush,
+    Restart,
+    Jump(i64),
+    /// The process dies. Another takes over: its seat, or one beside it.
+    Die(Heir),
+    /// The process says goodbye, and starts again.
+    Leave,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Heir {
+    Same,
+    Other,
+}
+
+fn ms(range: std::ops::Range<u64>) -> impl Strategy<Value = Duration> {
+    (range.start * 1_000..range.end * 1_000).prop_map(Duration::from_micros)
+}
+
+fn turn() -> impl Strategy<Value = Turn> {
+    let after = prop_oneof![20 => ms(0..120), 3 => ms(120..1_500), 1 => ms(1_500..5_000), 1 => ms(5_000..40_000)];
+    let way = || prop_oneof![8 => ms(0..2), 1 => ms(0..150)];
+    let fate = prop_oneof![
+        40 => Just(Fate::Answered),
+        1 => Just(Fate::Unanswered),
+        1 => Just(Fate::Unheard),
+        1 => Just(Fate::Late)
+    ];
+    let heir = prop_oneof![Just(Heir::Same), Just(Heir::Other)];
+    let fault = prop_oneof![
+        2 => Just(Fault::Flush),
+        2 => Just(Fault::Restart),
+        2 => prop_oneof![-5_000_000..5_000_000i64, -60_000..60_000i64].prop_map(Fault::Jump),
+        3 => heir.prop_map(Fault::Die),
+        2 => Just(Fault::Leave),
+    ];
+    let fault = prop_oneof![40 => Just(None), 1 => fault.prop_map(Some)];
+    let block = prop_oneof![60 => Just(Duration::ZERO), 1 => ms(0..2_000)];
+    let demand = (0..4u32, any::<bool>(), any::<bool>(), 0..4usize, ms(0..80), block)
+        .prop_map(|(want, urgent, uses, answered, ago, block)| Demand { want, urgent, uses, answered, ago, block });
+    (0..PROCESSES, after, [way(), way()], fate, demand, fault)
+        .prop_map(|(who, after, ways, fate, demand, fault)| Turn { who, after, ways, fate, demand, fault })
+}
+
+fn rules() -> impl Strategy<Value = SharedConfig> {
+    (prop_oneof![1..9u32, Just(50u32)], any::<bool>(), 0..6u32).prop_map(|(limit, lasting, burst)| {
+        let soon = SharedConfig {
+            silence: Duration::from_millis(700),
+            forget: Duration::from_secs(6),
+            share_for: Duration::from_secs(3),
+            newcomer: Duration::from_millis(600),
+            request_timeout: Duration::from_secs(2),
+            ..SharedConfig::default()
+        };
+        let base = if lasting { SharedConfig::default() } else { soon };
+        // A heartbeat is an occasion to say something, and the turns are not many.
+        SharedConfig { limit, burst, heartbeat: Duration::from_millis(60), ..base }
+    })
+}
+
+struct Process {
+    member: Member,
+    id: String,
+    life: u64,
+    /// Its calls without an answer.
+    flying: Vec<Slot>,
+    /// How many were answered since it last joined.
+    cooling: u32,
+    /// A call that it has given up, and Redis has not heard yet.
+    late: Option<Call>,
+}
+
+struct Fleet<'a, 'b> {
+    pair: &'a mut Pair<'b>,
+    rules: SharedConfig,
+    elapsed: Timestamp,
+    processes: Vec<Process>,
+    dead: Vec<String>,
+    restarts: u32,
+}
+
+impl<'a, 'b> Fleet<'a, 'b> {
+    fn new(rules: SharedConfig, pair: &'a mut Pair<'b>) -> Self {
+        let elapsed = Timestamp::ZERO;
+        let processes = (0..PROCESSES).map(|who| Process::start(&rules, format!("p{who}"), 1, elapsed)).collect();
+        Self { pair, rules, elapsed, processes, dead: Vec::new(), restarts: 0 }
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.elapsed = self.elapsed + time;
+        self.pair.pass(time);
+    }
+
+    fn turn(&mut self, turn: &Turn) -> Result<(), TestCaseError> {
+        let Turn { who, after, ways: [there, back], fate, demand, fault } = turn;
+        self.pass(*after);
+        if let Some(late) = self.processes[*who].late.take() {
+            self.pair.call(&late, &self.rules)?;
+        }
+        if let Some(fault) = fault {
+            self.suffer(*who, *fault)?;
+        }
+        let now = self.elapsed;
+        let Some(call) = self.processes[*who].member.next_call(now) else { return Ok(()) };
+        let call = self.processes[*who].say(call, demand, &mut self.dead);
+        self.pass(*there);
+        match fate {
+            Fate::Answered => {
+                let reply = self.pair.call(&call, &self.rules)?;
+                self.pass(*back);
+                self.processes[*who].hear(&call, reply, demand, self.elapsed);
+                return Ok(());
+            }
+            Fate::Unanswered => {
+                self.pair.call(&call, &self.rules)?;
+            }
+            Fate::Unheard => {}
+            Fate::Late => self.processes[*who].late = Some(call),
+        }
+        self.pass(self.rules.timeout);
+        self.processes[*who].member.on_lost(self.elapsed);
+        Ok(())
+    }
+
+    fn suffer(&mut self, who: usize, fault: Fault) -> Result<(), TestCaseError> {
+        match fault {
+            Fault::Flush => self.pair.flush(),
+            Fault::Restart => {
+                self.restarts += 1;
+                self.pair.server = format!("restarted {}", self.restarts);
+                self.pair.flush();
+            }
+            Fault::Jump(by) => self.pair.now = self.pair.now.saturating_add_signed(by),
+            Fault::Die(heir) => {
+                let Process { id, life, .. } = &self.processes[who];
+                let (id, life) = match heir {
+                    Heir::Same => (id.clone(), life + 1),
+                    Heir::Other => {
+                        self.dead.push(id.clone());
+                        (format!("{id}'"), life + 1)
+                    }
+                };
+                self.processes[who] = Process::start(&self.rules, id, life, self.elapsed);
+            }
+            Fault::Leave => {
+                if let Some(call) = self.processes[who].member.leave(self.elapsed) {
+                    self.pair.call(&call, &self.rules)?;
+                }
+                let Process { id, life, .. } = &self.processes[who];
+                self.processes[who] = Process::start(&self.rules, id.clone(), life + 1, self.elapsed);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Process {
+    fn start(rules: &SharedConfig, id: String, life: u64, now: Timestamp) -> Self {
+        let member = Member::new(rules.clone(), id.clone(), life, now);
+        Self { member, id, life, flying: Vec::new(), cooling: 0, late: None }
+    }
+
+    /// Adds what a process with something to do says to what its member says.
+    fn say(&mut self, mut call: Call, demand: &Demand, dead: &mut Vec<String>) -> Call {
+        match &mut call.doing {
+            Doing::Look | Doing::Leave(_) => {}
+            Doing::Join(join) => {
+                join.flying = u32::try_from(self.flying.len()).unwrap();
+                join.cooling = self.cooling;
+                join.untold = self.cooling / 2;
+            }
+            Doing::Sync(sync) => {
+                let answered = self.flying.drain(..demand.answered.min(self.flying.len()));
+                self.cooling += u32::try_from(answered.len()).unwrap();
+                let how = How::Answered(demand.ago);
+                sync.ended.extend(answered.map(|Slot { token, booking, .. }| Ended { token, booking, how }));
+                sync.want = demand.want;
+                sync.urgent = demand.urgent;
+                sync.block = demand.block;
+                sync.dead.append(dead);
+            }
+        }
+        call
+    }
+
+    fn hear(&mut self, call: &Call, mut reply: Reply, demand: &Demand, now: Timestamp) {
+        if let Reply::Done(standing) = &mut reply {
+            if matches!(call.doing, Doing::Join(_)) {
+                self.flying = std::mem::take(&mut standing.slots);
+                self.cooling = 0;
+            } else if demand.uses {
+                self.flying.append(&mut standing.slots);
+            }
+        }
+        self.member.on_reply(reply, now);
+    }
+}
+
+#[test]
+fn whatever_processes_go_through_the_script_answers_and_keeps_what_the_model_does() {
+    for_all(&(rules(), vec(turn(), 1..200)), |(rules, turns), pair| {
+        let mut fleet = Fleet::new(rules, pair);
+        turns.iter().try_for_each(|turn| fleet.turn(turn))
+    });
+}

@@ -1,0 +1,159 @@
+//! What the script keeps, read from Redis into the shape that the model has. The model shows what it keeps by `Debug`
+//! alone, so that is how the two are compared: names and order of fields are the model's.
+
+#![expect(dead_code, reason = "the fields are there to be printed")]
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use redis::{Connection, TypedCommands as _};
+
+#[derive(Debug)]
+pub(crate) struct Window {
+    epoch: Option<Epoch>,
+}
+
+#[derive(Debug)]
+struct Epoch {
+    name: String,
+    server: String,
+    born: u64,
+    last: u64,
+    is_whole: bool,
+    limit: u64,
+    blocked: u64,
+    pace: u64,
+    line: u64,
+    away: u64,
+    tokens: Tokens,
+    seats: Seats,
+}
+
+#[derive(Debug)]
+struct Tokens {
+    by_time: BTreeSet<(u64, u64)>,
+    times: BTreeMap<u64, u64>,
+    holders: BTreeMap<u64, Holder>,
+    last: u64,
+}
+
+#[derive(Debug)]
+struct Holder {
+    member: String,
+    booking: u64,
+    at: u64,
+}
+
+#[derive(Debug)]
+struct Seats {
+    all: BTreeMap<String, Seat>,
+    live: BTreeMap<String, u64>,
+    away: BTreeMap<String, u64>,
+}
+
+#[derive(Debug)]
+struct Seat {
+    life: u64,
+    claim: u64,
+    limit: u64,
+    since: u64,
+}
+
+impl Window {
+    /// Reads the keys in the order in which the script takes them. What the script counts on the side must be right.
+    pub(crate) fn read(redis: &mut Connection, keys: &[String]) -> Self {
+        let [state, tokens, holders, seats, live, limits, away] = keys else { panic!("{keys:?}") };
+        let state = redis.hgetall(state).unwrap();
+        if state.is_empty() {
+            return Self { epoch: None };
+        }
+        let number = |field: &str| state[field].parse::<u64>().unwrap();
+        let times: BTreeMap<u64, u64> =
+            scores(redis, tokens).into_iter().map(|(token, time)| (token.parse().unwrap(), time)).collect();
+        let tokens = Tokens {
+            by_time: times.iter().map(|(token, time)| (*time, *token)).collect(),
+            times,
+            holders: read_holders(redis.hgetall(holders).unwrap()),
+            last: number("sequence"),
+        };
+        let limits = scores(redis, limits);
+        let seats = Seats {
+            all: read_seats(redis.hgetall(seats).unwrap()),
+            live: scores(redis, live),
+            away: scores(redis, away),
+        };
+        seats.check(&limits, &number);
+        assert_eq!(number("tokens"), tokens.times.len() as u64);
+        assert_eq!(number("holders"), tokens.holders.len() as u64);
+        let epoch = Epoch {
+            name: state["name"].clone(),
+            server: state["server"].clone(),
+            born: number("born"),
+            last: number("last"),
+            is_whole: number("whole") == 1,
+            limit: number("limit"),
+            blocked: number("blocked"),
+            pace: number("pace"),
+            line: number("line"),
+            away: number("average"),
+            tokens,
+            seats,
+        };
+        Self { epoch: Some(epoch) }
+    }
+}
+
+impl Seats {
+    fn check(&self, limits: &BTreeMap<String, u64>, number: &impl Fn(&str) -> u64) {
+        let claimed = |members: Vec<&String>| -> u64 { members.into_iter().map(|member| self.all[member].claim).sum() };
+        assert_eq!(number("claimed"), claimed(self.all.keys().collect()));
+        assert_eq!(number("claimed_away"), claimed(self.away.keys().collect()));
+        assert_eq!(number("seats"), self.all.len() as u64);
+        assert_eq!(number("live"), self.live.len() as u64);
+        let live: BTreeMap<String, u64> =
+            self.live.keys().map(|member| (member.clone(), self.all[member].limit)).collect();
+        assert_eq!(limits, &live);
+    }
+}
+
+fn scores(redis: &mut Connection, key: &str) -> BTreeMap<String, u64> {
+    let all: Vec<(String, f64)> =
+        redis::cmd("ZRANGE").arg(key).arg("0").arg("-1").arg("WITHSCORES").query(redis).unwrap();
+    all.into_iter().map(|(member, score)| (member, whole(score))).collect()
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "it is checked to be whole and not too large"
+)]
+fn whole(score: f64) -> u64 {
+    assert!(score.fract() == 0.0 && (0.0..9e15).contains(&score), "{score}");
+    score as u64
+}
+
+fn read_holders(all: HashMap<String, String>) -> BTreeMap<u64, Holder> {
+    all.into_iter()
+        .map(|(token, holder)| {
+            let mut parts = holder.splitn(3, ' ');
+            let (booking, at) = (parts.next().unwrap().parse().unwrap(), parts.next().unwrap().parse().unwrap());
+            (token.parse().unwrap(), Holder { member: parts.next().unwrap().to_owned(), booking, at })
+        })
+        .collect()
+}
+
+fn read_seats(all: HashMap<String, String>) -> BTreeMap<String, Seat> {
+    all.into_iter()
+        .map(|(member, seat)| {
+            let parts: Vec<&str> = seat.split(' ').collect();
+            let [life, claim, limit, since] = parts[..] else { panic!("{seat}") };
+            let life = u64::from_str_radix(life, 16).unwrap();
+            let seat = Seat {
+                life,
+                claim: claim.parse().unwrap(),
+                limit: limit.parse().unwrap(),
+                since: since.parse().unwrap(),
+            };
+            (member, seat)
+        })
+        .collect()
+}

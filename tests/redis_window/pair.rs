@@ -1,0 +1,108 @@
+//! The script and the model side by side: what goes to one goes to the other, at the same time by the same clock.
+
+use std::time::Duration;
+
+use guildhall::redis::{
+    Keys,
+    window::{GATE, Place, Scope, read_reply},
+};
+use guildhall_core::limit::shared::{Call, Reply, SharedConfig, Window};
+use proptest::{
+    strategy::Strategy,
+    test_runner::{Config, TestCaseError, TestCaseResult, TestRunner},
+};
+use redis::{Connection, cmd};
+
+use crate::{mirror, support::RedisServer};
+
+/// The line of the script that reads the clock.
+const CLOCK: &str = "local time = redis.call('TIME') -- The one clock.";
+
+/// What stands there in its place: the time is the last argument.
+const GIVEN: &str = "local time = { 0, ARGV[#ARGV] }";
+
+/// Cases of a property, unless `PROPTEST_CASES` asks for more.
+const CASES: u32 = 300;
+
+/// Some day of this century, in microseconds: the clock shows numbers as large as it really does.
+pub(crate) const START: u64 = 1_750_000_000_000_000;
+
+/// Drives random sequences through both. Each begins with nothing.
+pub(crate) fn for_all<T: std::fmt::Debug>(
+    sequences: &impl Strategy<Value = T>,
+    drive: impl Fn(T, &mut Pair<'_>) -> TestCaseResult,
+) {
+    let server = RedisServer::start();
+    let connection = std::cell::RefCell::new(server.client().get_connection().unwrap());
+    assert_eq!(GATE.matches(CLOCK).count(), 1, "the script reads its clock in one place");
+    let script = GATE.replace(CLOCK, GIVEN);
+    let sha: String = cmd("SCRIPT").arg("LOAD").arg(script).query(&mut connection.borrow_mut()).unwrap();
+    let config = Config { failure_persistence: None, max_shrink_iters: 4_000, ..Config::default() };
+    let mut runner = TestRunner::new(Config { cases: config.cases.max(CASES), ..config });
+    let result = runner.run(sequences, |sequence| {
+        let mut connection = connection.borrow_mut();
+        let mut pair = Pair::new(&mut connection, &sha);
+        pair.flush();
+        drive(sequence, &mut pair)?;
+        pair.compare_states()
+    });
+    if let Err(failure) = result {
+        panic!("{failure}");
+    }
+}
+
+pub(crate) struct Pair<'a> {
+    connection: &'a mut Connection,
+    sha: &'a str,
+    place: Place,
+    window: Window,
+    /// The clock of both.
+    pub(crate) now: u64,
+    /// The server that both run on.
+    pub(crate) server: String,
+    calls: u32,
+}
+
+impl<'a> Pair<'a> {
+    fn new(connection: &'a mut Connection, sha: &'a str) -> Self {
+        let place = Place::new(&Keys::new(7), Scope::Bot);
+        Self { connection, sha, place, window: Window::empty(), now: START, server: "first".to_owned(), calls: 0 }
+    }
+
+    pub(crate) fn pass(&mut self, time: Duration) {
+        self.now += u64::try_from(time.as_micros()).unwrap();
+    }
+
+    pub(crate) fn flush(&mut self) {
+        cmd("FLUSHALL").exec(self.connection).unwrap();
+        self.window = Window::empty();
+    }
+
+    /// What both answer.
+    pub(crate) fn call(&mut self, call: &Call, rules: &SharedConfig) -> Result<Reply, TestCaseError> {
+        let keys = self.place.keys();
+        let answer = cmd("EVALSHA")
+            .arg(self.sha)
+            .arg(keys.len())
+            .arg(keys)
+            .arg(self.place.arguments(call, rules, &self.server))
+            .arg(self.now)
+            .query(self.connection)
+            .map_err(|error| TestCaseError::fail(format!("{error} at {call:?}")))?;
+        let scripted = read_reply(answer).map_err(|error| TestCaseError::fail(error.to_string()))?;
+        let modelled = self.window.call(call, rules, &self.server, self.now);
+        proptest::prop_assert_eq!(&scripted, &modelled, "the script (left) and the model differ at {:?}", call);
+        self.calls += 1;
+        if self.calls.is_multiple_of(16) {
+            self.compare_states()?;
+        }
+        Ok(modelled)
+    }
+
+    fn compare_states(&mut self) -> TestCaseResult {
+        let scripted = format!("{:#?}", mirror::Window::read(self.connection, self.place.keys()));
+        let modelled = format!("{:#?}", self.window);
+        proptest::prop_assert!(scripted == modelled, "the script keeps {scripted}\nand the model {modelled}");
+        Ok(())
+    }
+}

@@ -1,0 +1,243 @@
+//! The script as it is, by Redis's own clock.
+
+use std::{collections::BTreeSet, future::Future, time::Duration};
+
+use guildhall::redis::{
+    ACL_RULES, Event, Keys, Redis, RedisConfig, RedisUrl, RedisWindow,
+    window::{Place, Scope},
+};
+use guildhall_core::{
+    answer::Credential,
+    limit::shared::{Call, Doing, Join, Reply, SharedConfig, Standing, Sync},
+};
+use redis::{Connection, FromRedisValue, TypedCommands as _};
+use tokio::time::timeout;
+
+use crate::support::RedisServer;
+
+/// Long enough that only something broken takes longer; never what a test waits for.
+const STUCK: Duration = Duration::from_secs(60);
+
+/// Longer than any test runs.
+const HOUR: Duration = Duration::from_secs(3_600);
+
+const BOT: Credential = Credential::Application(42);
+
+/// Rules by which time changes nothing while a test runs.
+fn still() -> SharedConfig {
+    SharedConfig { silence: HOUR, forget: HOUR, newcomer: HOUR, horizon: HOUR, ..SharedConfig::default() }
+}
+
+/// Rules by which everything is there at once for those who come first.
+fn at_once() -> SharedConfig {
+    SharedConfig { newcomer: Duration::ZERO, ..still() }
+}
+
+fn connect(url: RedisUrl) -> Redis {
+    Redis::new(RedisConfig { url, ca_file: None, timeout: STUCK }).unwrap()
+}
+
+async fn soon<T>(what: impl Future<Output = T>) -> T {
+    timeout(STUCK, what).await.expect("it never happened")
+}
+
+fn command<T: FromRedisValue>(redis: &mut Connection, words: &[&str]) -> T {
+    redis::cmd(words[0]).arg(&words[1..]).query(redis).unwrap()
+}
+
+/// A process of the fleet, as far as a call shows.
+#[derive(Clone)]
+struct Process {
+    redis: Redis,
+    keys: Keys,
+    credential: Credential,
+    member: &'static str,
+    epoch: String,
+}
+
+impl Process {
+    fn new(redis: &Redis, application: u64, credential: Credential, member: &'static str) -> Self {
+        Self { redis: redis.clone(), keys: Keys::new(application), credential, member, epoch: String::new() }
+    }
+
+    async fn call(&self, doing: Doing, not_after: u64, rules: SharedConfig) -> Reply {
+        let call = Call { member: self.member.to_owned(), life: 0xbeef, not_after, doing };
+        let window = RedisWindow::new(self.redis.clone(), &self.keys, rules);
+        window.call(self.credential, &call).await.unwrap()
+    }
+
+    async fn look(&self) -> String {
+        let reply = self.call(Doing::Look, 0, still()).await;
+        let Reply::Seen { epoch, .. } = reply else { panic!("{reply:?}") };
+        epoch
+    }
+
+    async fn join(&mut self, join: Join, rules: SharedConfig) -> Standing {
+        let reply = self.call(Doing::Join(join), 0, rules).await;
+        let Reply::Done(standing) = reply else { panic!("{reply:?}") };
+        self.epoch.clone_from(&standing.epoch);
+        standing
+    }
+
+    async fn say(&self, sync: Sync, rules: SharedConfig) -> Reply {
+        self.call(Doing::Sync(Sync { epoch: self.epoch.clone(), ..sync }), 0, rules).await
+    }
+
+    async fn sync(&self, sync: Sync, rules: SharedConfig) -> Standing {
+        let reply = self.say(sync, rules).await;
+        let Reply::Done(standing) = reply else { panic!("{reply:?}") };
+        standing
+    }
+
+    /// A window with something under each of its keys; a process that is in touch.
+    async fn busy_window(redis: &Redis, application: u64) -> Self {
+        let mut lost = Self::new(redis, application, BOT, "lost");
+        lost.join(Join::default(), still()).await;
+        let mut present = Self::new(redis, application, BOT, "present");
+        present.join(Join::default(), SharedConfig { silence: Duration::ZERO, ..at_once() }).await;
+        let standing = present.sync(Sync { want: 1, ..Sync::default() }, at_once()).await;
+        assert_eq!((standing.slots.len(), standing.members, standing.live), (1, 2, 1));
+        present
+    }
+}
+
+fn place(application: u64) -> Place {
+    Place::new(&Keys::new(application), Scope::Bot)
+}
+
+#[tokio::test]
+async fn a_script_that_the_server_has_forgotten_is_given_to_it_again() {
+    let server = RedisServer::start();
+    let redis = connect(server.url());
+    let mut process = Process::new(&redis, 42, BOT, "a");
+    process.join(Join::default(), at_once()).await;
+    let () = command(&mut server.client().get_connection().unwrap(), &["SCRIPT", "FLUSH"]);
+    assert_eq!(process.sync(Sync { want: 2, ..Sync::default() }, at_once()).await.slots.len(), 2);
+}
+
+#[tokio::test]
+async fn every_key_carries_the_applications_tag_and_ends_by_itself_whatever_call_was_the_last() {
+    let server = RedisServer::start();
+    let redis = connect(server.url());
+    let process = Process::busy_window(&redis, 42).await;
+    let mut wire = server.client().get_connection().unwrap();
+    let there: BTreeSet<String> = wire.keys("*").unwrap().into_iter().collect();
+    assert_eq!(there, place(42).keys().iter().cloned().collect());
+    assert!(there.iter().all(|key| key.starts_with("guildhall:{42}:bot:")), "{there:?}");
+
+    let leave = Doing::Leave(Sync { epoch: process.epoch.clone(), ..Sync::default() });
+    let sync = Doing::Sync(Sync { epoch: process.epoch.clone(), ..Sync::default() });
+    for doing in [sync, Doing::Join(Join::default()), leave] {
+        for key in &there {
+            let () = command(&mut wire, &["PEXPIRE", key, "100000"]);
+        }
+        process.call(doing.clone(), 0, still()).await;
+        for key in wire.keys("*").unwrap() {
+            let left: u64 = command(&mut wire, &["PTTL", &key]);
+            assert!((3_600_000..=3_600_000 + 360_000).contains(&left), "{key} has {left} ms left after {doing:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_look_leaves_everything_as_it_is() {
+    let server = RedisServer::start();
+    let redis = connect(server.url());
+    assert_eq!(Process::new(&redis, 42, BOT, "a").look().await, "");
+    let mut wire = server.client().get_connection().unwrap();
+    assert_eq!(wire.keys("*").unwrap(), Vec::<String>::new());
+    let process = Process::busy_window(&redis, 42).await;
+    let dump = |wire: &mut Connection| -> Vec<Vec<u8>> {
+        place(42).keys().iter().map(|key| command(wire, &["DUMP", key])).collect()
+    };
+    let before = dump(&mut wire);
+    assert_eq!(process.look().await, process.epoch);
+    assert_eq!(dump(&mut wire), before);
+}
+
+#[tokio::test]
+async fn a_call_that_comes_too_late_does_nothing() {
+    let server = RedisServer::start();
+    let redis = connect(server.url());
+    let mut process = Process::new(&redis, 42, BOT, "a");
+    let reply = process.call(Doing::Join(Join::default()), 1, at_once()).await;
+    let Reply::Stale { now } = reply else { panic!("{reply:?}") };
+    let time: Vec<u64> = command(&mut server.client().get_connection().unwrap(), &["TIME"]);
+    // The same clock, in microseconds.
+    assert!(now.abs_diff(time[0] * 1_000_000 + time[1]) < 3_600_000_000, "{now} is not about {time:?}");
+    assert_eq!(process.look().await, "");
+    process.join(Join::default(), at_once()).await;
+    assert!(process.epoch.ends_with("-beef"), "{}", process.epoch);
+}
+
+#[tokio::test]
+async fn a_window_that_has_lost_any_part_of_itself_is_none() {
+    let server = RedisServer::start();
+    let redis = connect(server.url());
+    let mut wire = server.client().get_connection().unwrap();
+    for (number, part) in place(0).keys().iter().enumerate() {
+        let application = 100 + number as u64;
+        let mut process = Process::busy_window(&redis, application).await;
+        assert_eq!(process.look().await, process.epoch);
+        let () = command(&mut wire, &["DEL", &place(application).keys()[number]]);
+        assert_eq!(process.look().await, "", "{part}");
+        let reply = process.say(Sync::default(), still()).await;
+        assert!(matches!(reply, Reply::Rejoin { replaced: false, .. }), "{part}: {reply:?}");
+        let before = process.epoch.clone();
+        process.join(Join::default(), still()).await;
+        assert_ne!(process.epoch, before, "{part}");
+    }
+}
+
+#[tokio::test]
+async fn a_window_belongs_to_one_application_and_one_credential() {
+    let server = RedisServer::start();
+    let redis = connect(server.url());
+    let mut bot = Process::new(&redis, 42, BOT, "a");
+    let mut anonymous = Process::new(&redis, 42, Credential::Anonymous, "a");
+    let mut other = Process::new(&redis, 43, Credential::Application(43), "a");
+    for process in [&mut bot, &mut anonymous, &mut other] {
+        assert_eq!(process.look().await, "");
+        assert_eq!(process.join(Join::default(), at_once()).await.members, 1);
+    }
+}
+
+#[tokio::test]
+async fn everybody_hears_at_once_when_discord_wants_to_be_left_alone() {
+    let server = RedisServer::start();
+    let redis = connect(server.url());
+    let mut news = redis.subscribe(&Keys::new(42).of("news"));
+    assert_eq!(soon(news.next()).await, Event::Subscribed);
+    let block = |micros| Sync { block: Duration::from_micros(micros), ..Sync::default() };
+
+    let mut bot = Process::new(&redis, 42, BOT, "a \"strange\" one");
+    bot.join(Join { block: Duration::from_millis(1), ..Join::default() }, at_once()).await;
+    // Neither a call that is not done nor one without a block tells anybody anything.
+    bot.call(Doing::Join(Join { block: HOUR, ..Join::default() }), 1, at_once()).await;
+    bot.clone().say(Sync::default(), at_once()).await;
+    Process { epoch: "1-1".to_owned(), ..bot.clone() }.say(block(9_000), at_once()).await;
+    bot.sync(block(2_000_001), at_once()).await;
+    let mut anonymous = Process::new(&redis, 42, Credential::Anonymous, "b");
+    anonymous.join(Join::default(), at_once()).await;
+    let leave = Doing::Leave(Sync { epoch: anonymous.epoch.clone(), ..block(3_000) });
+    anonymous.call(leave, 0, at_once()).await;
+
+    for (scope, ms, by) in [("bot", 1, bot.member), ("bot", 2_001, bot.member), ("anonymous", 3, anonymous.member)] {
+        let Event::Message(told) = soon(news.next()).await else { panic!("no message") };
+        let told: serde_json::Value = serde_json::from_slice(&told).unwrap();
+        assert_eq!(told, serde_json::json!({ "kind": "block", "scope": scope, "ms": ms, "by": by }));
+    }
+}
+
+#[tokio::test]
+async fn a_user_with_no_more_rights_than_the_documented_ones_may_do_all_of_it() {
+    let server = RedisServer::start();
+    let mut wire = server.client().get_connection().unwrap();
+    let rules: Vec<_> = ACL_RULES.split(' ').collect();
+    let () = command(&mut wire, &[&["ACL", "SETUSER", "guildhall", "on", ">secret"], &rules[..]].concat());
+    let redis = connect(format!("redis://guildhall:secret@127.0.0.1:{}", server.port()).parse().unwrap());
+    let process = Process::busy_window(&redis, 42).await;
+    process.sync(Sync { block: Duration::from_secs(1), ..Sync::default() }, still()).await;
+    let leave = Doing::Leave(Sync { epoch: process.epoch.clone(), ..Sync::default() });
+    assert!(matches!(process.call(leave, 0, still()).await, Reply::Seen { .. }));
+}

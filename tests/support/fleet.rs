@@ -1,0 +1,257 @@
+//! A fleet: processes of one bot that share its limit over a Redis, and a Discord that judges them all.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+#![allow(dead_code, reason = "each test file uses its own part of this, and one uses all of it")]
+
+#[path = "fleet/judge.rs"]
+mod judge;
+#[path = "fleet/process.rs"]
+mod process;
+
+use std::{
+    collections::BTreeMap,
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use guildhall::redis::RedisUrl;
+use guildhall_sim::{BotConfig, LimitConfig};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+use crate::{gate::World, redis::RedisServer};
+
+pub(crate) use judge::{Arrival, Stretch};
+pub(crate) use process::{Launch, ORDERS, Orders, Process, Seen};
+
+/// Long enough that only something broken takes longer; never what a test waits for.
+pub(crate) const STUCK: Duration = Duration::from_secs(60);
+
+/// How often a state is looked at that is waited for.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Guilds, with a channel each. A channel takes one message a second.
+const GUILDS: u32 = 400;
+
+/// The limit that all share.
+pub(crate) const LIMIT: u32 = 50;
+
+/// How fast a fleet notices what happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rules {
+    /// As a daemon does that nobody has told otherwise.
+    Default,
+    /// In a third of that time, where what is tested does not depend on it.
+    Brisk,
+}
+
+impl Rules {
+    fn settings(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Default => &[],
+            Self::Brisk => &[
+                ("GUILDHALL__REDIS__HEARTBEAT_MS", "300"),
+                ("GUILDHALL__REDIS__SILENCE_MS", "1000"),
+                ("GUILDHALL__REDIS__NEWCOMER_MS", "700"),
+            ],
+        }
+    }
+}
+
+/// Processes, the Redis they meet at, and the Discord that they call.
+pub(crate) struct Fleet {
+    pub(crate) redis: RedisServer,
+    pub(crate) processes: Vec<Process>,
+    pub(crate) world: World,
+    settings: Vec<(String, String)>,
+    channels: Vec<u64>,
+    started: (Instant, u64),
+    folder: TempDir,
+    // Last, since it carries the simulator.
+    runtime: Runtime,
+}
+
+impl Fleet {
+    /// A Discord, a Redis, and nobody yet.
+    pub(crate) fn new(rules: Rules) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let started = (Instant::now(), unix_micros());
+        let world = runtime.block_on(World::start(GUILDS, LimitConfig::default()));
+        let channels = world.places.iter().map(|place| place.channel).collect();
+        let mut fleet = Self {
+            redis: RedisServer::start(),
+            processes: Vec::new(),
+            world,
+            settings: Vec::new(),
+            channels,
+            started,
+            folder: tempfile::tempdir().unwrap(),
+            runtime,
+        };
+        for (name, value) in rules.settings() {
+            fleet.set(name, value);
+        }
+        let api = fleet.world.sim.api_url();
+        let seats = fleet.folder.path().join("seats");
+        fleet.set("GUILDHALL__DISCORD__API_URL", &api);
+        fleet.set("GUILDHALL__DISCORD__TOKEN", &BotConfig::default().token);
+        fleet.set("GUILDHALL__REDIS__SEAT_DIR", seats.to_str().unwrap());
+        fleet.set("GUILDHALL__LOG__FORMAT", "json");
+        fleet
+    }
+
+    /// A setting for all processes that start from now on, as their environment has it.
+    pub(crate) fn set(&mut self, name: &str, value: &str) {
+        self.settings.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// Starts a process; its place among the others.
+    pub(crate) fn launch(&mut self, launch: &Launch) -> usize {
+        let mut some = || self.channels.split_off(self.channels.len() - launch.channels);
+        let channels = (0..launch.gates).map(|_| some()).collect();
+        let url = launch.redis.clone().unwrap_or_else(|| self.redis.url());
+        let mut settings = self.settings.clone();
+        settings.push(("GUILDHALL__REDIS__URL".to_owned(), url.to_string()));
+        settings.extend(launch.settings.iter().cloned());
+        self.processes.push(Process::start(launch, channels, settings, self.folder.path()));
+        self.processes.len() - 1
+    }
+
+    /// Starts a process that meets the others at the fleet's own Redis.
+    pub(crate) fn join(&mut self, name: &str) -> usize {
+        self.launch(&Launch::named(name))
+    }
+
+    /// Starts a process that meets the others over another way.
+    pub(crate) fn join_over(&mut self, name: &str, redis: RedisUrl) -> usize {
+        self.launch(&Launch { redis: Some(redis), ..Launch::named(name) })
+    }
+
+    /// Three processes that share the limit at full demand.
+    pub(crate) fn of_three(rules: Rules) -> Self {
+        let mut fleet = Self::new(rules);
+        for name in ["a", "b", "c"] {
+            fleet.join(name);
+        }
+        fleet.all_share(3);
+        fleet
+    }
+
+    /// Waits until all processes share the limit, know how many they are, and have the whole of it.
+    pub(crate) fn all_share(&self, members: u32) {
+        self.until(&format!("all share the limit and are {members}"), |fleet| {
+            fleet.processes.iter().all(|process| {
+                process
+                    .observe()
+                    .iter()
+                    .all(|seen| seen.mode == "shared" && seen.members == members && seen.pool == LIMIT)
+            })
+        });
+    }
+
+    /// Waits until one process is in this mode.
+    pub(crate) fn until_mode(&self, process: usize, mode: &str) {
+        self.until(&format!("{} is {mode}", self.processes[process].name), |fleet| {
+            fleet.processes[process].observe().iter().all(|seen| seen.mode == mode)
+        });
+    }
+
+    /// Waits until all processes are in this mode.
+    pub(crate) fn until_all(&self, mode: &str) {
+        (0..self.processes.len()).for_each(|process| self.until_mode(process, mode));
+    }
+
+    /// Waits for a state. Nothing depends on how long that takes.
+    pub(crate) fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let deadline = Instant::now() + STUCK;
+        while !holds(self) {
+            assert!(Instant::now() < deadline, "never: {what}");
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// Waits until this holds for what arrived since then, and no longer than is promised.
+    pub(crate) fn reach(
+        &self,
+        what: &str,
+        since: Duration,
+        within: Duration,
+        holds: impl Fn(&Stretch) -> bool,
+    ) -> Stretch {
+        loop {
+            let stretch = self.between(since, self.now());
+            if holds(&stretch) {
+                return stretch;
+            }
+            assert!(stretch.to < since + within, "not within {within:?}: {what}; {:?} arrived", stretch.by_process());
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// The simulator's clock.
+    pub(crate) fn now(&self) -> Duration {
+        self.started.0.elapsed()
+    }
+
+    /// Lets time pass, as measured by the simulator: what arrives in it is what is asked about.
+    pub(crate) fn pass(&self, time: Duration) -> Stretch {
+        let from = self.now();
+        thread::sleep(time);
+        self.between(from, self.now())
+    }
+
+    /// What arrived in a stretch of time.
+    pub(crate) fn between(&self, from: Duration, to: Duration) -> Stretch {
+        Stretch::new(from, to, self.arrivals())
+    }
+
+    /// Everything that arrived, in its order, by the simulator's clock since the start.
+    pub(crate) fn arrivals(&self) -> Vec<Arrival> {
+        let effects = self.world.score().effects;
+        let mut arrivals: Vec<Arrival> = effects
+            .into_values()
+            .flatten()
+            .map(|effect| Arrival {
+                at: Duration::from_micros(effect.arrived.micros().saturating_sub(self.started.1)),
+                by: effect.name,
+            })
+            .collect();
+        arrivals.sort_by_key(|arrival| arrival.at);
+        arrivals
+    }
+
+    /// How many arrived of each.
+    pub(crate) fn arrived(&self) -> BTreeMap<String, usize> {
+        self.between(Duration::ZERO, self.now()).by_process()
+    }
+
+    /// Ends the processes in order, and judges them.
+    pub(crate) fn end(self) {
+        self.end_after(0);
+    }
+
+    /// Ends the processes in order, and judges them: the limit held, and Discord said that it did not only as often as the
+    /// test made it.
+    pub(crate) fn end_after(mut self, told: u64) {
+        self.processes.iter_mut().for_each(Process::hang_up);
+        self.processes.iter_mut().for_each(Process::ended);
+        let score = self.world.score();
+        let most = self.world.most_in_a_second();
+        println!("{} arrived, most in a second {most}, 429s {:?}", score.requests, score.rate_limited);
+        assert!(most <= LIMIT, "{most} in a second: {:?}", self.worst_second());
+        assert_eq!(score.rate_limited.global, told, "429s of the global limit");
+        assert_eq!(score.rate_limited.user, 0, "429s of a channel's limit: {:?}", score.routes);
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.tell();
+        }
+    }
+}
+
+fn unix_micros() -> u64 {
+    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros()).unwrap()
+}

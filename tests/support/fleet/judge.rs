@@ -1,0 +1,120 @@
+//! What the simulator saw of a fleet, and what is told when that was wrong.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::Fleet;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Lines of a process's log that are told.
+const TOLD: usize = 60;
+
+/// A call that arrived: when, by the simulator's clock since the start, and whose it was.
+#[derive(Clone, Debug)]
+pub(crate) struct Arrival {
+    pub(crate) at: Duration,
+    pub(crate) by: String,
+}
+
+/// What arrived in a stretch of time.
+#[derive(Clone, Debug)]
+pub(crate) struct Stretch {
+    pub(crate) from: Duration,
+    pub(crate) to: Duration,
+    pub(crate) arrivals: Vec<Arrival>,
+}
+
+impl Stretch {
+    pub(super) fn new(from: Duration, to: Duration, mut arrivals: Vec<Arrival>) -> Self {
+        arrivals.retain(|arrival| from <= arrival.at && arrival.at < to);
+        Self { from, to, arrivals }
+    }
+
+    /// Only what one process sent.
+    pub(crate) fn of(&self, name: &str) -> Self {
+        let mut own = self.clone();
+        own.arrivals.retain(|arrival| arrival.by == name);
+        own
+    }
+
+    /// Only what the others sent.
+    pub(crate) fn but(&self, name: &str) -> Self {
+        let mut others = self.clone();
+        others.arrivals.retain(|arrival| arrival.by != name);
+        others
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.arrivals.len()
+    }
+
+    /// Calls a second, on the average.
+    pub(crate) fn rate(&self) -> f64 {
+        rate(self.count(), self.to.saturating_sub(self.from))
+    }
+
+    /// The best average over so long a part of it.
+    pub(crate) fn best_rate(&self, over: Duration) -> f64 {
+        rate(self.most_in(over), over)
+    }
+
+    /// The most that arrived in any part of it of this length.
+    pub(crate) fn most_in(&self, length: Duration) -> usize {
+        let starts = self.arrivals.iter().enumerate();
+        let ends = |from: Duration| self.arrivals.partition_point(|arrival| arrival.at < from + length);
+        starts.map(|(place, arrival)| ends(arrival.at) - place).max().unwrap_or(0)
+    }
+
+    pub(crate) fn most_in_a_second(&self) -> usize {
+        self.most_in(SECOND)
+    }
+
+    /// The longest time without an arrival.
+    pub(crate) fn longest_gap(&self) -> Duration {
+        let times = self.arrivals.iter().map(|arrival| arrival.at);
+        let times: Vec<Duration> = [self.from].into_iter().chain(times).chain([self.to]).collect();
+        times.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max().unwrap_or_default()
+    }
+
+    /// How many each process sent.
+    pub(crate) fn by_process(&self) -> BTreeMap<String, usize> {
+        let mut counts = BTreeMap::new();
+        for arrival in &self.arrivals {
+            *counts.entry(arrival.by.clone()).or_default() += 1;
+        }
+        counts
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a few thousand at most")]
+fn rate(count: usize, over: Duration) -> f64 {
+    count as f64 / over.as_secs_f64()
+}
+
+impl Fleet {
+    /// The second with the most arrivals: when it began, and who sent how many.
+    pub(crate) fn worst_second(&self) -> (Duration, BTreeMap<String, usize>) {
+        let all = self.between(Duration::ZERO, self.now());
+        let ends = |from: Duration| all.arrivals.partition_point(|arrival| arrival.at < from + SECOND);
+        let counts = all.arrivals.iter().enumerate().map(|(place, arrival)| (ends(arrival.at) - place, arrival.at));
+        let (_, from) = counts.max().unwrap_or_default();
+        (from, self.between(from, from + SECOND).by_process())
+    }
+
+    /// Tells what everybody was doing.
+    pub(super) fn tell(&self) {
+        let all = self.between(Duration::ZERO, self.now());
+        eprintln!("the fleet started at {} us since the epoch", self.started.1);
+        let (worst, who) = self.worst_second();
+        eprintln!("the worst second began after {worst:?}: {who:?}");
+        for second in 0..=all.to.as_secs() {
+            let from = Duration::from_secs(second);
+            eprintln!("second {second:3}: {:?}", self.between(from, from + SECOND).by_process());
+        }
+        for process in &self.processes {
+            let log = process.log();
+            eprintln!("--- {}, {} lines", process.name, log.len());
+            log.iter().rev().take(TOLD).rev().for_each(|line| eprintln!("{line}"));
+        }
+    }
+}
