@@ -8,6 +8,7 @@ use tokio::{task::JoinHandle, time::Instant};
 use super::{
     discovery::{self, DiscoveryError},
     gateway_part::GatewayPart,
+    redis_part::RedisPart,
     rest::{Rest, RestError},
 };
 use crate::{
@@ -95,10 +96,11 @@ pub struct Daemon {
     shards: Shards,
     rest: Rest,
     upkeep: JoinHandle<()>,
+    _redis: Option<RedisPart>,
 }
 
 impl Daemon {
-    /// Starts the listener and the gate, asks Discord where the gateway is, then starts the shards. Until Discord has
+    /// Starts the listener and the gate, waits for Redis if there is to be one, asks Discord where the gateway is, then starts the shards. Until Discord has
     /// answered, the listener tells what is waited for. `observer` sees what the shards tell; it is called on their tasks and
     /// must not block.
     ///
@@ -120,7 +122,12 @@ impl Daemon {
         let listener = bound.serve(readiness.clone(), recorder.clone()).map_err(StartError::Serve)?;
         emit(ListenerStarted { address: listener.address() });
 
+        let shares = settings.redis.url.is_some().then(|| readiness.register("redis"));
         let rest = Rest::start(settings, token.clone())?;
+        let redis = match shares {
+            Some(part) => Some(RedisPart::start(&rest.gate, part).await),
+            None => None,
+        };
         let upkeep = tokio::spawn(upkeep(recorder));
         let found = discovery::find(settings, rest.gate.as_ref(), &rest.calls, &part).await?;
         let gateway = GatewayPart::new(part, found.shards);
@@ -135,7 +142,7 @@ impl Daemon {
             gateway.observe(&event);
             observer(event);
         });
-        Ok(Self { readiness, listener, shards, rest, upkeep })
+        Ok(Self { readiness, listener, shards, rest, upkeep, _redis: redis })
     }
 
     /// The way to Discord's REST API.

@@ -5,6 +5,7 @@ mod demo;
 mod discovery;
 mod fleet;
 mod gateway_part;
+mod redis_part;
 mod rest;
 mod signals;
 

@@ -35,7 +35,10 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     app::raise_open_files();
     app::block_on(async {
         let mut signals = Signals::listen()?;
-        let mut demo = Demo::start(&settings).await?;
+        let mut demo = tokio::select! {
+            started = Demo::start(&settings) => started?,
+            _ = signals.first() => return Ok(ExitCode::FAILURE),
+        };
         let complete = tokio::select! {
             complete = demo.play() => complete?,
             _ = signals.first() => {

@@ -1,6 +1,12 @@
 //! Breakers that processes share: what is told, what is heard, and what is read anew.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use ::redis::Value;
 use actix::Addr;
@@ -58,6 +64,8 @@ pub(super) struct SharedBreakers {
     ip_group: String,
     heartbeat: Duration,
     on_block: Box<dyn Fn(Block) + Send + Sync>,
+    /// Whether it was told that something cannot be read, since the last connection was made.
+    complained: AtomicBool,
 }
 
 impl SharedBreakers {
@@ -79,6 +87,7 @@ impl SharedBreakers {
             ip_group: config.ip_group.clone(),
             heartbeat: config.heartbeat,
             on_block,
+            complained: AtomicBool::new(false),
         }
     }
 
@@ -90,7 +99,10 @@ impl SharedBreakers {
         loop {
             let done = tokio::select! {
                 event = Subscription::next(&mut subscription) => match event {
-                    Event::Subscribed => self.agree().await,
+                    Event::Subscribed => {
+                        self.complained.store(false, Ordering::Relaxed);
+                        self.agree().await
+                    }
                     Event::Message(text) => self.hear(&text).await,
                     Event::Lost => Ok(()),
                 },
@@ -214,8 +226,11 @@ impl SharedBreakers {
         Lost { why }
     }
 
+    /// What cannot be read is told once: there may be as much of it as others care to publish.
     fn refuse(&self, whose: &'static str, error: &dyn std::error::Error) {
-        emit(RedisRefused { script: whose, why: Reason::Error, says: &error.to_string() });
+        if !self.complained.swap(true, Ordering::Relaxed) {
+            emit(RedisRefused { script: whose, why: Reason::Error, says: &error.to_string() });
+        }
     }
 }
 

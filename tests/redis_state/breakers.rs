@@ -3,6 +3,7 @@
 use guildhall_actors::circuit_breaker::NewToken;
 use guildhall_core::breaker::{Origin, Why};
 
+use super::log::Log;
 use super::support::Relay;
 use super::*;
 
@@ -35,6 +36,22 @@ fn a_ban_that_one_process_sees_stops_all_behind_its_address_and_nobody_else() {
         // Nobody has told it again: the first hears of the other's word alone.
         change(&mut here, &BreakerKey::Address, "open").await;
         assert_eq!(here.recv().await.unwrap().key, target("crm"));
+    });
+}
+
+#[test]
+fn the_log_says_who_decided_a_change() {
+    run(async {
+        let (log, _guard) = Log::capture();
+        let server = RedisServer::start();
+        let (one, other) = two(&server).await;
+        one.force(&target("crm")).await;
+        other.until_state(&target("crm"), "forced_open").await;
+        let text = log.text();
+        for origin in ["here", "elsewhere"] {
+            let line = format!("why=\"forced\" origin=\"{origin}\"");
+            assert_eq!(text.matches(&line).count(), 1, "{line}");
+        }
     });
 }
 

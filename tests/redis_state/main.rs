@@ -6,6 +6,7 @@
 mod breakers;
 mod keeper;
 mod ledger;
+mod log;
 mod scripts;
 #[path = "../support/redis.rs"]
 mod support;

@@ -27,8 +27,9 @@ struct Says {
     life: Life,
     /// How far the caller is from giving up, if it knows the clock.
     left: Option<i64>,
-    limit: u32,
-    rules: usize,
+    /// Other rules than the others have.
+    limit: Option<u32>,
+    rules: Option<usize>,
     held: Option<u32>,
     wants_share: bool,
     counts: [u32; 3],
@@ -91,9 +92,16 @@ fn micros(range: std::ops::Range<u64>) -> impl Strategy<Value = Duration> + Clon
     range.prop_map(Duration::from_micros)
 }
 
+/// Times that meet others of the kind, and the limits in the rules, to the microsecond.
+fn tenths(range: std::ops::Range<u64>) -> impl Strategy<Value = Duration> {
+    range.prop_map(|tenths| Duration::from_millis(tenths * 100))
+}
+
 fn times() -> impl Strategy<Value = Duration> {
     prop_oneof![
         2 => Just(Duration::ZERO),
+        30 => tenths(0..12),
+        4 => tenths(12..40),
         4 => micros(1..1_000),
         16 => micros(1_000..100_000),
         16 => micros(100_000..1_500_000),
@@ -133,7 +141,11 @@ fn whence() -> impl Strategy<Value = Whence> {
 }
 
 fn block() -> impl Strategy<Value = Duration> {
-    prop_oneof![80 => Just(Duration::ZERO), 1 => micros(1..1_000), 1 => micros(1_000..3_000_000)]
+    prop_oneof![80 => Just(Duration::ZERO), 1 => micros(1..1_000), 2 => tenths(1..40)]
+}
+
+fn limit() -> impl Strategy<Value = u32> {
+    prop_oneof![12 => 1..9u32, 2 => Just(50u32), 1 => Just(0u32)]
 }
 
 fn says() -> impl Strategy<Value = Says> {
@@ -148,14 +160,13 @@ fn says() -> impl Strategy<Value = Says> {
     let left = prop_oneof![
         5 => Just(None),
         5 => (0..300_000i64).prop_map(Some),
-        1 => (-2_000..2_000i64).prop_map(Some),
+        1 => (-2..2i64).prop_map(Some),
         1 => (-60_000_000..0i64).prop_map(Some),
     ];
-    let limit = prop_oneof![12 => Just(5u32), 2 => 1..9u32, 1 => Just(50u32), 1 => Just(0u32)];
     let renew = prop_oneof![12 => Just(None), 1 => whence().prop_map(Some)];
     let count = || prop_oneof![60 => Just(0u32), 6 => 1..4u32, 1 => 4..60u32];
     let dead = prop_oneof![8 => Just(Vec::new()), 1 => vec(0..MEMBERS.len() + 4, 1..4)];
-    let words = (kind, whence(), renew, life, left, limit, 0..RULES);
+    let words = (kind, whence(), renew, life, left, option::weighted(0.1, limit()), option::weighted(0.1, 0..RULES));
     let join = (option::weighted(0.2, 0..60u32), prop::bool::weighted(0.9), [count(), count(), count()], times());
     let want = prop_oneof![2 => Just(0u32), 5 => 1..4u32, 1 => 4..100u32];
     let sync = (want, any::<bool>(), vec((which(), how()), 0..4), block(), dead);
@@ -184,12 +195,17 @@ fn says() -> impl Strategy<Value = Says> {
     })
 }
 
+/// What a few of the members do.
 fn steps() -> impl Strategy<Value = Vec<Step>> {
+    (1..=MEMBERS.len()).prop_flat_map(steps_of)
+}
+
+fn steps_of(members: usize) -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         20 => times().prop_map(Step::Pass),
         1 => prop_oneof![micros(1..60_000), micros(49_990..50_010), micros(60_000..20_000_000)].prop_map(Step::Back),
         1 => prop_oneof![3 => (0..3u8).prop_map(Step::Server), 1 => Just(Step::Flush)],
-        60 => (0..MEMBERS.len(), says()).prop_map(|(who, says)| Step::Call { who, says: Box::new(says) }),
+        60 => (0..members, says()).prop_map(|(who, says)| Step::Call { who, says: Box::new(says) }),
     ];
     vec(step, 1..120)
 }
@@ -201,8 +217,8 @@ fn rules(which: usize, limit: u32) -> SharedConfig {
     let base = SharedConfig { limit, forget: Duration::from_secs(60), ..SharedConfig::default() };
     let ms = Duration::from_millis;
     match which {
-        0 => SharedConfig { newcomer: ms(200), request_timeout: ms(1_500), ..base },
-        1 => SharedConfig { burst: 1, horizon: ms(2_000), newcomer: ms(0), ..base },
+        0 => SharedConfig { newcomer: ms(200), window: ms(1_000), request_timeout: ms(1_500), ..base },
+        1 => SharedConfig { burst: 1, window: ms(1_000), horizon: ms(2_000), newcomer: ms(0), ..base },
         2 => SharedConfig { burst: 0, window: Duration::from_micros(1_234_567), guard: ms(7), retry: ms(50), ..base },
         3 => SharedConfig { silence: ms(300), forget: ms(2_000), heartbeat: ms(100), timeout: ms(50), ..base },
         _ => base,
@@ -210,18 +226,20 @@ fn rules(which: usize, limit: u32) -> SharedConfig {
 }
 
 struct Driver {
+    rules: usize,
+    limit: u32,
     callers: Vec<Caller>,
     newest: String,
     lives: u64,
 }
 
 impl Driver {
-    fn new() -> Self {
+    fn new(rules: usize, limit: u32) -> Self {
         let caller = |life| Caller { life, ..Caller::default() };
         // As large as a life can be, so that no number in between may lose any of it.
         let first = u64::MAX - 100;
         let lives = first + MEMBERS.len() as u64;
-        Self { callers: (first..lives).map(caller).collect(), newest: String::new(), lives }
+        Self { rules, limit, callers: (first..lives).map(caller).collect(), newest: String::new(), lives }
     }
 
     fn step(&mut self, step: Step, pair: &mut Pair<'_>) -> Result<(), TestCaseError> {
@@ -232,7 +250,8 @@ impl Driver {
             Step::Server(number) => pair.server = format!("server {number}"),
             Step::Call { who, says } => {
                 let call = self.word(who, &says, pair.now);
-                let reply = pair.call(&call, &rules(says.rules, says.limit))?;
+                let reply =
+                    pair.call(&call, &rules(says.rules.unwrap_or(self.rules), says.limit.unwrap_or(self.limit)))?;
                 self.hear(who, reply);
             }
         }
@@ -344,8 +363,8 @@ fn name(number: usize) -> String {
 
 #[test]
 fn whatever_is_said_the_script_answers_and_keeps_what_the_model_does() {
-    for_all(&steps(), |steps, pair| {
-        let mut driver = Driver::new();
+    for_all(&(0..RULES, limit(), steps()), |(rules, limit, steps), pair| {
+        let mut driver = Driver::new(rules, limit);
         steps.into_iter().try_for_each(|step| driver.step(step, pair))
     });
 }

@@ -251,6 +251,12 @@ impl World {
                 reach.iter().for_each(|who| self.sync(*who));
                 self.keeper = Keeper::new(self.config.limit, WINDOW);
                 self.late.clear();
+                // Somebody new is the first to find it.
+                if let [first, _, ..] = reach[..] {
+                    self.kill(first);
+                    self.sync(first);
+                    while self.admit(first, Lane::Interactive).is_ok() {}
+                }
                 reach.iter().for_each(|who| self.sync(*who));
             }
         }

@@ -133,12 +133,6 @@ impl Ledger {
         self.fleet = Some(Fleet::new(self.config.window, when_lost, self.own(), self.counted - in_window));
     }
 
-    /// How it is set.
-    #[must_use]
-    pub const fn config(&self) -> &InvalidConfig {
-        &self.config
-    }
-
     /// Reserves a place for a call, made for this guild on this route.
     ///
     /// # Errors
