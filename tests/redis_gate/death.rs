@@ -2,7 +2,7 @@
 
 use crate::{
     NOISE,
-    fleet::{Fleet, LIMIT, Launch, Rules},
+    fleet::{Fleet, LIMIT, Launch, Process, Rules},
     full_rate, secs, side_by_side,
 };
 
@@ -44,7 +44,7 @@ fn on_another_machine() {
     let rest = LIMIT - u32::try_from(fleet.share("a")).unwrap();
     fleet.processes.remove(lonely).kill();
     fleet.until("it is detached", |fleet| {
-        let all = fleet.processes.iter().map(|process| process.seen());
+        let all = fleet.processes.iter().map(Process::seen);
         all.map(|seen| (seen.members, seen.live, seen.pool)).all(|seen| seen == (3, 2, rest))
     });
     fleet.launch(&there("d"));

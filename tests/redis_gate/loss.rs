@@ -60,7 +60,6 @@ fn a_redis_that_stands_still_is_a_lost_one_and_a_short_stop_costs_little() {
     };
     let short = || {
         let fleet = Fleet::of_three(Rules::Default);
-        full_rate(&fleet);
         let stopped = fleet.now();
         fleet.redis.stop();
         thread::sleep(secs(1));
@@ -107,7 +106,6 @@ fn refused(refuse: &[&str], allow: &[&str]) {
 fn flushed() {
     let fleet = Fleet::of_three(Rules::Brisk);
     for _ in 0..2 {
-        full_rate(&fleet);
         let flushed = fleet.now();
         tell_redis(&fleet, &["FLUSHALL"]);
         all_is_well(&fleet);

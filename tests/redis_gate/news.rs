@@ -19,7 +19,6 @@ const LEFT_ALONE_MS: u64 = 4_000;
 /// Discord answers one call of one of three so, and all of them stop.
 fn all_stop(action: FaultAction, status: u16) -> Fleet {
     let fleet = Fleet::of_three(Rules::Brisk);
-    full_rate(&fleet);
     let before = fleet.now();
     let fault = Fault { route: ROUTE.to_owned(), action, probability: 1.0, count: Some(1), skip: 0 };
     fleet.world.sim.add_fault(fault).unwrap();

@@ -20,6 +20,7 @@ fn closed() {
         fleet.join(name);
     }
     fleet.all_share(3);
+    full_rate(&fleet);
     fleet.redis.kill();
     fleet.until_all("closed");
     thread::sleep(BOOKED);
@@ -36,6 +37,7 @@ fn open() {
     let mut fleet = Fleet::new(Rules::Brisk);
     let a = fleet.launch(&Launch::named("a").set(ON_LOSS, "open"));
     fleet.all_share(1);
+    full_rate(&fleet);
     fleet.redis.kill();
     fleet.until_mode(a, "open");
     full_rate(&fleet);

@@ -131,13 +131,15 @@ impl Fleet {
         self.launch(&Launch { redis: Some(redis), ..Launch::named(name) })
     }
 
-    /// Three processes that share the limit at full demand.
+    /// Three processes that share the limit, and use it.
     pub(crate) fn of_three(rules: Rules) -> Self {
         let mut fleet = Self::new(rules);
         for name in ["a", "b", "c"] {
             fleet.join(name);
         }
         fleet.all_share(3);
+        // They wait a little longer for the others' word on invalid requests.
+        fleet.until("all send", |fleet| fleet.processes.iter().all(|process| process.seen().answered > 0));
         fleet
     }
 
