@@ -68,8 +68,8 @@ impl SharedState {
         // Once, and before anything else: there is room in the mailbox.
         breaker.do_send(Share { courier, tokens: config.tokens.clone(), when_lost: config.when_lost });
         let keys = Keys::new(config.application);
-        let breakers = SharedBreakers::new(redis.clone(), breaker.clone(), &keys, &config, Box::new(on_block));
-        let ledger = SharedLedger::new(redis, breaker, &keys, &config);
+        let ledger = SharedLedger::new(redis.clone(), breaker.clone(), &keys, &config);
+        let breakers = SharedBreakers::new(redis, breaker, &keys, config, Box::new(on_block));
         let task = tokio::spawn(carry(Arc::clone(&bell), breakers.run(Arc::clone(&bell)), ledger));
         Self { bell, task: Some(task) }
     }

@@ -73,7 +73,7 @@ impl SharedBreakers {
         redis: Redis,
         breaker: Addr<CircuitBreaker>,
         keys: &Keys,
-        config: &StateConfig,
+        config: StateConfig,
         on_block: Box<dyn Fn(Block) + Send + Sync>,
     ) -> Self {
         Self {
@@ -83,8 +83,8 @@ impl SharedBreakers {
             read: Script::new("breakers_read", include_str!("read.lua")),
             keys: [keys.of("breakers"), keys.of("breakers:clock")],
             channel: keys.of("news"),
-            process: config.process.clone(),
-            ip_group: config.ip_group.clone(),
+            process: config.process,
+            ip_group: config.ip_group,
             heartbeat: config.heartbeat,
             on_block,
             complained: AtomicBool::new(false),
@@ -146,7 +146,7 @@ impl SharedBreakers {
         let answer = self.redis.run(&self.read, &self.keys, |_| args()).await?;
         let Value::Array(parts) = answer else { return Err(self.unreadable()) };
         let mut parts = parts.into_iter();
-        let now_ms = parts.next().and_then(number).ok_or_else(|| self.unreadable())?;
+        let now_ms = parts.next().as_ref().and_then(number).ok_or_else(|| self.unreadable())?;
         let mut all = Vec::with_capacity(parts.len());
         for part in parts {
             let Value::BulkString(text) = part else { return Err(self.unreadable()) };
@@ -252,7 +252,7 @@ impl Answer {
         let [Value::BulkString(kind), now_ms, Value::BulkString(text)] = <[Value; 3]>::try_from(parts).ok()? else {
             return None;
         };
-        let now_ms = number(now_ms)?;
+        let now_ms = number(&now_ms)?;
         Some(match kind.as_slice() {
             b"told" => Self::Told(Record::read(&text, now_ms).ok()?),
             b"kept" if text.is_empty() => Self::Kept(None),
@@ -264,9 +264,9 @@ impl Answer {
     }
 }
 
-fn number(value: Value) -> Option<u64> {
+fn number(value: &Value) -> Option<u64> {
     match value {
-        Value::Int(number) => u64::try_from(number).ok(),
+        Value::Int(number) => u64::try_from(*number).ok(),
         _ => None,
     }
 }

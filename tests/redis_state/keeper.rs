@@ -145,11 +145,9 @@ impl World {
                 let question = self.ask(who);
                 self.late.push(question);
             }
-            176..181 => {
-                if !self.late.is_empty() {
-                    let (name, number, ask) = self.late.swap_remove(self.chance.usize(..self.late.len()));
-                    self.deliver(&name, number, ask).await;
-                }
+            176..181 if !self.late.is_empty() => {
+                let (name, number, ask) = self.late.swap_remove(self.chance.usize(..self.late.len()));
+                self.deliver(&name, number, ask).await;
             }
             181..192 => self.wait(4_000),
             192..194 => self.wait(60_000),
@@ -157,7 +155,7 @@ impl World {
                 // No call takes that long.
                 (0..self.tellers.len()).for_each(|who| {
                     while !self.tellers[who].calls.is_empty() {
-                        self.settle(who)
+                        self.settle(who);
                     }
                 });
                 self.wait(700_000);

@@ -178,7 +178,8 @@ pub(crate) struct LedgerUnheard;
 
 impl InternalEvent for LedgerUnheard {
     fn emit(self) {
-        warn!("what other processes spend of the invalid requests is unknown until they are heard");
+        // As it begins and as it ends, too; that Redis cannot be reached is told elsewhere, and louder.
+        info!("what other processes spend of the invalid requests is unknown until they are heard");
         gauge!(INVALID_HEARD).set(0.0);
     }
 }
