@@ -63,11 +63,11 @@ fn never_reached(on_loss: &str) {
 }
 
 #[test]
-fn closed_sends_nothing_without_redis_and_open_goes_on() {
-    side_by_side(&[("closed", &closed), ("open", &open)]);
-}
-
-#[test]
-fn a_process_that_never_reached_redis_sends_nothing_until_it_does() {
-    side_by_side(&[("share", &|| never_reached("share")), ("closed", &|| never_reached("closed"))]);
+fn without_redis_closed_sends_nothing_and_open_goes_on_and_who_never_reached_it_waits() {
+    side_by_side(&[
+        ("closed", &closed),
+        ("open", &open),
+        ("never reached, share", &|| never_reached("share")),
+        ("never reached, closed", &|| never_reached("closed")),
+    ]);
 }
