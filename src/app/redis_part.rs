@@ -3,14 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use guildhall_actors::rest::{Gate, GateView};
-use guildhall_core::{invalid::FleetSnapshot, limit::shared::Mode};
+use guildhall_core::{answer::Credential, invalid::FleetSnapshot, limit::shared::Mode};
 use tokio::task::JoinHandle;
 
 use crate::api::PartHandle;
 
 /// How often the gate is looked at: before anything can be sent, and then.
 const AT_FIRST: Duration = Duration::from_millis(20);
-const LATER: Duration = Duration::from_millis(500);
+const LATER: Duration = Duration::from_secs(1);
 
 /// Tells of the gate for as long as this lives.
 #[derive(Debug)]
@@ -58,8 +58,9 @@ async fn tell(gate: &Gate, part: &PartHandle, every: Duration, until: Until) {
 
 /// Why nothing can be sent, if so.
 fn missing(view: &GateView) -> Option<&'static str> {
-    let modes = view.limits.credentials.iter().filter_map(|limit| limit.shared.as_ref()).map(|shared| shared.mode);
-    for mode in modes {
+    // What is sent without the bot's token is not what the daemon is for.
+    let bots = view.limits.credentials.iter().filter(|limit| matches!(limit.credential, Credential::Application(_)));
+    for mode in bots.filter_map(|limit| limit.shared.as_ref()).map(|shared| shared.mode) {
         match mode {
             Mode::Shared | Mode::Share | Mode::Open => {}
             Mode::Unreached => return Some("Redis was not reached yet"),

@@ -1,0 +1,30 @@
+//! The demo over a real Redis, as somebody meets it who has one.
+
+#[path = "support/redis.rs"]
+mod redis;
+mod support;
+
+use support::{Guildhall, text};
+
+#[test]
+fn the_demo_runs_over_a_redis_and_leaves_nobody_behind_there() {
+    let server = redis::RedisServer::start();
+    let url = format!("redis://127.0.0.1:{}", server.port());
+    let output = Guildhall::new(&["demo", "--exit", "--redis", &url]).output();
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
+    assert!(stdout.contains("under the limit that is shared over Redis (members: 1, this one is shared)"), "{stdout}");
+    assert_eq!(stderr, "", "the demo tells its own story");
+    let mut redis = ::redis::Client::open(url).unwrap().get_connection().unwrap();
+    let live: u64 = ::redis::cmd("EXISTS").arg("guildhall:{1}:bot:live").query(&mut redis).unwrap();
+    assert_eq!(live, 0, "it said goodbye");
+}
+
+#[test]
+fn a_redis_that_cannot_be_used_is_said_in_words_and_without_its_password() {
+    let output = Guildhall::new(&["demo", "--exit", "--redis", "http://user:sesame@127.0.0.1/"]).output();
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("redis.url") && stderr.contains("redis://"), "{stderr}");
+    assert!(!stderr.contains("sesame"), "{stderr}");
+}
