@@ -677,6 +677,10 @@ local function leave(said)
         settle(said.ended)
         block(said.block)
         remove_seat(caller.member)
+        if said.want == 0 then
+            -- It does not know of what it still holds, so it will not use it.
+            release_all(caller.member)
+        end
         free_held_by(caller.member, math.huge)
         count_limit()
         fit(gone_by())
