@@ -689,6 +689,9 @@ local function leave(said)
     return look()
 end
 
+-- Changes nothing. A server that takes no writes just now refuses it, and with it all the rest: somebody who could still
+-- look would try to join for ever, and each try would put off the use of its share.
+call('ZADD', TOKENS, 'XX', 0, '')
 now = clock()
 epoch = load()
 if epoch and (epoch.server ~= caller.server or now + BACK < epoch.last) then

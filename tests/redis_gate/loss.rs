@@ -124,7 +124,6 @@ fn a_redis_that_is_slow_or_answers_with_errors_or_forgets_everything_passes_no_l
 }
 
 #[test]
-#[ignore = "looking still works then, and each try to join puts off the share"]
 fn a_redis_that_takes_no_writes_is_a_lost_one() {
     let set =
         |setting: &str, value: &str| refused(&["CONFIG", "SET", setting, value], &["CONFIG", "SET", setting, "0"]);
