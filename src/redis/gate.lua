@@ -683,6 +683,10 @@ local function leave(said)
         settle(said.ended)
         block(said.block)
         remove_seat(caller.member)
+        if said.want == 0 then
+            -- It does not know of what it still holds, so it will not use it.
+            release_all(caller.member)
+        end
         free_held_by(caller.member, math.huge)
         count_limit()
         fit(gone_by())
@@ -691,6 +695,9 @@ local function leave(said)
     return look()
 end
 
+-- Changes nothing. A server that takes no writes just now refuses it, and with it all the rest: somebody who could still
+-- look would try to join for ever, and each try would put off the use of its share.
+call('ZADD', TOKENS, 'XX', 0, '')
 now = clock()
 epoch = load()
 if epoch and (epoch.server ~= caller.server or now + BACK < epoch.last) then

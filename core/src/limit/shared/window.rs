@@ -160,6 +160,10 @@ impl Epoch {
             self.settle(&call.member, &sync.ended, rules, now);
             self.block(sync.block, now);
             self.seats.remove(&call.member);
+            if sync.want == 0 {
+                // It does not know of what it still holds, so it will not use it.
+                self.tokens.release_all(&call.member, now);
+            }
             self.tokens.free_held_by(&call.member, u64::MAX);
             self.count_limit();
             self.fit(now + micros(rules.window + rules.guard));
