@@ -1,7 +1,5 @@
 //! The demo over a real Redis, as somebody meets it who has one.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
 #[path = "support/redis.rs"]
 mod redis;
 mod support;

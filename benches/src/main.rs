@@ -3,6 +3,7 @@
 //! Every benchmark takes `--seconds` and ends within a minute by default. Figures that depend on the machine are given
 //! beside a baseline from the same run where there is one.
 
+mod budgets;
 mod decisions;
 mod fleet;
 mod gate;
@@ -49,6 +50,8 @@ enum Name {
     Decisions(decisions::Arguments),
     /// What a call costs through the whole pipeline, beside the same call made directly.
     Overhead(overhead::Arguments),
+    /// A budget shared over Redis that everybody wants, beside a script that is tried until it succeeds.
+    Budgets(budgets::Arguments),
     /// A simulator for a benchmark that wants it in another process.
     #[command(name = serve_sim::SUBCOMMAND, hide = true)]
     ServeSim,
@@ -63,7 +66,7 @@ impl Name {
     fn runtime(&self) -> std::io::Result<Runtime> {
         let mut builder = match self {
             Self::Decisions(_) | Self::Overhead(_) => Builder::new_current_thread(),
-            Self::Sim(_) | Self::Gate(_) | Self::HotBucket(_) | Self::ServeSim | Self::Drive(_) => {
+            Self::Sim(_) | Self::Gate(_) | Self::HotBucket(_) | Self::Budgets(_) | Self::ServeSim | Self::Drive(_) => {
                 Builder::new_multi_thread()
             }
         };
@@ -89,6 +92,7 @@ fn main() -> ExitCode {
             Name::HotBucket(options) => hot_bucket::run(options, *seconds, *json).await?,
             Name::Decisions(options) => decisions::run(options, *seconds, *json).await?,
             Name::Overhead(options) => overhead::run(options, *seconds, *json).await?,
+            Name::Budgets(options) => budgets::run(options, *seconds, *json).await?,
             Name::ServeSim => {
                 serve_sim::serve().await?;
                 return Ok(None);

@@ -9,6 +9,7 @@
 //! One connection carries both, so that calls, which have a timeout, also tell when messages would not arrive any more.
 
 mod backoff;
+mod budgets;
 mod connection;
 mod connector;
 mod events;
@@ -46,6 +47,7 @@ use self::{
 use crate::{events::emit, settings};
 
 pub use self::{
+    budgets::RedisBudgets,
     keys::Keys,
     lost::{ACL_RULES, Lost, Reason},
     news::{Block, News, NoNews, Record},

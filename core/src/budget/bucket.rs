@@ -17,6 +17,17 @@ pub struct Limits {
     pub restore_per_second: Points,
 }
 
+impl Limits {
+    /// An even share of them, of which there are so many.
+    #[must_use]
+    pub fn share(self, of: u32) -> Self {
+        Self {
+            maximum: self.maximum.share(of).max(Points::SMALLEST),
+            restore_per_second: self.restore_per_second.share(of),
+        }
+    }
+}
+
 /// What the upstream said of itself in an answer. What it did not say stays as it was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Observation {
@@ -30,6 +41,23 @@ pub struct Observation {
     pub retry_after: Option<Duration>,
     /// How long ago the call was sent whose answer said so. The upstream cannot have counted what was sent later.
     pub age: Duration,
+}
+
+impl Observation {
+    /// Whether it can be taken over.
+    ///
+    /// # Errors
+    ///
+    /// When it is too old to say anything, or says that the maximum is 0.
+    pub fn check(&self) -> Result<(), BudgetError> {
+        if self.age > Budget::MEMORY {
+            return Err(BudgetError::StaleObservation);
+        }
+        if self.maximum == Some(Points::ZERO) {
+            return Err(BudgetError::MaximumZero);
+        }
+        Ok(())
+    }
 }
 
 /// What came of asking.
@@ -80,10 +108,21 @@ pub struct Budget {
     bookings: VecDeque<Booking>,
 }
 
+/// Which limits are the upstream's own word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Observed {
-    maximum: bool,
-    restore: bool,
+pub struct Observed {
+    /// What it holds.
+    pub maximum: bool,
+    /// How fast it comes back.
+    pub restore: bool,
+}
+
+impl Observed {
+    /// Whether any is.
+    #[must_use]
+    pub const fn any(self) -> bool {
+        self.maximum || self.restore
+    }
 }
 
 impl Budget {
@@ -99,14 +138,27 @@ impl Budget {
     ///
     /// When it could hold nothing.
     pub fn new(limits: Limits, now: Timestamp) -> Result<Self, BudgetError> {
+        Self::holding(limits.maximum, limits, now)
+    }
+
+    /// An empty budget, to which nothing comes back before `from`.
+    ///
+    /// # Errors
+    ///
+    /// When it could hold nothing.
+    pub fn empty(limits: Limits, from: Timestamp) -> Result<Self, BudgetError> {
+        Self::holding(Points::ZERO, limits, from)
+    }
+
+    fn holding(points: Points, limits: Limits, as_of: Timestamp) -> Result<Self, BudgetError> {
         if limits.maximum == Points::ZERO {
             return Err(BudgetError::MaximumZero);
         }
         Ok(Self {
             limits,
             observed: Observed::default(),
-            balance: limits.maximum.micros(),
-            as_of: now,
+            balance: points.signed(),
+            as_of,
             blocked_until: Timestamp::ZERO,
             bookings: VecDeque::new(),
         })
@@ -118,10 +170,10 @@ impl Budget {
         self.limits
     }
 
-    /// Whether the upstream has said itself what its limits are.
+    /// Which of them the upstream has said itself.
     #[must_use]
-    pub const fn is_observed(&self) -> bool {
-        self.observed.maximum || self.observed.restore
+    pub const fn observed(&self) -> Observed {
+        self.observed
     }
 
     /// What is left, and can be spent at once.
@@ -136,6 +188,12 @@ impl Budget {
         Points::left(
             self.bookings.iter().rev().take_while(|booking| booking.due > now).map(|booking| booking.cost).sum(),
         )
+    }
+
+    /// How long what comes back is spoken for, by all that is booked.
+    #[must_use]
+    pub fn booked_for(&self, now: Timestamp) -> Duration {
+        self.as_of.since(now)
     }
 
     /// How long the upstream still wants to be left alone.
@@ -162,7 +220,7 @@ impl Budget {
         if cost > self.limits.maximum {
             return Err(BudgetError::CostAboveMaximum { cost, maximum: self.limits.maximum });
         }
-        let cost = cost.micros();
+        let cost = cost.signed();
         let due = self.restored(cost).map(|at| at.max(self.as_of).max(self.blocked_until).max(now));
         match due {
             Some(due) if due.since(now) <= max_wait => {
@@ -177,18 +235,28 @@ impl Budget {
         }
     }
 
+    /// Takes what was spent without asking, be it there or not.
+    pub fn charge(&mut self, spent: Points, now: Timestamp) {
+        let booking = Booking { due: self.as_of.max(now), cost: spent.signed() };
+        self.spend(booking);
+        self.remember(booking, now);
+    }
+
+    /// Counts in what a forgotten budget of the same upstream had given away: so much of what is here was spent already,
+    /// and what comes back for so long is spoken for.
+    pub fn inherit(&mut self, spent: Points, booked_for: Duration, now: Timestamp) {
+        self.settle(now);
+        self.balance -= spent.signed();
+        self.as_of = self.as_of.max(now + booked_for);
+    }
+
     /// Takes over what the upstream said; see [`Budget`] for the rule.
     ///
     /// # Errors
     ///
     /// When it is too old to say anything, or says that the maximum is 0. Nothing has changed then.
     pub fn observe(&mut self, seen: &Observation, now: Timestamp) -> Result<(), BudgetError> {
-        if seen.age > Self::MEMORY {
-            return Err(BudgetError::StaleObservation);
-        }
-        if seen.maximum == Some(Points::ZERO) {
-            return Err(BudgetError::MaximumZero);
-        }
+        seen.check()?;
         self.settle(now);
         if let Some(maximum) = seen.maximum {
             self.limits.maximum = maximum;
@@ -203,7 +271,7 @@ impl Budget {
         if let Some(reported) = reported {
             self.restart(reported, now.before(seen.age), now);
         }
-        self.balance = self.balance.min(self.limits.maximum.micros());
+        self.balance = self.balance.min(self.limits.maximum.signed());
         if let Some(wait) = seen.retry_after {
             self.blocked_until = self.blocked_until.max(now + wait);
         }
@@ -226,15 +294,15 @@ impl Budget {
         if !self.observed.restore {
             self.limits.restore_per_second = limits.restore_per_second;
         }
-        self.balance = self.balance.min(self.limits.maximum.micros());
+        self.balance = self.balance.min(self.limits.maximum.signed());
         Ok(())
     }
 
     /// What is there at a time not before `as_of`, if nothing more is booked.
     fn balance_at(&self, then: Timestamp) -> i128 {
         let elapsed = i128::from(then.micros().saturating_sub(self.as_of.micros()));
-        let restored = self.limits.restore_per_second.micros() * elapsed / 1_000_000;
-        (self.balance + restored).min(self.limits.maximum.micros())
+        let restored = self.limits.restore_per_second.signed() * elapsed / 1_000_000;
+        (self.balance + restored).min(self.limits.maximum.signed())
     }
 
     /// When so much is there; never, if nothing comes back.
@@ -243,7 +311,7 @@ impl Budget {
         if missing <= 0 {
             return Some(self.as_of);
         }
-        let rate = self.limits.restore_per_second.micros();
+        let rate = self.limits.restore_per_second.signed();
         let micros = (rate > 0).then(|| (missing * 1_000_000 + rate - 1) / rate)?;
         Some(self.as_of + Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX)))
     }
@@ -261,7 +329,7 @@ impl Budget {
 
     /// Starts anew from what an upstream reported that had seen all that was spent up to `sent`.
     fn restart(&mut self, reported: Points, sent: Timestamp, now: Timestamp) {
-        self.balance = reported.min(self.limits.maximum).micros();
+        self.balance = reported.min(self.limits.maximum).signed();
         self.as_of = now;
         let unseen = self.bookings.partition_point(|booking| booking.due <= sent);
         for at in unseen..self.bookings.len() {

@@ -6,17 +6,26 @@
 //!                      └── observe(what the upstream said is left)
 //! ```
 //!
+//! [`Partner`] is one process's side of budgets that it shares with others.
+//!
 //! A budget holds up to `maximum` points and gets `restore_per_second` back. Waiting is booked, never polled: who may go
 //! later has paid already, and whoever comes after waits behind. So in any window of time no more is spent than
 //! `maximum` and what was restored in it.
 
 mod bucket;
 mod named;
+mod partner;
 mod points;
+mod shared;
+mod side;
 
-pub use bucket::{Acquired, Budget, Limits, Observation};
-pub use named::{BudgetName, BudgetSnapshot, Budgets};
+use std::time::Duration;
+
+pub use bucket::{Acquired, Budget, Limits, Observation, Observed};
+pub use named::{BudgetName, BudgetSnapshot, Budgets, Kept};
+pub use partner::{Errand, Heard, Partner, PartnerConfig};
 pub use points::Points;
+pub use shared::{Ask, Epoch, OnLoss, Spent, Standing, Tidings};
 
 /// What a budget cannot do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,4 +53,63 @@ pub enum BudgetError {
     /// It cannot be a name.
     #[error("a budget's name has 1 to 64 of the characters a-z, 0-9, `_`, `-` and `.`, not {0:?}")]
     BadName(String),
+    /// More than can be shared, since it is not counted exactly there.
+    #[error("{0} is more than a shared budget counts ({most}); use a larger unit", most = Partner::MOST)]
+    BeyondShared(Points),
+    /// It is shared, and what keeps it cannot be asked.
+    #[error("{why}; try again in {retry_after:?}")]
+    OutOfReach {
+        /// Why nothing may be spent meanwhile.
+        why: OutOfReach,
+        /// When to ask again.
+        retry_after: Duration,
+    },
+    /// Whatever kept it is gone.
+    #[error("the process is ending, and gives nothing more of its budgets")]
+    Ending,
+    /// More questions than are answered at a time.
+    #[error("{most} questions about budgets are under way already; try again in {retry_after:?}")]
+    Busy {
+        /// How many may be.
+        most: usize,
+        /// When to ask again.
+        retry_after: Duration,
+    },
+}
+
+impl BudgetError {
+    /// When to ask again, if that can help.
+    #[must_use]
+    pub const fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::OutOfReach { retry_after, .. } | Self::Busy { retry_after, .. } => Some(*retry_after),
+            Self::CostAboveMaximum { .. }
+            | Self::MaximumZero
+            | Self::StaleObservation
+            | Self::Unknown(_)
+            | Self::TooMany(_)
+            | Self::BadName(_)
+            | Self::BeyondShared(_)
+            | Self::Ending => None,
+        }
+    }
+}
+
+/// Why nothing may be spent of a shared budget that is out of reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OutOfReach {
+    /// Nobody knows what is left of it.
+    #[error("the shared budget has not been reached since this process started")]
+    Never,
+    /// The settings say so.
+    #[error("the shared budget is out of reach, and nothing may be spent of it meanwhile")]
+    Closed,
+    /// A share is not enough for it.
+    #[error("the shared budget is out of reach, and this process's share of it holds {share} at most, not {cost}")]
+    AboveShare {
+        /// What was asked for.
+        cost: Points,
+        /// What the share holds when it is full.
+        share: Points,
+    },
 }

@@ -49,11 +49,25 @@ impl Serialize for BudgetName {
     }
 }
 
+/// Who keeps a budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kept {
+    /// This process, for itself.
+    Alone,
+    /// A place that all processes share.
+    Together,
+    /// That place is out of reach: this process, for as long as that lasts.
+    Meanwhile,
+}
+
 /// A budget as it stands.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BudgetSnapshot {
     /// Its name.
     pub name: BudgetName,
+    /// Who keeps it.
+    pub kept: Kept,
     /// The limits in force.
     #[serde(flatten)]
     pub limits: Limits,
@@ -65,6 +79,20 @@ pub struct BudgetSnapshot {
     pub booked: Points,
     /// How long the upstream still wants to be left alone.
     pub blocked_for: Duration,
+}
+
+impl BudgetSnapshot {
+    pub(super) fn of(name: &BudgetName, budget: &Budget, kept: Kept, now: Timestamp) -> Self {
+        Self {
+            name: name.clone(),
+            kept,
+            limits: budget.limits(),
+            observed: budget.observed().any(),
+            available: budget.available(now),
+            booked: budget.booked(now),
+            blocked_for: budget.blocked_for(now),
+        }
+    }
 }
 
 /// All budgets. A budget exists once it is configured, and there is a bound to how many there are.
@@ -132,17 +160,7 @@ impl Budgets {
     /// All of them as they stand, by name.
     #[must_use]
     pub fn snapshot(&self, now: Timestamp) -> Vec<BudgetSnapshot> {
-        self.budgets
-            .iter()
-            .map(|(name, budget)| BudgetSnapshot {
-                name: name.clone(),
-                limits: budget.limits(),
-                observed: budget.is_observed(),
-                available: budget.available(now),
-                booked: budget.booked(now),
-                blocked_for: budget.blocked_for(now),
-            })
-            .collect()
+        self.budgets.iter().map(|(name, budget)| BudgetSnapshot::of(name, budget, Kept::Alone, now)).collect()
     }
 
     fn budget(&mut self, name: &BudgetName) -> Result<&mut Budget, BudgetError> {

@@ -14,6 +14,9 @@ impl Points {
     /// None.
     pub const ZERO: Self = Self(0);
 
+    /// The least above 0.
+    pub const SMALLEST: Self = Self(1);
+
     /// The most there may be, which is far more than any upstream has.
     pub const MAX: Self = Self(1_000_000_000_000 * MICROS);
 
@@ -42,7 +45,38 @@ impl Points {
         self.0 as f64 / MICROS as f64
     }
 
-    pub(super) const fn micros(self) -> i128 {
+    /// So many millionths; nothing if that is above [`Points::MAX`].
+    #[must_use]
+    pub const fn from_micros(micros: u64) -> Option<Self> {
+        if micros > Self::MAX.0 { None } else { Some(Self(micros)) }
+    }
+
+    /// In millionths, exactly.
+    #[must_use]
+    pub const fn micros(self) -> u64 {
+        self.0
+    }
+
+    /// An even share of it, of which there are so many; what is left over is nobody's.
+    #[must_use]
+    pub fn share(self, of: u32) -> Self {
+        Self(self.0 / u64::from(of.max(1)))
+    }
+
+    /// Both together, at most [`Points::MAX`].
+    #[must_use]
+    pub fn plus(self, more: Self) -> Self {
+        Self(self.0.saturating_add(more.0)).min(Self::MAX)
+    }
+
+    /// What is left of it without the other, if anything.
+    #[must_use]
+    pub fn minus(self, less: Self) -> Self {
+        Self(self.0.saturating_sub(less.0))
+    }
+
+    /// In millionths, where there may be debts.
+    pub(super) const fn signed(self) -> i128 {
         self.0 as i128
     }
 
@@ -78,5 +112,15 @@ mod tests {
         assert_eq!(Points::whole(u64::MAX), Points::MAX);
         assert_eq!(Points::new(Points::MAX.as_f64()), Some(Points::MAX));
         assert_eq!(Points::whole(40).to_string(), "40");
+        assert_eq!(Points::from_micros(Points::MAX.micros()), Some(Points::MAX));
+        assert_eq!(Points::from_micros(Points::MAX.micros() + 1), None);
+    }
+
+    #[test]
+    fn shares_together_are_never_more_than_the_whole() {
+        assert_eq!(Points::whole(10).share(4), Points(2_500_000));
+        assert_eq!(Points::whole(1).share(3), Points(333_333));
+        assert_eq!(Points::whole(1).share(0), Points::whole(1));
+        assert_eq!(Points::MAX.plus(Points(1)), Points::MAX);
     }
 }

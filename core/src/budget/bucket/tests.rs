@@ -77,7 +77,7 @@ fn the_upstreams_word_replaces_the_defaults_and_they_do_not_come_back() {
     assert_eq!(budget.available(NOW), Points::whole(40));
     budget.configure(LIMITS, NOW).unwrap();
     let upstreams = Limits { maximum: Points::whole(100), restore_per_second: Points::whole(50) };
-    assert_eq!((budget.limits(), budget.is_observed()), (upstreams, true));
+    assert_eq!((budget.limits(), budget.observed()), (upstreams, Observed { maximum: true, restore: true }));
     assert_eq!(budget.available(NOW + seconds(1)), Points::whole(90));
 }
 
@@ -153,6 +153,32 @@ fn bookings_are_remembered_within_a_bound_and_none_is_lost_from_the_sum() {
     assert_eq!(budget.bookings.len(), 1, "what was long ago is forgotten");
 }
 
+#[test]
+fn what_was_spent_without_asking_is_owed_and_an_observation_does_not_forget_it() {
+    let mut budget = budget();
+    budget.charge(Points::whole(14), NOW);
+    assert_eq!(take(&mut budget, 1, 0, NOW), refused(2_500, 0));
+    // Sent before: the upstream has not counted it.
+    budget.observe(&Observation { age: seconds(1), ..left(10) }, NOW).unwrap();
+    assert_eq!(take(&mut budget, 1, 0, NOW), refused(2_500, 0));
+    // It stands behind what is booked already, since that has been promised.
+    assert_eq!(take(&mut budget, 1, 3, NOW), allowed(2_500, 0));
+    budget.charge(Points::whole(2), NOW);
+    assert_eq!(take(&mut budget, 1, 0, NOW), refused(4_000, 0));
+}
+
+#[test]
+fn an_heir_owes_what_was_given_away_before_it() {
+    let mut budget = budget();
+    budget.inherit(LIMITS.maximum, seconds(3), NOW);
+    assert_eq!(budget, Budget::empty(LIMITS, NOW + seconds(3)).unwrap());
+    assert_eq!(budget.booked_for(NOW), seconds(3));
+    assert_eq!(take(&mut budget, 1, 0, NOW), refused(3_500, 0));
+    // Another one who knew less changes nothing.
+    budget.inherit(Points::ZERO, seconds(1), NOW);
+    assert_eq!(take(&mut budget, 1, 0, NOW), refused(3_500, 0));
+}
+
 fn points(range: std::ops::Range<u64>) -> impl Strategy<Value = Points> {
     range.prop_map(|thousandths| Points::new(thousandths as f64 / 1_000.0).unwrap())
 }
@@ -184,7 +210,7 @@ proptest! {
             }
             if let Ok(Acquired::Allowed { delay, .. }) = budget.acquire(cost, max_wait, now) {
                 prop_assert!(delay <= max_wait);
-                spent.push((now + delay, cost.micros()));
+                spent.push((now + delay, cost.signed()));
             }
         }
         prop_assert!(spent.is_sorted_by_key(|(at, _)| *at), "first come, first served");
@@ -193,7 +219,7 @@ proptest! {
             for (at, cost) in &spent[from..] {
                 sum += cost;
                 let window = i128::from(at.micros() - start.micros());
-                let most = limits.maximum.micros() * 1_000_000 + limits.restore_per_second.micros() * window;
+                let most = limits.maximum.signed() * 1_000_000 + limits.restore_per_second.signed() * window;
                 prop_assert!(sum * 1_000_000 <= most, "{sum} spent within {window} us");
             }
         }
@@ -240,7 +266,7 @@ proptest! {
         for (later, cost, max_wait) in before {
             now = now + Duration::from_micros(later);
             if let Ok(Acquired::Allowed { delay, .. }) = budget.acquire(cost, max_wait, now) {
-                booked.push((now + delay, cost.micros()));
+                booked.push((now + delay, cost.signed()));
             }
         }
         let (seen_at, age) = (now, Duration::from_millis(age_ms));
@@ -249,9 +275,9 @@ proptest! {
         for (later, cost, max_wait) in after {
             now = now + Duration::from_micros(later);
             if let Ok(Acquired::Allowed { delay, .. }) = budget.acquire(cost, max_wait, now) {
-                spent += cost.micros();
+                spent += cost.signed();
                 let passed = i128::from((now + delay).micros() - seen_at.micros());
-                let most = reported.micros() * 1_000_000 + limits.restore_per_second.micros() * passed;
+                let most = reported.signed() * 1_000_000 + limits.restore_per_second.signed() * passed;
                 prop_assert!(spent * 1_000_000 <= most, "{spent} spent {passed} us after a report of {reported}");
             }
         }

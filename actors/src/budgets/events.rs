@@ -1,0 +1,124 @@
+//! What is told of named budgets.
+
+use std::time::Duration;
+
+use guildhall_core::budget::{Acquired, BudgetError, BudgetName, Observation, Points};
+use metrics::{counter, gauge};
+use tracing::{debug, info, warn};
+
+use super::port::Unreachable;
+use crate::telemetry::{InternalEvent, emit};
+
+/// Costs that were taken, by bucket.
+pub const ACQUIRED: &str = "guildhall_token_bucket_acquired_total";
+/// Of them, those that have to wait for their turn.
+pub const WAITS: &str = "guildhall_token_bucket_waits_total";
+/// Askers that were sent away, by bucket and why.
+pub const EXHAUSTED: &str = "guildhall_token_bucket_exhausted_total";
+/// What is left.
+pub const AVAILABLE: &str = "guildhall_token_bucket_available";
+
+/// Tells what came of an ask. What can never be is the asker's mistake, and is told to nobody else.
+pub(super) fn tell(name: &BudgetName, cost: Points, asked: &Result<Acquired, BudgetError>) {
+    match asked {
+        Ok(Acquired::Allowed { delay, .. }) => emit(CostTaken { name, cost, delay: *delay }),
+        Ok(Acquired::Refused { retry_after, .. }) => {
+            emit(CostRefused { name, cost, reason: "exhausted", retry_after: *retry_after });
+        }
+        Err(error @ (BudgetError::OutOfReach { .. } | BudgetError::Busy { .. })) => {
+            let reason = if matches!(error, BudgetError::Busy { .. }) { "busy" } else { "out_of_reach" };
+            emit(CostRefused { name, cost, reason, retry_after: error.retry_after() });
+        }
+        Err(
+            BudgetError::CostAboveMaximum { .. }
+            | BudgetError::MaximumZero
+            | BudgetError::StaleObservation
+            | BudgetError::Unknown(_)
+            | BudgetError::TooMany(_)
+            | BudgetError::BadName(_)
+            | BudgetError::BeyondShared(_)
+            | BudgetError::Ending,
+        ) => {}
+    }
+}
+
+/// A cost was taken.
+struct CostTaken<'a> {
+    name: &'a BudgetName,
+    cost: Points,
+    delay: Duration,
+}
+
+impl InternalEvent for CostTaken<'_> {
+    fn emit(self) {
+        let Self { name, cost, delay } = self;
+        counter!(ACQUIRED, "bucket" => name.to_string()).increment(1);
+        if !delay.is_zero() {
+            debug!(bucket = %name, %cost, ?delay, "a turn in a budget is booked");
+            counter!(WAITS, "bucket" => name.to_string()).increment(1);
+        }
+    }
+}
+
+/// Somebody was sent away.
+struct CostRefused<'a> {
+    name: &'a BudgetName,
+    cost: Points,
+    reason: &'static str,
+    retry_after: Option<Duration>,
+}
+
+impl InternalEvent for CostRefused<'_> {
+    fn emit(self) {
+        let Self { name, cost, reason, retry_after } = self;
+        info!(bucket = %name, %cost, reason, ?retry_after, "a budget has nothing to give");
+        counter!(EXHAUSTED, "bucket" => name.to_string(), "reason" => reason).increment(1);
+    }
+}
+
+/// What is left of a budget may have changed.
+pub(super) struct BudgetStands<'a> {
+    pub(super) name: &'a BudgetName,
+    pub(super) available: Points,
+}
+
+impl InternalEvent for BudgetStands<'_> {
+    fn emit(self) {
+        gauge!(AVAILABLE, "bucket" => self.name.to_string()).set(self.available.as_f64());
+    }
+}
+
+/// An upstream said how its budget stands.
+pub(super) struct UpstreamSpoke<'a> {
+    pub(super) name: &'a BudgetName,
+    pub(super) seen: &'a Observation,
+}
+
+impl InternalEvent for UpstreamSpoke<'_> {
+    fn emit(self) {
+        debug!(bucket = %self.name, seen = ?self.seen, "an upstream told its budget");
+    }
+}
+
+/// A question about shared budgets was not answered.
+pub(super) struct SharedBudgetsLost<'a> {
+    pub(super) name: &'a BudgetName,
+    pub(super) why: &'a Unreachable,
+}
+
+impl InternalEvent for SharedBudgetsLost<'_> {
+    fn emit(self) {
+        warn!(bucket = %self.name, error = %self.why, "shared budgets are out of reach; this process is on its own");
+    }
+}
+
+/// Shared budgets answer again.
+pub(super) struct SharedBudgetsBack {
+    pub(super) after: Duration,
+}
+
+impl InternalEvent for SharedBudgetsBack {
+    fn emit(self) {
+        info!(after = ?self.after, "shared budgets are within reach again");
+    }
+}

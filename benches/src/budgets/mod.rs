@@ -1,0 +1,226 @@
+//! `budgets`: a budget shared over Redis that everybody wants, beside the usual way to share one: a script that is sent
+//! whole with every try, and tried until it succeeds.
+
+mod naive;
+mod used;
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use clap::Args;
+use guildhall::redis::{Keys, Redis, RedisBudgets, RedisConfig};
+use guildhall_actors::budgets::{NamedBudgets, SharedConfig};
+use guildhall_core::budget::{Acquired, BudgetName, Limits, OnLoss, PartnerConfig, Points};
+use serde_json::{Value, json};
+use tokio::task::{JoinSet, LocalSet};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use self::naive::Naive;
+use self::used::{Script, Used};
+use crate::redis_server::RedisServer;
+use crate::stats::per_second;
+
+/// How often each side has its turn on each budget.
+const ROUNDS: u32 = 2;
+
+/// What a budget holds, in parts of what comes back in a second.
+const HOLDS: u64 = 100;
+
+/// How long anybody would wait: longer than a turn.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// How the budgets are loaded.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Callers that want something all the time.
+    #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    callers: u32,
+    /// Calls a second that the wide budget gives.
+    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(HOLDS..=10_000_000))]
+    wide: u64,
+    /// Calls a second that the narrow budget gives.
+    #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u64).range(HOLDS..=10_000_000))]
+    narrow: u64,
+    /// How long the naive way waits after a try that failed.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    pause_ms: u64,
+}
+
+pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Result<Value> {
+    LocalSet::new().run_until(measure(arguments, seconds, quiet)).await
+}
+
+async fn measure(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Result<Value> {
+    let server = RedisServer::start()?;
+    let pause = Duration::from_millis(arguments.pause_ms);
+    let naive = Naive::connect(&server.url(), pause).await?;
+    let budgets = share(&server)?;
+    // All turns together take as long as was asked for.
+    let time = Duration::from_secs(seconds) / (ROUNDS * 4);
+    let mut figures = [[Figures::default(); 2]; 2];
+    for round in 0..ROUNDS {
+        for (rate, figures) in [arguments.wide, arguments.narrow].into_iter().zip(&mut figures) {
+            let name = BudgetName::new(&format!("budget-{rate}-{round}"))?;
+            let limits = Limits { maximum: Points::whole(rate / HOLDS), restore_per_second: Points::whole(rate) };
+            budgets.configure(&name, limits).await?;
+            let ways = [
+                (Way::Booked(budgets.clone(), name.clone()), Script::Known),
+                (Way::Tried(naive.clone(), format!("naive:{name}"), limits), Script::SentWhole),
+            ];
+            for ((way, script), figures) in ways.into_iter().zip(figures) {
+                let before = Used::so_far(&server.url(), script)?;
+                let taken = load(&way, arguments.callers, time).await?;
+                figures.add(taken, time, Used::so_far(&server.url(), script)? - before);
+                let most = rate / HOLDS + rate * u64::try_from(time.as_millis())? / 1_000;
+                // A hundredth more: the server's second need not be quite as long as ours.
+                ensure!(taken.all <= most + most / 100, "{} were given of {most}", taken.all);
+            }
+        }
+    }
+    let [[ours, theirs], [ours_narrow, theirs_narrow]] = figures;
+    if !quiet {
+        println!("wide budget: {ours}; naive {theirs}");
+        println!("narrow budget: {ours_narrow}; naive {theirs_narrow}");
+    }
+    Ok(json!({
+        "name": "budgets",
+        "seconds": seconds,
+        "callers": arguments.callers,
+        "budget_per_s": arguments.wide,
+        "acquire_per_s": ours.rate(),
+        "naive_per_s": theirs.rate(),
+        "ratio": ours.rate() / theirs.rate(),
+        "round_trips_per_acquire": ours.trips(),
+        "naive_round_trips_per_acquire": theirs.trips(),
+        "redis_us_per_acquire": ours.redis_us(),
+        "naive_redis_us_per_acquire": theirs.redis_us(),
+        "narrow_budget_per_s": arguments.narrow,
+        "narrow_acquire_per_s": ours_narrow.rate(),
+        "narrow_naive_per_s": theirs_narrow.rate(),
+        "narrow_round_trips_per_acquire": ours_narrow.trips(),
+        "narrow_naive_round_trips_per_acquire": theirs_narrow.trips(),
+        "narrow_redis_us_per_acquire": ours_narrow.redis_us(),
+        "narrow_naive_redis_us_per_acquire": theirs_narrow.redis_us(),
+    }))
+}
+
+/// Budgets over Redis, as the daemon has them.
+fn share(server: &RedisServer) -> anyhow::Result<NamedBudgets> {
+    let url = server.url().parse().context("the server's address")?;
+    let redis = Redis::new(RedisConfig { url, ca_file: None, timeout: PATIENCE })?;
+    let port = Arc::new(RedisBudgets::new(redis, Keys::new(1), "bench"));
+    let partner = PartnerConfig {
+        most: 100,
+        longest_wait: PATIENCE,
+        on_loss: OnLoss::Closed,
+        retry_after: Duration::from_secs(1),
+    };
+    Ok(NamedBudgets::start_shared(port, SharedConfig { partner, most_under_way: 100_000 }))
+}
+
+/// How a caller gets what it wants. Either way it costs 1.
+#[derive(Clone)]
+enum Way {
+    /// Asks once, and waits as long as it is told.
+    Booked(NamedBudgets, BudgetName),
+    /// Tries until it is let.
+    Tried(Naive, String, Limits),
+}
+
+impl Way {
+    async fn acquire(&self) -> anyhow::Result<()> {
+        match self {
+            Self::Booked(budgets, name) => match budgets.acquire(name, Points::whole(1), PATIENCE).await? {
+                Acquired::Allowed { delay: Duration::ZERO, .. } => Ok(()),
+                Acquired::Allowed { delay, .. } => {
+                    sleep(delay).await;
+                    Ok(())
+                }
+                Acquired::Refused { retry_after, .. } => bail!("refused for {retry_after:?}"),
+            },
+            Self::Tried(naive, key, limits) => naive.acquire(key, *limits).await,
+        }
+    }
+}
+
+/// How many were let.
+#[derive(Clone, Copy, Default)]
+struct Taken {
+    /// In the whole turn.
+    all: u64,
+    /// After its first quarter: what the budget holds at first is spent by then.
+    counted: u64,
+}
+
+/// Lets callers want something all the time, for so long.
+async fn load(way: &Way, callers: u32, time: Duration) -> anyhow::Result<Taken> {
+    let start = Instant::now();
+    let (from, until) = (start + time / 4, start + time);
+    let taken = Rc::new(Cell::new(Taken::default()));
+    let mut asking = JoinSet::new();
+    for _ in 0..callers {
+        let (way, taken) = (way.clone(), Rc::clone(&taken));
+        asking.spawn_local(async move {
+            loop {
+                tokio::select! {
+                    let_go = way.acquire() => let_go?,
+                    () = sleep_until(until) => return Ok::<_, anyhow::Error>(()),
+                }
+                let now = Instant::now();
+                if now < until {
+                    let Taken { all, counted } = taken.get();
+                    taken.set(Taken { all: all + 1, counted: counted + u64::from(now >= from) });
+                }
+            }
+        });
+    }
+    while let Some(asked) = asking.join_next().await {
+        asked??;
+    }
+    Ok(taken.get())
+}
+
+/// What one side did on one budget.
+#[derive(Clone, Copy, Default)]
+struct Figures {
+    all: u64,
+    counted: u64,
+    time: Duration,
+    used: Used,
+}
+
+impl Figures {
+    fn add(&mut self, taken: Taken, time: Duration, used: Used) {
+        self.all += taken.all;
+        self.counted += taken.counted;
+        self.time += time - time / 4;
+        self.used = self.used + used;
+    }
+
+    fn rate(&self) -> f64 {
+        per_second(usize::try_from(self.counted).unwrap_or(usize::MAX), self.time)
+    }
+
+    fn trips(&self) -> f64 {
+        ratio(self.used.calls, self.all)
+    }
+
+    fn redis_us(&self) -> f64 {
+        ratio(self.used.micros, self.all)
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a ratio needs no more digits than a double has")]
+fn ratio(a: u64, b: u64) -> f64 {
+    a as f64 / b as f64
+}
+
+impl std::fmt::Display for Figures {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (rate, trips, micros) = (self.rate(), self.trips(), self.redis_us());
+        write!(f, "{rate:.0} acquired/s, {trips:.3} round trips and {micros:.1} us of Redis's time each")
+    }
+}

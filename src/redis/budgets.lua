@@ -1,0 +1,349 @@
+-- Named budgets that several processes share. This does what `core::budget::Budget` does, function by function and under
+-- the same names, with the server's clock.
+--
+-- Amounts are millionths of points, times and durations microseconds: whole numbers, as in the model. Doubles hold whole
+-- numbers exactly up to 2^53, so limits and costs end at 10^15 (a billion points), products are taken apart so that no
+-- step passes 2^53, and the results are the model's to the last digit. Only sums of many bookings and debts can grow past
+-- 2^53 (nine billion points); from there on they are rounded by 2^-51 of their size, always against the asker.
+--
+-- KEYS  1 the budget, packed: see STATE
+--       2 its bookings by due, a list of packed pairs of due and cost; the oldest one is in the budget itself
+--       3 the processes that were heard of lately, a sorted set by time
+--       4 the number of the caller's last report on what it spent while it was away
+-- ARGV  1 acquire | observe | show     2 the server's run id
+--       3 the caller's name            4 the epoch that it knows; empty if it knows none
+--       5 the maximum it believes in   6 the restore rate   7 which of them the upstream has said (1 + 2)
+--       8 how long what comes back is spoken for, as far as it knows
+--       9 a new default maximum        10 a new default restore rate; both empty if there is nothing new
+--      11 its report's number; 0 if it has none             12 what it reports as spent
+--      13… acquire: cost, longest wait, and so on in pairs
+--          observe: available, maximum, restore rate, retry after, age; empty where nothing was said
+-- Answer: epoch, now, members (-1 where something was to be acquired), maximum, restore, observed, available, booked (-1
+--         but for show), booked for, blocked for; acquire adds for each pair: 0 refused | 1 allowed | 2 never possible,
+--         the wait (-1: for ever), what is left
+--
+-- An acquire on a hot budget is five commands: the time, the budget read and written, a booking in and another one out.
+
+local MEMORY = 60 * 1000000 -- as long as `Budget::MEMORY`
+local MOST_BOOKINGS = 1024
+local MOST = 1000000000 * 1000000 -- as much as `Partner::MOST`
+local EXACT = 2 ^ 53
+local LONGEST = 100 * 365 * 24 * 3600 * 1000000 -- no longer wait is told: further ahead, times are not exact
+local MEMBER_FOR = 30 * 1000000
+local REPORT_FOR_MS = 3600 * 1000
+local HOUR = 3600 * 1000000 -- the bookings' TTL is put off no more often than this
+local KEEP = 30 * 24 * HOUR -- an idle budget that is full, for what its upstream has said
+local KEEP_MOST = 120 * KEEP
+local PAIR = '<dd'
+-- epoch, run id; maximum, restore, observed, balance, as_of, blocked_until, gift, seen, shift, oldest booking's due and
+-- cost, until when the bookings are kept at least
+local STATE = '<ssdddddddddddd'
+
+local fmod, max, min = math.fmod, math.max, math.min
+
+-- A sum that rounding has not made greater, and one that it has not made less.
+local function down(sum)
+    if sum > EXACT or sum < -EXACT then
+        return sum - math.abs(sum) * 2 ^ -51
+    end
+    return sum
+end
+
+local function up(sum)
+    return -down(-sum)
+end
+
+local function amount(argument)
+    local number = tonumber(argument)
+    if not (number and number >= 0 and number <= MOST) then
+        error('an amount beyond what is counted exactly: ' .. tostring(argument))
+    end
+    return number
+end
+
+local function said(argument)
+    if argument == '' then
+        return nil
+    end
+    return amount(argument)
+end
+
+local op, run, caller, known = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local new_maximum, new_restore = said(ARGV[9]), said(ARGV[10])
+
+local time = redis.call('TIME')
+local clock = time[1] * 1000000 + time[2]
+
+local epoch, written_by
+local maximum, restore, observed, balance, as_of, blocked_until
+-- What is here although nobody knows what was spent before: what a new budget starts with.
+local gift
+-- The latest time there was, and by how much it is ahead of the server's clock.
+local seen, shift
+-- The oldest booking; due at 0 if there is none.
+local first_due, first_cost
+local bookings_expire
+
+local stored = redis.call('GET', KEYS[1])
+if stored then
+    epoch, written_by, maximum, restore, observed, balance, as_of, blocked_until, gift, seen, shift, first_due, first_cost,
+        bookings_expire = struct.unpack(STATE, stored)
+else
+    maximum, restore, observed = amount(ARGV[5]), amount(ARGV[6]), tonumber(ARGV[7])
+    balance, as_of, blocked_until = maximum, clock, 0
+    gift, seen, shift = maximum, clock, 0
+    first_due, first_cost, bookings_expire = 0, 0, 0
+    redis.call('DEL', KEYS[2])
+end
+
+-- A clock that is put back (or another server's, after a failover) goes on from where it was.
+local now = clock + shift
+if now < seen then
+    shift = shift + seen - now
+    now = seen
+end
+
+-- What comes back in so long: restore * elapsed / 10^6, rounded down, in parts if the product is not exact.
+local function restored(elapsed)
+    local product = restore * elapsed
+    if product <= EXACT then
+        return (product - fmod(product, 1000000)) / 1000000
+    end
+    local micros, fraction = fmod(elapsed, 1000000), fmod(restore, 1000000)
+    local seconds, whole = (elapsed - micros) / 1000000, (restore - fraction) / 1000000
+    local part = fraction * micros
+    return down(restore * seconds + whole * micros + (part - fmod(part, 1000000)) / 1000000)
+end
+
+local function balance_at(instant)
+    if instant <= as_of then
+        return min(balance, maximum)
+    end
+    return min(down(balance + restored(instant - as_of)), maximum)
+end
+
+-- How long so much takes to come back: missing * 10^6 / restore, rounded up, in steps if the product is not exact.
+local STEPS = { 8, 8, 5, 5, 5, 5, 5, 5 }
+local function time_for(missing)
+    local wait, rest = 0, missing * 1000000
+    if rest <= EXACT then
+        local product = rest
+        rest = fmod(product, restore)
+        wait = (product - rest) / restore
+    else
+        rest = fmod(missing, restore)
+        wait = (missing - rest) / restore
+        for _, factor in ipairs(STEPS) do
+            local scaled = rest * factor
+            rest = fmod(scaled, restore)
+            wait = wait * factor + (scaled - rest) / restore
+        end
+    end
+    if rest > 0 then
+        wait = wait + 1
+    end
+    return wait
+end
+
+-- When so much is there; nil if nothing comes back.
+local function restored_at(cost)
+    local missing = up(cost - balance)
+    if missing <= 0 then
+        return as_of
+    end
+    if restore > 0 then
+        return as_of + time_for(missing)
+    end
+end
+
+local function available()
+    if now < as_of or now < blocked_until then
+        return 0
+    end
+    return max(0, balance_at(now))
+end
+
+local function settle()
+    balance = balance_at(now)
+    as_of = max(as_of, now)
+end
+
+local function spend(due, cost)
+    balance = down(balance_at(due) - cost)
+    as_of = due
+end
+
+-- Keeps bookings, given as `due, cost, due, cost` and so on; the last of them is due at `as_of`.
+local function remember(bookings)
+    while first_due > 0 and now - first_due > MEMORY do
+        local next = redis.call('LPOP', KEYS[2])
+        if next then
+            first_due, first_cost = struct.unpack(PAIR, next)
+        else
+            first_due = 0
+        end
+    end
+    local from = 1
+    if first_due == 0 then
+        first_due, first_cost, from = bookings[1], bookings[2], 3
+    end
+    local packed = {}
+    for at = from, #bookings, 2 do
+        packed[#packed + 1] = struct.pack(PAIR, bookings[at], bookings[at + 1])
+    end
+    if #packed == 0 then
+        return
+    end
+    local length = redis.call('RPUSH', KEYS[2], unpack(packed))
+    local surplus = length + 1 - MOST_BOOKINGS
+    if surplus > 0 then
+        -- Under the latest of their times: an observation rather counts too much as unseen than too little.
+        for _, pair in ipairs(redis.call('LPOP', KEYS[2], surplus)) do
+            local due, cost = struct.unpack(PAIR, pair)
+            first_due, first_cost = due, up(first_cost + cost)
+        end
+    end
+    if length == #packed or as_of + MEMORY > bookings_expire then
+        bookings_expire = max(as_of, now) + MEMORY + HOUR
+        redis.call('PEXPIRE', KEYS[2], math.ceil((bookings_expire - now) / 1000))
+    end
+end
+
+-- Calls with each booking that is remembered, by due.
+local function each_booking(act)
+    if first_due > 0 then
+        act(first_due, first_cost)
+    end
+    for _, pair in ipairs(redis.call('LRANGE', KEYS[2], 0, -1)) do
+        local due, cost = struct.unpack(PAIR, pair)
+        act(due, cost)
+    end
+end
+
+-- Another server than the one that wrote this last: what that one answered just before may be missing here.
+if written_by ~= run then
+    if stored then
+        settle()
+        gift = max(0, balance)
+    end
+    epoch = string.format('%s:%.0f', caller, clock)
+end
+
+-- The caller knew this budget before it was forgotten, so it cannot be new.
+if known ~= '' and known ~= epoch then
+    settle()
+    balance = down(balance - gift)
+    gift = 0
+    as_of = max(as_of, now + tonumber(ARGV[8]))
+end
+
+local report = tonumber(ARGV[11])
+if report > 0 and tonumber(redis.call('GET', KEYS[4]) or 0) < report then
+    local cost, due = amount(ARGV[12]), max(as_of, now)
+    spend(due, cost)
+    remember({ due, cost })
+    redis.call('SET', KEYS[4], report, 'PX', REPORT_FOR_MS)
+end
+
+if new_maximum then
+    settle()
+    if observed % 2 == 0 then
+        maximum = new_maximum
+    end
+    if observed < 2 then
+        restore = new_restore
+    end
+    balance = min(balance, maximum)
+end
+
+local outcomes, booked, members = {}, -1, -1
+
+if op == 'acquire' then
+    local bookings = {}
+    for at = 13, #ARGV, 2 do
+        local cost, max_wait = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
+        local outcome, wait = 0, -1
+        if cost > maximum then
+            outcome = 2
+        else
+            local due = restored_at(cost)
+            if due then
+                due = max(due, as_of, blocked_until, now)
+                wait = min(due - now, LONGEST)
+                if due - now <= max_wait then
+                    outcome = 1
+                    spend(due, cost)
+                    local count = #bookings
+                    bookings[count + 1], bookings[count + 2] = due, cost
+                end
+            end
+        end
+        local count = #outcomes
+        outcomes[count + 1], outcomes[count + 2], outcomes[count + 3] = outcome, wait, available()
+    end
+    if #bookings > 0 then
+        remember(bookings)
+    end
+elseif op == 'observe' then
+    local reported, says_maximum, says_restore = said(ARGV[13]), said(ARGV[14]), said(ARGV[15])
+    local retry_after, age = tonumber(ARGV[16]), tonumber(ARGV[17])
+    settle()
+    if says_maximum then
+        maximum = says_maximum
+        observed = observed + 1 - observed % 2
+    end
+    if says_restore then
+        restore = says_restore
+        observed = observed % 2 + 2
+    end
+    -- An upstream that wants to be left alone, and does not say what is left, has nothing left.
+    if retry_after and not reported then
+        reported = 0
+    end
+    if reported then
+        balance, as_of, gift = min(reported, maximum), now, 0
+        local sent = now - age
+        each_booking(function(due, cost)
+            if due > sent then
+                spend(max(due, now), cost)
+            end
+        end)
+    end
+    balance = min(balance, maximum)
+    if retry_after then
+        blocked_until = max(blocked_until, now + retry_after)
+    end
+else
+    booked = 0
+    each_booking(function(due, cost)
+        if due > now then
+            booked = min(booked + cost, EXACT)
+        end
+    end)
+end
+
+-- Until it is full again, and then as long as what the upstream has said is worth knowing.
+local full = KEEP_MOST
+if restore > 0 then
+    full = (maximum - balance) / restore * 1000000
+end
+local keep = min(max(as_of, blocked_until, now) - now + full + KEEP, KEEP_MOST)
+redis.call('SET', KEYS[1], struct.pack(STATE, epoch, run, maximum, restore, observed, balance, as_of, blocked_until, gift,
+    now, shift, first_due, first_cost, bookings_expire), 'PX', math.ceil(keep / 1000))
+
+-- Every process asks for nothing now and then, to be counted.
+if #outcomes == 0 then
+    redis.call('ZADD', KEYS[3], clock, caller)
+    redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', string.format('(%.0f', clock - MEMBER_FOR))
+    redis.call('PEXPIRE', KEYS[3], MEMBER_FOR / 1000)
+    members = redis.call('ZCARD', KEYS[3])
+end
+
+local answer = {
+    epoch, now, members, maximum, restore, observed, available(), booked, max(0, as_of - now),
+    max(0, blocked_until - now),
+}
+for at = 1, #outcomes do
+    answer[10 + at] = outcomes[at]
+end
+return answer

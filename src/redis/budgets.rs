@@ -1,0 +1,276 @@
+//! Named budgets that processes share: the port of `guildhall_actors::budgets` over one script.
+//!
+//! State, all under the application's prefix and all with a TTL:
+//!
+//! | key | what |
+//! |---|---|
+//! | `budget:<name>` | limits, balance, clock and the oldest booking, packed |
+//! | `budget:<name>:bookings` | what else was taken lately or for later, as a list |
+//! | `budget:<name>:spent:<member>` | the last report of what a process spent out of reach |
+//! | `budget-members` | the processes that were heard of within 30 s, as a sorted set |
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use ::redis::Value;
+use guildhall_actors::budgets::{Answering, SharedBudgets, Told, Unreachable};
+use guildhall_core::budget::{
+    Acquired, Ask, Budget, BudgetError, BudgetName, Epoch, Limits, Observation, Observed, Points, Standing, Tidings,
+};
+use tokio::time::Instant;
+
+use super::{Keys, Redis, Script};
+
+/// The longest wait that is asked for, as in the script: 100 years, which it still counts to the microsecond.
+const LONGEST_WAIT: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
+
+/// Budgets in Redis.
+#[derive(Debug)]
+pub struct RedisBudgets {
+    redis: Redis,
+    keys: Keys,
+    member: String,
+    script: Script,
+    trips: Mutex<SlowestTrip>,
+}
+
+impl RedisBudgets {
+    /// Budgets of one application. `member` names this process, and no other one, not even its successor.
+    #[must_use]
+    pub fn new(redis: Redis, keys: Keys, member: &str) -> Self {
+        let script = Script::new("budgets", include_str!("budgets.lua"));
+        Self { redis, keys, member: member.to_owned(), script, trips: Mutex::new(SlowestTrip::new(Instant::now())) }
+    }
+
+    async fn call(
+        &self,
+        op: &str,
+        name: &BudgetName,
+        tidings: &Tidings,
+        rest: impl FnOnce(&mut Arguments),
+    ) -> Result<Answer, Unreachable> {
+        let keys = [
+            self.keys.of(&format!("budget:{name}")),
+            self.keys.of(&format!("budget:{name}:bookings")),
+            self.keys.of("budget-members"),
+            self.keys.of(&format!("budget:{name}:spent:{}", self.member)),
+        ];
+        let started = Instant::now();
+        let answer = self
+            .redis
+            .run(&self.script, &keys, |run_id| {
+                let mut arguments = Arguments(Vec::new());
+                arguments.text(op).text(run_id).text(&self.member).tidings(tidings);
+                rest(&mut arguments);
+                arguments.0
+            })
+            .await
+            .map_err(|lost| Unreachable(lost.to_string()))?;
+        self.trips.lock().unwrap_or_else(PoisonError::into_inner).add(started.elapsed(), Instant::now());
+        Answer::read(answer).ok_or_else(strange)
+    }
+}
+
+impl SharedBudgets for RedisBudgets {
+    fn acquire<'a>(
+        &'a self,
+        name: &'a BudgetName,
+        tidings: &'a Tidings,
+        asks: &'a [Ask],
+    ) -> Answering<'a, Vec<Result<Acquired, BudgetError>>> {
+        Box::pin(async move {
+            let asked = |arguments: &mut Arguments| {
+                for ask in asks {
+                    arguments.points(ask.cost).micros(ask.max_wait.min(LONGEST_WAIT));
+                }
+            };
+            let mut answer = self.call("acquire", name, tidings, asked).await?;
+            let maximum = answer.standing.limits.maximum;
+            let outcomes: Option<Vec<_>> = asks.iter().map(|ask| answer.outcome(ask.cost, maximum)).collect();
+            Ok(Told { answer: outcomes.ok_or_else(strange)?, standing: answer.standing })
+        })
+    }
+
+    fn observe<'a>(&'a self, name: &'a BudgetName, tidings: &'a Tidings, seen: &'a Observation) -> Answering<'a, ()> {
+        Box::pin(async move {
+            // The script counts back from when it runs, which is later. Rather too far back than too little: what was
+            // spent after the observed call must not be taken for known to the upstream.
+            let on_the_way = self.trips.lock().unwrap_or_else(PoisonError::into_inner).slowest();
+            let age = seen.age.saturating_add(on_the_way).min(Budget::MEMORY);
+            let said = |arguments: &mut Arguments| {
+                for points in [seen.available, seen.maximum, seen.restore_per_second] {
+                    arguments.maybe(points.map(Points::micros));
+                }
+                arguments.maybe(seen.retry_after.map(|wait| micros(wait.min(LONGEST_WAIT)))).micros(age);
+            };
+            let answer = self.call("observe", name, tidings, said).await?;
+            Ok(Told { answer: (), standing: answer.standing })
+        })
+    }
+
+    fn show<'a>(&'a self, name: &'a BudgetName, tidings: &'a Tidings) -> Answering<'a, Points> {
+        Box::pin(async move {
+            let answer = self.call("show", name, tidings, |_| {}).await?;
+            Ok(Told { answer: answer.booked.ok_or_else(strange)?, standing: answer.standing })
+        })
+    }
+}
+
+fn strange() -> Unreachable {
+    Unreachable("Redis answered something else than the script does; do other programs write to its keys?".to_owned())
+}
+
+/// What the script is given, in its order.
+struct Arguments(Vec<Vec<u8>>);
+
+impl Arguments {
+    fn text(&mut self, text: &str) -> &mut Self {
+        self.0.push(text.into());
+        self
+    }
+
+    fn number(&mut self, number: u64) -> &mut Self {
+        self.text(&number.to_string())
+    }
+
+    fn maybe(&mut self, number: Option<u64>) -> &mut Self {
+        match number {
+            Some(number) => self.number(number),
+            None => self.text(""),
+        }
+    }
+
+    fn points(&mut self, points: Points) -> &mut Self {
+        self.number(points.micros())
+    }
+
+    fn micros(&mut self, duration: Duration) -> &mut Self {
+        self.number(micros(duration))
+    }
+
+    fn tidings(&mut self, tidings: &Tidings) -> &mut Self {
+        let Tidings { epoch, limits, observed, booked_for, configure, spent } = tidings;
+        self.text(epoch.as_ref().map_or("", Epoch::as_str));
+        self.points(limits.maximum).points(limits.restore_per_second);
+        self.number(u64::from(observed.maximum) + 2 * u64::from(observed.restore));
+        self.micros((*booked_for).min(LONGEST_WAIT));
+        self.maybe(configure.map(|limits| limits.maximum.micros()));
+        self.maybe(configure.map(|limits| limits.restore_per_second.micros()));
+        self.number(spent.map_or(0, |spent| spent.number)).number(spent.map_or(0, |spent| spent.points.micros()))
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// What the script answers, read from the front.
+struct Answer {
+    standing: Standing,
+    booked: Option<Points>,
+    outcomes: std::vec::IntoIter<Value>,
+}
+
+impl Answer {
+    fn read(answer: Value) -> Option<Self> {
+        let Value::Array(values) = answer else { return None };
+        let mut values = values.into_iter();
+        let epoch = match values.next()? {
+            Value::BulkString(epoch) => Epoch::new(std::str::from_utf8(&epoch).ok()?),
+            _ => return None,
+        };
+        let _now = int(&mut values)?;
+        let members = u32::try_from(int(&mut values)?).ok();
+        let limits = Limits { maximum: points(&mut values)?, restore_per_second: points(&mut values)? };
+        let bits = int(&mut values)?;
+        let observed = Observed { maximum: bits & 1 != 0, restore: bits & 2 != 0 };
+        let available = points(&mut values)?;
+        let booked = u64::try_from(int(&mut values)?).ok().and_then(Points::from_micros);
+        let booked_for = wait(int(&mut values)?)?;
+        let blocked_for = wait(int(&mut values)?)?;
+        let standing = Standing { epoch, limits, observed, available, booked_for, blocked_for, members };
+        Some(Self { standing, booked, outcomes: values })
+    }
+
+    /// What came of the next wish.
+    fn outcome(&mut self, cost: Points, maximum: Points) -> Option<Result<Acquired, BudgetError>> {
+        let outcome = int(&mut self.outcomes)?;
+        let until = wait(int(&mut self.outcomes)?);
+        let remaining = points(&mut self.outcomes)?;
+        match outcome {
+            0 => Some(Ok(Acquired::Refused { retry_after: until, remaining })),
+            1 => Some(Ok(Acquired::Allowed { delay: until?, remaining })),
+            2 => Some(Err(BudgetError::CostAboveMaximum { cost, maximum })),
+            _ => None,
+        }
+    }
+}
+
+fn int(values: &mut impl Iterator<Item = Value>) -> Option<i64> {
+    match values.next()? {
+        Value::Int(number) => Some(number),
+        _ => None,
+    }
+}
+
+fn points(values: &mut impl Iterator<Item = Value>) -> Option<Points> {
+    Points::from_micros(u64::try_from(int(values)?).ok()?)
+}
+
+/// Nothing, if it is for ever.
+fn wait(micros: i64) -> Option<Duration> {
+    u64::try_from(micros).ok().map(Duration::from_micros)
+}
+
+/// The slowest round trip of the last half to whole minute.
+#[derive(Debug)]
+struct SlowestTrip {
+    since: Instant,
+    now: Duration,
+    before: Duration,
+}
+
+impl SlowestTrip {
+    const HALF: Duration = Duration::from_secs(30);
+
+    fn new(since: Instant) -> Self {
+        Self { since, now: Duration::ZERO, before: Duration::ZERO }
+    }
+
+    fn add(&mut self, trip: Duration, now: Instant) {
+        if now - self.since > Self::HALF {
+            self.before = std::mem::take(&mut self.now);
+            self.since = now;
+        }
+        self.now = self.now.max(trip);
+    }
+
+    fn slowest(&self) -> Duration {
+        self.now.max(self.before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_slowest_trip_is_remembered_for_half_a_minute_at_least_and_then_forgotten() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let mut trips = SlowestTrip::new(start);
+        trips.add(Duration::from_millis(9), start + 29 * second);
+        trips.add(Duration::from_millis(2), start + 59 * second);
+        assert_eq!(trips.slowest(), Duration::from_millis(9));
+        trips.add(Duration::from_millis(3), start + 90 * second);
+        assert_eq!(trips.slowest(), Duration::from_millis(3));
+    }
+
+    #[test]
+    fn an_answer_that_the_script_never_gives_is_not_taken_for_one() {
+        for strange in [Value::Nil, Value::Int(1), Value::Array(vec![Value::Int(1)])] {
+            assert!(Answer::read(strange).is_none());
+        }
+    }
+}

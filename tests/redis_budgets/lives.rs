@@ -1,0 +1,175 @@
+//! How a budget in Redis begins, is forgotten, comes to another server, and how long it is kept.
+
+use std::time::Duration;
+
+use guildhall_core::budget::{Ask, Budget, Limits, Observation, Points};
+
+use crate::script::{BOOKINGS, BUDGET, Caller, MEMBERS, Outcome, SPENT};
+use crate::support::RedisServer;
+
+const START: u64 = 1_780_000_000_000_000;
+const LIMITS: Limits = Limits { maximum: Points::whole(10), restore_per_second: Points::whole(2) };
+
+fn caller(server: &RedisServer, member: &str) -> Caller {
+    let mut caller = Caller::with_clock(server, LIMITS, START);
+    caller.member = member.to_owned();
+    caller
+}
+
+fn take(caller: &mut Caller, cost: u64, max_wait: u64) -> Outcome {
+    let ask = Ask { cost: Points::whole(cost), max_wait: Duration::from_secs(max_wait) };
+    caller.acquire(&[ask]).outcomes[0]
+}
+
+fn allowed(delay: u64, remaining: u64) -> Outcome {
+    Outcome::Allowed(Duration::from_secs(delay), Points::whole(remaining))
+}
+
+fn flush(caller: &mut Caller) {
+    redis::cmd("FLUSHALL").exec(caller.connection()).unwrap();
+}
+
+fn ttl(caller: &mut Caller, key: &str) -> Duration {
+    let millis: i64 = redis::cmd("PTTL").arg(key).query(caller.connection()).unwrap();
+    Duration::from_millis(u64::try_from(millis).expect("the key has a TTL"))
+}
+
+#[test]
+fn a_new_budget_is_full_and_one_that_somebody_knew_is_empty() {
+    let server = RedisServer::start();
+    let mut one = caller(&server, "a");
+    let first = one.show();
+    assert_eq!(first.available, LIMITS.maximum);
+    one.epoch = first.epoch;
+    assert_eq!(one.show().available, LIMITS.maximum, "it is still the one that was known");
+    flush(&mut one);
+    (one.clock, one.booked_for) = (Some(START + 1), Duration::from_secs(3));
+    let second = one.show();
+    assert_ne!(second.epoch, one.epoch);
+    assert_eq!((second.available, second.booked_for), (Points::ZERO, Duration::from_secs(3)));
+}
+
+#[test]
+fn a_newcomer_who_finds_an_emptied_redis_first_owes_what_it_took_once_somebody_knows_better() {
+    let server = RedisServer::start();
+    let (mut old, mut other, mut new) = (caller(&server, "a"), caller(&server, "b"), caller(&server, "c"));
+    old.epoch = old.show().epoch;
+    other.epoch.clone_from(&old.epoch);
+    flush(&mut old);
+    assert_eq!(take(&mut new, 4, 0), allowed(0, 6));
+    old.show();
+    // Ten less than six: the next three are there in three and a half seconds.
+    assert_eq!(take(&mut new, 3, 60), Outcome::Allowed(Duration::from_millis(3_500), Points::ZERO));
+    // Whoever else knew it changes nothing more, but for what it was promised.
+    other.booked_for = Duration::from_secs(20);
+    assert_eq!(other.show().booked_for, Duration::from_secs(20));
+    assert_eq!(take(&mut new, 2, 60), allowed(21, 0));
+}
+
+#[test]
+fn an_upstreams_word_settles_what_an_emptied_redis_cannot_know() {
+    let server = RedisServer::start();
+    let (mut old, mut new) = (caller(&server, "a"), caller(&server, "b"));
+    old.epoch = old.show().epoch;
+    flush(&mut old);
+    new.observe(&Observation { available: Some(Points::whole(8)), ..Observation::default() });
+    assert_eq!(old.show().available, Points::whole(8));
+}
+
+#[test]
+fn another_server_that_took_over_may_miss_what_was_spent_last() {
+    let server = RedisServer::start();
+    let (mut one, mut new) = (caller(&server, "a"), caller(&server, "b"));
+    assert_eq!(take(&mut one, 4, 0), allowed(0, 6));
+    one.epoch = one.show().epoch;
+    (one.run_id, new.run_id) = ("promoted".to_owned(), "promoted".to_owned());
+    // Whoever knows nothing takes what is there; whoever knew it says that it may be gone.
+    assert_eq!(new.show().available, Points::whole(6));
+    let after = one.show();
+    assert_ne!(after.epoch, one.epoch);
+    assert_eq!(after.available, Points::ZERO);
+    one.clock = Some(START + 1_000_000);
+    assert_eq!(one.show().available, Points::whole(2));
+}
+
+#[test]
+fn a_report_of_what_was_spent_counts_once_however_often_it_is_told() {
+    let server = RedisServer::start();
+    let mut one = caller(&server, "a");
+    one.spent = Some((1, Points::whole(3)));
+    assert_eq!(one.show().available, Points::whole(7));
+    assert_eq!(one.show().available, Points::whole(7));
+    one.spent = Some((2, Points::whole(9)));
+    one.show();
+    one.spent = None;
+    assert_eq!(take(&mut one, 1, 60), Outcome::Allowed(Duration::from_millis(1_500), Points::ZERO));
+}
+
+#[test]
+fn a_clock_that_is_put_back_goes_on_from_where_it_was() {
+    let server = RedisServer::start();
+    let mut one = caller(&server, "a");
+    assert_eq!(take(&mut one, 10, 0), allowed(0, 0));
+    let before = one.show().now;
+    one.clock = Some(START - 3_600_000_000);
+    let after = one.show();
+    assert_eq!((after.now, after.available), (before, Points::ZERO));
+    one.clock = Some(START - 3_600_000_000 + 2_000_000);
+    assert_eq!(one.show().available, Points::whole(4));
+}
+
+#[test]
+fn everything_is_kept_as_long_as_it_matters_and_not_for_ever() {
+    let server = RedisServer::start();
+    let mut one = caller(&server, "a");
+    one.limits = Limits { restore_per_second: Points::new(0.001).unwrap(), ..LIMITS };
+    one.spent = Some((1, Points::whole(1)));
+    let Outcome::Allowed(delay, _) = take(&mut one, 10, 10_000) else { panic!("refused") };
+    assert_eq!(delay, Duration::from_secs(1_000));
+    one.show();
+    let month = Duration::from_secs(30 * 24 * 3_600);
+    assert!(ttl(&mut one, BUDGET) >= delay + Duration::from_secs(10_000) + month - Duration::from_secs(60));
+    assert!(ttl(&mut one, BOOKINGS) >= delay + Budget::MEMORY);
+    assert!(ttl(&mut one, MEMBERS) > Duration::ZERO);
+    assert!(ttl(&mut one, SPENT) > Duration::from_secs(3_000));
+    one.observe(&Observation { restore_per_second: Some(Points::ZERO), ..Observation::default() });
+    assert!(ttl(&mut one, BUDGET) > 100 * month, "what never comes back is not forgotten soon");
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(one.connection()).unwrap();
+    assert_eq!(keys.len(), 4, "{keys:?}");
+}
+
+#[test]
+fn bookings_that_begin_anew_are_not_kept_for_ever_either() {
+    let server = RedisServer::start();
+    let mut one = caller(&server, "a");
+    for round in 0..3 {
+        one.clock = Some(START + round * 100_000_000);
+        let fresh = [Ask { cost: Points::whole(1), max_wait: Duration::ZERO }; 3];
+        one.acquire(&fresh);
+        let kept: usize = redis::cmd("LLEN").arg(BOOKINGS).query(one.connection()).unwrap();
+        assert_eq!(kept, 2, "and the oldest is with the budget itself");
+        assert!(ttl(&mut one, BOOKINGS) >= Budget::MEMORY);
+    }
+}
+
+#[test]
+fn processes_count_as_long_as_they_are_heard_of() {
+    let server = RedisServer::start();
+    let (mut one, mut two) = (caller(&server, "a"), caller(&server, "b"));
+    assert_eq!((one.show().members, two.show().members), (1, 2));
+    two.clock = Some(START + 30_000_000);
+    assert_eq!(two.show().members, 2);
+    two.clock = Some(START + 30_000_001);
+    assert_eq!(two.show().members, 1);
+}
+
+#[test]
+fn what_cannot_be_counted_exactly_is_refused_and_nothing_is_written() {
+    let server = RedisServer::start();
+    let mut one = caller(&server, "a");
+    one.limits.maximum = Points::whole(1_000_000_001);
+    let error = one.try_call("show", &[]).unwrap_err().to_string();
+    assert!(error.contains("beyond what is counted exactly"), "{error}");
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(one.connection()).unwrap();
+    assert!(keys.is_empty(), "{keys:?}");
+}

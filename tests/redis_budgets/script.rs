@@ -1,0 +1,171 @@
+//! The script as it is, spoken to without the adapter.
+
+use std::time::Duration;
+
+use guildhall_core::budget::{Ask, Limits, Observation, Observed, Points};
+use guildhall_core::time::Timestamp;
+use redis::{Connection, Value};
+
+use crate::support::RedisServer;
+
+/// The script's text.
+pub(crate) const TEXT: &str = include_str!("../../src/redis/budgets.lua");
+
+/// Where the script gets its time from.
+const TIME: &str = "redis.call('TIME')";
+
+pub(crate) const BUDGET: &str = "guildhall:{1}:budget:shop";
+pub(crate) const BOOKINGS: &str = "guildhall:{1}:budget:shop:bookings";
+pub(crate) const MEMBERS: &str = "guildhall:{1}:budget-members";
+pub(crate) const SPENT: &str = "guildhall:{1}:budget:shop:spent:a";
+
+/// A caller of the script, and what it tells with every call.
+pub(crate) struct Caller {
+    connection: Connection,
+    script: redis::Script,
+    /// What the script takes for the server's time, if not that.
+    pub(crate) clock: Option<u64>,
+    pub(crate) run_id: String,
+    pub(crate) member: String,
+    pub(crate) epoch: String,
+    pub(crate) limits: Limits,
+    pub(crate) booked_for: Duration,
+    pub(crate) configure: Option<Limits>,
+    pub(crate) spent: Option<(u64, Points)>,
+}
+
+/// What the script answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) epoch: String,
+    pub(crate) now: Timestamp,
+    pub(crate) members: i64,
+    pub(crate) limits: Limits,
+    pub(crate) observed: Observed,
+    pub(crate) available: Points,
+    /// `None` unless it was asked to show.
+    pub(crate) booked: Option<Points>,
+    pub(crate) booked_for: Duration,
+    pub(crate) blocked_for: Duration,
+    pub(crate) outcomes: Vec<Outcome>,
+}
+
+/// What came of a wish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Refused(Option<Duration>, Points),
+    Allowed(Duration, Points),
+    AboveMaximum,
+}
+
+impl Caller {
+    /// A caller by the server's clock.
+    pub(crate) fn new(server: &RedisServer, limits: Limits) -> Self {
+        Self {
+            connection: server.client().get_connection().unwrap(),
+            script: redis::Script::new(TEXT),
+            clock: None,
+            run_id: "run".to_owned(),
+            member: "a".to_owned(),
+            epoch: String::new(),
+            limits,
+            booked_for: Duration::ZERO,
+            configure: None,
+            spent: None,
+        }
+    }
+
+    /// A caller of the same script by a clock of the test's own.
+    pub(crate) fn with_clock(server: &RedisServer, limits: Limits, start: u64) -> Self {
+        assert_eq!(TEXT.matches(TIME).count(), 1);
+        let script = redis::Script::new(&TEXT.replace(TIME, "{ KEYS[5], KEYS[6] }"));
+        Self { script, clock: Some(start), ..Self::new(server, limits) }
+    }
+
+    pub(crate) fn acquire(&mut self, asks: &[Ask]) -> Answer {
+        let rest: Vec<_> = asks.iter().flat_map(|ask| [ask.cost.micros(), micros(ask.max_wait)]).map(text).collect();
+        self.call("acquire", &rest)
+    }
+
+    pub(crate) fn observe(&mut self, seen: &Observation) -> Answer {
+        let said = |points: Option<Points>| points.map(|points| text(points.micros())).unwrap_or_default();
+        let retry_after = seen.retry_after.map(|wait| text(micros(wait))).unwrap_or_default();
+        let words = [
+            said(seen.available),
+            said(seen.maximum),
+            said(seen.restore_per_second),
+            retry_after,
+            text(micros(seen.age)),
+        ];
+        self.call("observe", &words)
+    }
+
+    pub(crate) fn show(&mut self) -> Answer {
+        self.call("show", &[])
+    }
+
+    fn call(&mut self, op: &str, rest: &[String]) -> Answer {
+        self.try_call(op, rest).unwrap()
+    }
+
+    pub(crate) fn try_call(&mut self, op: &str, rest: &[String]) -> redis::RedisResult<Answer> {
+        let mut call = self.script.prepare_invoke();
+        call.key(BUDGET).key(BOOKINGS).key(MEMBERS).key(SPENT);
+        if let Some(clock) = self.clock {
+            call.key(clock / 1_000_000).key(clock % 1_000_000);
+        }
+        call.arg(op).arg(&self.run_id).arg(&self.member).arg(&self.epoch);
+        call.arg(self.limits.maximum.micros()).arg(self.limits.restore_per_second.micros()).arg(0);
+        call.arg(micros(self.booked_for));
+        match self.configure {
+            Some(limits) => call.arg(limits.maximum.micros()).arg(limits.restore_per_second.micros()),
+            None => call.arg("").arg(""),
+        };
+        let (number, points) = self.spent.unwrap_or_default();
+        call.arg(number).arg(points.micros()).arg(rest);
+        let answer: Vec<Value> = call.invoke(&mut self.connection)?;
+        Ok(Answer::read(&answer))
+    }
+
+    pub(crate) fn connection(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
+}
+
+impl Answer {
+    fn read(values: &[Value]) -> Self {
+        let Value::BulkString(epoch) = &values[0] else { panic!("{values:?}") };
+        let numbers: Vec<i64> = values[1..]
+            .iter()
+            .map(|value| if let Value::Int(number) = value { *number } else { panic!("{value:?}") })
+            .collect();
+        let points = |number: i64| Points::from_micros(u64::try_from(number).unwrap()).unwrap();
+        let wait = |number: i64| u64::try_from(number).ok().map(Duration::from_micros);
+        let outcome = |outcome: &[i64]| match outcome[0] {
+            0 => Outcome::Refused(wait(outcome[1]), points(outcome[2])),
+            1 => Outcome::Allowed(wait(outcome[1]).unwrap(), points(outcome[2])),
+            2 => Outcome::AboveMaximum,
+            other => panic!("{other}"),
+        };
+        Self {
+            epoch: String::from_utf8(epoch.clone()).unwrap(),
+            now: Timestamp::from_micros(u64::try_from(numbers[0]).unwrap()),
+            members: numbers[1],
+            limits: Limits { maximum: points(numbers[2]), restore_per_second: points(numbers[3]) },
+            observed: Observed { maximum: numbers[4] & 1 != 0, restore: numbers[4] & 2 != 0 },
+            available: points(numbers[5]),
+            booked: (numbers[6] >= 0).then(|| points(numbers[6])),
+            booked_for: wait(numbers[7]).unwrap(),
+            blocked_for: wait(numbers[8]).unwrap(),
+            outcomes: numbers[9..].chunks(3).map(outcome).collect(),
+        }
+    }
+}
+
+fn text(number: u64) -> String {
+    number.to_string()
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap()
+}
