@@ -48,6 +48,8 @@ pub(crate) struct Seen {
     pub(crate) answered: u64,
     pub(crate) not_sent: u64,
     pub(crate) unknown: u64,
+    /// Why the last that was not sent was not.
+    pub(crate) refused: String,
 }
 
 /// How to start a process.
@@ -118,7 +120,8 @@ impl Process {
         self.asked().unwrap_or_else(|| panic!("{} does not answer:\n{}", self.name, self.log().join("\n")))
     }
 
-    fn asked(&self) -> Option<Vec<Seen>> {
+    /// The same, if it still answers.
+    pub(super) fn asked(&self) -> Option<Vec<Seen>> {
         self.stdin.lock().unwrap().as_mut()?.write_all(b"observe\n").ok()?;
         let says = self.says.lock().unwrap();
         loop {

@@ -20,8 +20,9 @@ impl Epoch {
         } else {
             self.seats.take(member, call.life, 0, rules.limit, now);
             if !self.is_whole && !stays {
-                let room = self.limit.saturating_sub(self.seats.claimed());
-                self.seats.tell(member, 0, join.held.min(room));
+                let share = join.held.min(self.limit.saturating_sub(self.brought));
+                self.brought += share;
+                self.seats.tell(member, 0, share);
             }
         }
         self.count_limit();
