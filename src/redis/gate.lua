@@ -322,10 +322,12 @@ local function forget()
     return #gone > 0
 end
 
--- Whether there are members that have not been here since it joined, and so do not know of it.
+-- Whether there are members that have not been here since it joined, and so do not know of it. Those that are detached would
+-- have come by now if the clock had only jumped, unless it is young.
 local function is_strange(seat)
     local oldest = call('ZRANGE', LIVE, 0, 0, 'WITHSCORES')[2]
-    return tonumber(oldest or 0) < seat.since
+    local is_young = seat.since > less(now, rules.silence) and epoch.seats > epoch.live
+    return tonumber(oldest or 0) < seat.since or is_young
 end
 
 -- What a member should have, as far as others leave it.

@@ -144,8 +144,8 @@ impl Epoch {
             self.bury(dead, rules, now);
         }
         self.fit(now + micros(rules.window + rules.guard));
-        let mut standing = self.standing(call, sync.held, sync.wants_share, now);
-        if self.seats.is_strange(&call.member) {
+        let mut standing = self.standing(call, sync.held, sync.wants_share, rules, now);
+        if self.seats.is_strange(&call.member, now.saturating_sub(micros(rules.silence))) {
             // Those who were here before it would have noticed if the clock had jumped; it could not.
             standing.again = (sync.want > 0).then_some(rules.retry);
         } else {
@@ -273,8 +273,9 @@ impl Epoch {
     }
 
     /// Where a member stands, with the share that it is told now.
-    fn standing(&mut self, call: &Call, held: u32, wants_share: bool, now: u64) -> Standing {
-        let share = if wants_share { self.seats.fair_share(&call.member, self.common()) } else { 0 };
+    fn standing(&mut self, call: &Call, held: u32, wants_share: bool, rules: &SharedConfig, now: u64) -> Standing {
+        let known = now.saturating_sub(micros(rules.silence));
+        let share = if wants_share { self.seats.fair_share(&call.member, self.common(), known) } else { 0 };
         self.seats.tell(&call.member, held, share);
         Standing {
             now,

@@ -32,7 +32,7 @@ impl Epoch {
         let cooling = if stays { join.untold } else { join.cooling };
         let slots = self.lodge(member, own, join.flying, cooling, rules, now);
         let held = if stays { join.held } else { self.seats.claim(member) };
-        Standing { slots, ..self.standing(call, held, join.wants_share, now) }
+        Standing { slots, ..self.standing(call, held, join.wants_share, rules, now) }
     }
 
     /// Finds tokens for the calls that a member has made: its own ones first.
