@@ -76,7 +76,7 @@ impl Desk {
         }
         if state.under_way >= self.config.most_under_way {
             let busy = Err(self.busy());
-            tell(&name, cost, &busy);
+            tell(&name, [(cost, &busy)]);
             return answer(reply, busy);
         }
         state.under_way += 1;
@@ -96,8 +96,8 @@ impl Desk {
             let answers = if self.is_out_of_reach() { None } else { self.carry(&name, &asks).await };
             match answers {
                 Some(answers) => {
-                    for ((ask, reply), asked) in asks.iter().zip(replies).zip(answers) {
-                        tell(&name, ask.cost, &asked);
+                    tell(&name, asks.iter().map(|ask| ask.cost).zip(&answers));
+                    for (reply, asked) in replies.into_iter().zip(answers) {
                         answer(reply, asked);
                     }
                 }
@@ -142,7 +142,7 @@ impl Desk {
 
     fn acquire_meanwhile(&self, name: &BudgetName, ask: Ask, reply: Reply) {
         let asked = self.state.borrow_mut().partner.acquire(name, ask, self.clock.now());
-        tell(name, ask.cost, &asked);
+        tell(name, [(ask.cost, &asked)]);
         answer(reply, asked);
     }
 

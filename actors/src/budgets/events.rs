@@ -18,44 +18,63 @@ pub const EXHAUSTED: &str = "guildhall_token_bucket_exhausted_total";
 /// What is left.
 pub const AVAILABLE: &str = "guildhall_token_bucket_available";
 
-/// Tells what came of an ask. What can never be is the asker's mistake, and is told to nobody else.
-pub(super) fn tell(name: &BudgetName, cost: Points, asked: &Result<Acquired, BudgetError>) {
-    match asked {
-        Ok(Acquired::Allowed { delay, .. }) => emit(CostTaken { name, cost, delay: *delay }),
-        Ok(Acquired::Refused { retry_after, .. }) => {
-            emit(CostRefused { name, cost, reason: "exhausted", retry_after: *retry_after });
+/// What came of an ask.
+type Asked = Result<Acquired, BudgetError>;
+
+/// Tells what came of asks, each with its cost. What can never be is the asker's mistake, and is told to nobody else.
+pub(super) fn tell<'a>(name: &BudgetName, asks: impl IntoIterator<Item = (Points, &'a Asked)>) {
+    let mut taken = CostsTaken { name, costs: 0, waits: 0 };
+    for (cost, asked) in asks {
+        match asked {
+            Ok(Acquired::Allowed { delay, .. }) => taken.add(cost, *delay),
+            Ok(Acquired::Refused { retry_after, .. }) => {
+                emit(CostRefused { name, cost, reason: "exhausted", retry_after: *retry_after });
+            }
+            Err(BudgetError::OutOfReach { retry_after, .. }) => {
+                emit(CostRefused { name, cost, reason: "out_of_reach", retry_after: Some(*retry_after) });
+            }
+            Err(BudgetError::Busy { retry_after, .. }) => {
+                emit(CostRefused { name, cost, reason: "busy", retry_after: Some(*retry_after) });
+            }
+            Err(
+                BudgetError::CostAboveMaximum { .. }
+                | BudgetError::MaximumZero
+                | BudgetError::StaleObservation
+                | BudgetError::Unknown(_)
+                | BudgetError::TooMany(_)
+                | BudgetError::BadName(_)
+                | BudgetError::BeyondShared(_)
+                | BudgetError::Ending,
+            ) => {}
         }
-        Err(error @ (BudgetError::OutOfReach { .. } | BudgetError::Busy { .. })) => {
-            let reason = if matches!(error, BudgetError::Busy { .. }) { "busy" } else { "out_of_reach" };
-            emit(CostRefused { name, cost, reason, retry_after: error.retry_after() });
-        }
-        Err(
-            BudgetError::CostAboveMaximum { .. }
-            | BudgetError::MaximumZero
-            | BudgetError::StaleObservation
-            | BudgetError::Unknown(_)
-            | BudgetError::TooMany(_)
-            | BudgetError::BadName(_)
-            | BudgetError::BeyondShared(_)
-            | BudgetError::Ending,
-        ) => {}
+    }
+    if taken.costs > 0 {
+        emit(taken);
     }
 }
 
-/// A cost was taken.
-struct CostTaken<'a> {
+/// Costs were taken; counted together, since a budget that everybody wants gives many at once.
+struct CostsTaken<'a> {
     name: &'a BudgetName,
-    cost: Points,
-    delay: Duration,
+    costs: u64,
+    waits: u64,
 }
 
-impl InternalEvent for CostTaken<'_> {
-    fn emit(self) {
-        let Self { name, cost, delay } = self;
-        counter!(ACQUIRED, "bucket" => name.to_string()).increment(1);
+impl CostsTaken<'_> {
+    fn add(&mut self, cost: Points, delay: Duration) {
+        self.costs += 1;
         if !delay.is_zero() {
-            debug!(bucket = %name, %cost, ?delay, "a turn in a budget is booked");
-            counter!(WAITS, "bucket" => name.to_string()).increment(1);
+            self.waits += 1;
+            debug!(bucket = %self.name, %cost, ?delay, "a turn in a budget is booked");
+        }
+    }
+}
+
+impl InternalEvent for CostsTaken<'_> {
+    fn emit(self) {
+        counter!(ACQUIRED, "bucket" => self.name.to_string()).increment(self.costs);
+        if self.waits > 0 {
+            counter!(WAITS, "bucket" => self.name.to_string()).increment(self.waits);
         }
     }
 }

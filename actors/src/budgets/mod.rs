@@ -188,7 +188,7 @@ impl Handler<Acquire> for Budgets {
         let Acquire { name, cost, max_wait } = ask;
         let now = self.clock.now();
         let asked = machine.acquire(&name, cost, max_wait, now);
-        tell(&name, cost, &asked);
+        tell(&name, [(cost, &asked)]);
         if let Some(available) = machine.available(&name, now) {
             emit(BudgetStands { name: &name, available });
         }

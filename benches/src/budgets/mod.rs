@@ -24,7 +24,7 @@ use crate::redis_server::RedisServer;
 use crate::stats::per_second;
 
 /// How often each side has its turn on each budget.
-const ROUNDS: u32 = 2;
+const ROUNDS: u32 = 4;
 
 /// What a budget holds, in parts of what comes back in a second.
 const HOLDS: u64 = 100;

@@ -9,7 +9,8 @@ use super::{Limits, Observed, Points};
 /// What may be spent of a shared budget while it is out of reach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnLoss {
-    /// An even share, from nothing on: all processes together spend no more than the budget gives.
+    /// An even share, from nothing on. Processes that lose the budget together spend no more than it gives. One that loses
+    /// it alone spends its share beside the others for as long as that lasts, and the budget owes that afterwards.
     #[default]
     Share,
     /// Nothing.
