@@ -1,6 +1,6 @@
 //! Redis dies, stops, slows down, fails and forgets: the limit holds, and what can be sent is sent.
 
-use std::{thread, time::Duration};
+use std::time::Duration;
 
 use crate::{
     NOISE, THREE,
@@ -62,7 +62,7 @@ fn a_redis_that_stands_still_is_a_lost_one_and_a_short_stop_costs_little() {
         let fleet = Fleet::of_three(Rules::Default);
         let stopped = fleet.now();
         fleet.redis.stop();
-        thread::sleep(secs(1));
+        fleet.pass(secs(1));
         fleet.redis.resume();
         all_is_well(&fleet);
         // Nobody had to wait until it was surely taken for lost.

@@ -1,6 +1,6 @@
 //! What processes do without Redis is up to their settings.
 
-use std::{thread, time::Duration};
+use std::time::Duration;
 
 use crate::{
     THREE,
@@ -23,7 +23,7 @@ fn closed() {
     full_rate(&fleet);
     fleet.redis.kill();
     fleet.until_all("closed");
-    thread::sleep(BOOKED);
+    fleet.pass(BOOKED);
     let lost = fleet.pass(secs(5));
     assert_eq!(lost.count(), 0, "{:?}", lost.by_process());
     fleet.redis.restart_empty();

@@ -1,7 +1,6 @@
 //! A fleet: processes of one bot that share its limit over a Redis, and a Discord that judges them all.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
-#![allow(dead_code, reason = "each test file uses its own part of this, and one uses all of it")]
 
 #[path = "fleet/judge.rs"]
 mod judge;
@@ -72,7 +71,7 @@ pub(crate) struct Fleet {
     started: (Instant, u64),
     folder: TempDir,
     // Last, since it carries the simulator.
-    runtime: Runtime,
+    _runtime: Runtime,
 }
 
 impl Fleet {
@@ -90,7 +89,7 @@ impl Fleet {
             channels,
             started,
             folder: tempfile::tempdir().unwrap(),
-            runtime,
+            _runtime: runtime,
         };
         for (name, value) in rules.settings() {
             fleet.set(name, value);
@@ -235,11 +234,6 @@ impl Fleet {
             .collect();
         arrivals.sort_by_key(|arrival| arrival.at);
         arrivals
-    }
-
-    /// How many arrived of each.
-    pub(crate) fn arrived(&self) -> BTreeMap<String, usize> {
-        self.between(Duration::ZERO, self.now()).by_process()
     }
 
     /// Ends the processes in order, and judges them.
