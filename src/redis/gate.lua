@@ -18,8 +18,8 @@ local AWAY = KEYS[7]    -- sorted set: detached member -> when it is forgotten
 -- time: sums of claims, and how much is in each of the other keys.
 local TEXTS = 2
 local FIELDS = {
-    'name', 'server', 'born', 'last', 'whole', 'brought', 'limit', 'blocked', 'pace', 'line', 'average', 'sequence', 'claimed',
-    'claimed_away', 'tokens', 'holders', 'seats', 'live',
+    'name', 'server', 'born', 'last', 'whole', 'brought', 'limit', 'blocked', 'pace', 'line', 'average', 'sequence',
+    'claimed', 'claimed_away', 'tokens', 'holders', 'seats', 'live',
 }
 
 -- A clock that goes back by less is taken to stand still.
@@ -607,8 +607,8 @@ local function begin()
     stored = {}
     return {
         name = whole_number(now) .. '-' .. caller.life, server = caller.server, born = now, last = now, whole = 0,
-        brought = 0, limit = rules.limit, blocked = 0, pace = 0, line = 0, average = rules.window, sequence = 0, claimed = 0,
-        claimed_away = 0, tokens = 0, holders = 0, seats = 0, live = 0,
+        brought = 0, limit = rules.limit, blocked = 0, pace = 0, line = 0, average = rules.window, sequence = 0,
+        claimed = 0, claimed_away = 0, tokens = 0, holders = 0, seats = 0, live = 0,
     }
 end
 
