@@ -94,15 +94,20 @@ impl Fleet {
             tokens.blocked(credential, Duration::from_millis(block.ms));
         };
         let state = SharedState::start(self.redis, gate.breaker().clone(), self.state, on_block);
-        let watch = tokio::spawn(bury_the_dead(self.seat, gate.tokens().clone(), every));
-        Membership { state: Mutex::new(Some(state)), watch }
+        let seat: SharedSeat = Arc::new(Mutex::new(Some(self.seat)));
+        let watch = tokio::spawn(bury_the_dead(Arc::clone(&seat), gate.tokens().clone(), every));
+        Membership { state: Mutex::new(Some(state)), seat, watch }
     }
 }
+
+/// The seat of this process, until it leaves it.
+type SharedSeat = Arc<Mutex<Option<Seat>>>;
 
 /// What a process has in common with the others, for as long as this lives.
 #[derive(Debug)]
 pub(super) struct Membership {
     state: Mutex<Option<SharedState>>,
+    seat: SharedSeat,
     watch: JoinHandle<()>,
 }
 
@@ -113,6 +118,15 @@ impl Membership {
         if let Some(state) = state {
             state.leave().await;
         }
+        self.watch.abort();
+        let seat = Arc::clone(&self.seat);
+        // It touches the disk. If the runtime is ending, the seat is free anyway.
+        let _ = tokio::task::spawn_blocking(move || {
+            if let Some(seat) = seat.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                seat.leave();
+            }
+        })
+        .await;
     }
 }
 
@@ -123,23 +137,24 @@ impl Drop for Membership {
 }
 
 /// Looks for processes of this machine that died, and tells the others that nothing has to wait for them.
-async fn bury_the_dead(mut seat: Seat, tokens: Tokens, every: Duration) {
+async fn bury_the_dead(seat: SharedSeat, tokens: Tokens, every: Duration) {
     let mut tick = tokio::time::interval(every);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut told: HashMap<String, u32> = HashMap::new();
     loop {
         tick.tick().await;
         let known: Vec<String> = told.extract_if(|_, times| *times >= TELL).map(|(id, _)| id).collect();
+        let seat = Arc::clone(&seat);
         // It touches the disk.
         let looked = tokio::task::spawn_blocking(move || {
+            let mut seat = seat.lock().unwrap_or_else(PoisonError::into_inner);
+            let seat = seat.as_mut()?;
             if !known.is_empty() {
                 seat.forget(&known);
             }
-            let dead = seat.dead();
-            (seat, dead)
+            Some(seat.dead())
         });
-        let Ok((kept, dead)) = looked.await else { return };
-        seat = kept;
+        let Ok(Some(dead)) = looked.await else { return };
         if dead.is_empty() {
             continue;
         }
