@@ -18,8 +18,8 @@ local AWAY = KEYS[7]    -- sorted set: detached member -> when it is forgotten
 -- time: sums of claims, and how much is in each of the other keys.
 local TEXTS = 2
 local FIELDS = {
-    'name', 'server', 'born', 'last', 'whole', 'limit', 'blocked', 'pace', 'line', 'average', 'sequence', 'claimed',
-    'claimed_away', 'tokens', 'holders', 'seats', 'live',
+    'name', 'server', 'born', 'last', 'whole', 'brought', 'limit', 'blocked', 'pace', 'line', 'average', 'sequence',
+    'claimed', 'claimed_away', 'tokens', 'holders', 'seats', 'live',
 }
 
 -- A clock that goes back by less is taken to stand still.
@@ -322,20 +322,22 @@ local function forget()
     return #gone > 0
 end
 
--- Whether there are members that have not been here since it joined, and so do not know of it.
+-- Whether there are members that have not been here since it joined, and so do not know of it. Those that are detached would
+-- have come by now if the clock had only jumped, unless it is young.
 local function is_strange(seat)
     local oldest = call('ZRANGE', LIVE, 0, 0, 'WITHSCORES')[2]
-    return tonumber(oldest or 0) < seat.since
+    local is_young = seat.since > less(now, rules.silence) and epoch.seats > epoch.live
+    return tonumber(oldest or 0) < seat.since or is_young
 end
 
 -- What a member should have, as far as others leave it.
-local function fair_share(seat)
+local function fair_share(seat, limit)
     local live, away = max(epoch.live, 1), epoch.claimed_away
-    local fair = floor(less(epoch.limit, away) / live)
+    local fair = floor(less(limit, away) / live)
     local others = epoch.claimed - seat.claim
     -- What cannot be divided goes to whoever asks once all have the rest: so that nothing is left that nobody has.
     local is_over = less(others, away) >= fair * (live - 1)
-    local room = min(fair + (is_over and 1 or 0), less(epoch.limit, others))
+    local room = min(fair + (is_over and 1 or 0), less(limit, others))
     -- If Redis forgot everything now, nobody would miss it.
     return is_strange(seat) and min(room, seat.claim) or room
 end
@@ -356,10 +358,14 @@ local function is_whole()
     return epoch.whole == 1
 end
 
+-- What belongs to those who are here, detached or not.
+local function common()
+    return is_whole() and epoch.limit or min(epoch.brought, epoch.limit)
+end
+
 -- How many tokens there should be.
 local function target()
-    local all = is_whole() and epoch.limit or min(epoch.claimed, epoch.limit)
-    return less(all, epoch.claimed_away)
+    return less(common(), epoch.claimed_away)
 end
 
 -- Makes as many tokens as there should be; new ones are free at `time`.
@@ -387,9 +393,9 @@ local function grow_whole()
     end
     local age = less(now, epoch.born)
     local grown
-    if epoch.claimed >= epoch.limit and age >= rules.gather then
+    if epoch.brought >= epoch.limit and age >= rules.gather then
         grown = 'together'
-    elseif epoch.claimed == 0 and age >= rules.newcomer then
+    elseif epoch.brought == 0 and age >= rules.newcomer then
         grown = 'newcomers'
     elseif age >= rules.forget then
         grown = 'late'
@@ -463,7 +469,7 @@ end
 local function standing(seat, held, wants_share, slots)
     local share = 0
     if wants_share then
-        share = is_whole() and fair_share(seat) or seat.claim
+        share = fair_share(seat, common())
     end
     tell(caller.member, seat, held, share)
     return {
@@ -561,7 +567,9 @@ local function join(said)
     else
         seat = take(member)
         if not is_whole() and not stays then
-            tell(member, seat, 0, min(said.held, less(epoch.limit, epoch.claimed)))
+            local share = min(said.held, less(epoch.limit, epoch.brought))
+            epoch.brought = epoch.brought + share
+            tell(member, seat, 0, share)
         end
     end
     count_limit()
@@ -599,8 +607,8 @@ local function begin()
     stored = {}
     return {
         name = whole_number(now) .. '-' .. caller.life, server = caller.server, born = now, last = now, whole = 0,
-        limit = rules.limit, blocked = 0, pace = 0, line = 0, average = rules.window, sequence = 0, claimed = 0,
-        claimed_away = 0, tokens = 0, holders = 0, seats = 0, live = 0,
+        brought = 0, limit = rules.limit, blocked = 0, pace = 0, line = 0, average = rules.window, sequence = 0,
+        claimed = 0, claimed_away = 0, tokens = 0, holders = 0, seats = 0, live = 0,
     }
 end
 
@@ -677,6 +685,10 @@ local function leave(said)
         settle(said.ended)
         block(said.block)
         remove_seat(caller.member)
+        if said.want == 0 then
+            -- It does not know of what it still holds, so it will not use it.
+            release_all(caller.member)
+        end
         free_held_by(caller.member, math.huge)
         count_limit()
         fit(gone_by())
@@ -685,6 +697,9 @@ local function leave(said)
     return look()
 end
 
+-- Changes nothing. A server that takes no writes just now refuses it, and with it all the rest: somebody who could still
+-- look would try to join for ever, and each try would put off the use of its share.
+call('ZADD', TOKENS, 'XX', 0, '')
 now = clock()
 epoch = load()
 if epoch and (epoch.server ~= caller.server or now + BACK < epoch.last) then

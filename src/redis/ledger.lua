@@ -9,6 +9,7 @@
 local LEDGER = KEYS[1]
 -- hash: s:<slot> -> how many; p:<process> -> 'acknowledged ceiling in_flight number heard';
 --       born, server -> since when this knows of everything, and on which server;
+--       drawn -> what was lent out of the reserve since then;
 --       remembered -> 'count until', holders, returned -> what processes knew of before that
 
 local how, process = ARGV[1], ARGV[2] -- 'sync' or 'leave'
@@ -22,8 +23,10 @@ local server = ARGV[12]
 local SLOTS = 60
 -- The places of a silent process are held for its lease, the window after that, and the longest call.
 local HOLD = 2 * window + 60 * 1000
--- One that knows nothing lends nothing more for so long: those who know come and tell.
+-- One that knows nothing lends only out of its reserve for so long: those who know come and tell.
 local SETTLING = 3 * 1000
+-- One part in so many of the limit is that reserve, and lent at no other time.
+local RESERVE = 40
 -- Heard within this, a process is a member.
 local RECENT = 5 * 1000
 -- What one process is lent beyond its calls under way: one part in so many of what is free. And of the limit, at most.
@@ -78,10 +81,10 @@ if not mine and #others >= MOST then
 end
 
 -- Since when it knows of everything.
-local born = tonumber(fields.born or now)
+local born, drawn = tonumber(fields.born or now), tonumber(fields.drawn or '0')
 if not fields.born or fields.server ~= server then
-    born = now
-    call('HSET', LEDGER, 'born', whole(born), 'server', server)
+    born, drawn = now, 0
+    call('HSET', LEDGER, 'born', whole(born), 'server', server, 'drawn', '0')
 end
 
 -- What processes remember of before.
@@ -151,11 +154,12 @@ end
 
 -- Lends what it can.
 local most = max(floor(limit / PARTS), 1)
+local reserve = floor(limit / RESERVE)
 local missing = 0
 if now - born < HOLD then
     missing = max(expected - returned, 0)
 end
-local free = limit - used - lent - missing * most
+local free = limit - reserve - used - lent - missing * most
 local room = max(free - in_flight, 0)
 local more = 0
 if room > 0 then
@@ -163,7 +167,11 @@ if room > 0 then
 end
 local granted = counted + min(in_flight + more, most)
 if now - born < SETTLING then
-    granted = min(granted, ceiling)
+    local wanted = counted + min(in_flight + max(floor(reserve / PARTS), 1), most)
+    granted = min(granted, max(ceiling, min(wanted, ceiling + max(reserve - drawn, 0))))
+    if granted > ceiling then
+        call('HSET', LEDGER, 'drawn', whole(drawn + granted - ceiling))
+    end
 end
 call('HSET', LEDGER, 'p:' .. process, whole(counted) .. ' ' .. whole(max(ceiling, granted)) .. ' ' .. whole(in_flight)
     .. ' ' .. whole(number) .. ' ' .. whole(now))

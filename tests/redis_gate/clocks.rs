@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::{
     assert_all_take_part,
     fleet::{Fleet, Launch, Rules},
-    full_rate, secs,
+    full_rate, secs, side_by_side,
 };
 
 const HOUR: i64 = 3_600;
@@ -74,8 +74,7 @@ fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-#[test]
-fn clocks_of_processes_that_are_wrong_and_jump_change_nothing() {
+fn clocks_of_processes() {
     let clock = MovableClock::build();
     let mut fleet = Fleet::new(Rules::Brisk);
     fleet.join("a");
@@ -153,8 +152,7 @@ impl Drop for JumpyRedis {
     }
 }
 
-#[test]
-fn a_redis_whose_clock_jumps_is_a_new_beginning_for_all() {
+fn clock_of_redis() {
     let clock = MovableClock::build();
     let redis = JumpyRedis::start(&clock);
     let mut fleet = Fleet::new(Rules::Brisk);
@@ -171,4 +169,9 @@ fn a_redis_whose_clock_jumps_is_a_new_beginning_for_all() {
         full_rate(&fleet);
     }
     fleet.end();
+}
+
+#[test]
+fn clocks_of_processes_may_be_wrong_and_when_that_of_redis_jumps_all_begin_anew() {
+    side_by_side(&[("processes", &clocks_of_processes), ("Redis", &clock_of_redis)]);
 }

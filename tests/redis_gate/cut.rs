@@ -1,15 +1,25 @@
-//! One process cannot reach Redis, and the others can: together they still keep the limit.
+//! One process cannot reach Redis, or does nothing for a while, and the others go on: together they still keep the limit.
 
 use crate::{
-    NOISE, SHARE, assert_all_take_part,
-    fleet::{Fleet, LIMIT, Rules},
+    NOISE, assert_all_take_part,
+    fleet::{Fleet, LIMIT, Process, Rules},
     full_rate,
     redis::Relay,
-    secs, shares,
+    secs, shares, side_by_side,
 };
 
-#[test]
-fn a_process_that_is_cut_off_has_its_share_and_the_others_have_the_rest_until_it_is_back() {
+/// Waits until the others know that the first of three is not there, and have what it does not; how much that is.
+fn the_others_go_on(fleet: &Fleet, share: usize) -> u32 {
+    let rest = LIMIT - u32::try_from(share).unwrap();
+    fleet.until("the others know that it is detached", |fleet| {
+        let others = fleet.processes.iter().skip(1).map(Process::seen);
+        others.map(|seen| (seen.members, seen.live, seen.pool)).all(|seen| seen == (3, 2, rest))
+    });
+    rest
+}
+
+/// Its line is cut, and mended.
+fn cut_off() {
     let mut fleet = Fleet::new(Rules::Brisk);
     let line = Relay::to(&fleet.redis);
     let a = fleet.join_over("a", line.url());
@@ -21,25 +31,41 @@ fn a_process_that_is_cut_off_has_its_share_and_the_others_have_the_rest_until_it
     line.cut();
     let cut = fleet.now();
     fleet.until_mode(a, "waiting");
-    fleet.until("the others know that it is detached", |fleet| {
-        fleet.processes.iter().skip(1).all(|process| {
-            let seen = process.seen();
-            (seen.members, seen.live, seen.pool) == (3, 2, LIMIT - 16)
-        })
-    });
+    let rest = the_others_go_on(&fleet, fleet.share("a"));
     fleet.until_mode(a, "share");
-    let apart = shares(&fleet, &["a"], SHARE);
+    let apart = shares(&fleet, &["a"]);
     let silent = fleet.between(cut, fleet.now()).of("a").longest_gap();
     println!("it sent nothing for {silent:?}");
-    assert!(silent <= secs(4) + NOISE, "it sent nothing for {silent:?}");
-    let rest = apart.but("a");
-    println!("the others {:.1}/s, most in a second {}", rest.best_rate(secs(2)), rest.most_in_a_second());
-    assert!(rest.most_in_a_second() <= 50 - SHARE, "they use its share, too: {}", rest.most_in_a_second());
-    assert!(rest.best_rate(secs(2)) >= 0.9 * 34.0, "they do not use the rest: {:.1}/s", rest.best_rate(secs(2)));
+    assert!(silent <= secs(3) + NOISE, "it sent nothing for {silent:?}");
+    let others = fleet.reach("the rest is used", apart.from, secs(4) + NOISE, |all| {
+        all.but("a").best_rate(secs(2)) >= 0.9 * f64::from(rest)
+    });
+    let most = others.but("a").most_in_a_second();
+    assert!(most <= rest as usize, "the others sent {most} in a second, and have {rest}");
 
     line.restore();
     fleet.all_share(3);
     full_rate(&fleet);
     assert_all_take_part(&fleet.pass(secs(4)));
     fleet.end();
+}
+
+/// The system gives it no time, and then goes on with it where it was, with calls that it was about to send.
+fn held_still() {
+    let fleet = Fleet::of_three(Rules::Brisk);
+    for _ in 0..2 {
+        full_rate(&fleet);
+        let share = fleet.share("a");
+        fleet.processes[0].signal("STOP");
+        the_others_go_on(&fleet, share);
+        fleet.processes[0].signal("CONT");
+        fleet.all_share(3);
+    }
+    full_rate(&fleet);
+    fleet.end();
+}
+
+#[test]
+fn a_process_that_is_cut_off_has_its_share_and_the_others_have_the_rest_until_it_is_back() {
+    side_by_side(&[("cut off", &cut_off), ("held still", &held_still)]);
 }

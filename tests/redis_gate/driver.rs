@@ -1,7 +1,7 @@
 //! What a process of a fleet does: it composes its gates as the daemon does, and keeps them busy.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     io::{BufRead as _, Write as _},
     rc::Rc,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -50,6 +50,7 @@ struct Driven {
     answered: Cell<u64>,
     not_sent: Cell<u64>,
     unknown: Cell<u64>,
+    refused: RefCell<String>,
 }
 
 #[test]
@@ -118,8 +119,8 @@ fn questions() -> UnboundedReceiver<String> {
 
 impl Driven {
     fn new(name: String, rest: Rest, channels: Vec<Id<ChannelMarker>>) -> Self {
-        let (asked, answered, not_sent, unknown) = Default::default();
-        Self { name, rest, channels, asked, answered, not_sent, unknown }
+        let (asked, answered, not_sent, unknown, refused) = Default::default();
+        Self { name, rest, channels, asked, answered, not_sent, unknown, refused }
     }
 
     /// One caller: as soon as one call is over, it makes the next.
@@ -137,6 +138,7 @@ impl Driven {
                 Outcome::Unknown(_) => self.unknown.set(self.unknown.get() + 1),
                 Outcome::NotSent(refused) => {
                     self.not_sent.set(self.not_sent.get() + 1);
+                    self.refused.replace(refused.why);
                     tokio::time::sleep(refused.retry_after.unwrap_or(AGAIN).min(AGAIN)).await;
                 }
             }
@@ -158,6 +160,7 @@ impl Driven {
             answered: self.answered.get(),
             not_sent: self.not_sent.get(),
             unknown: self.unknown.get(),
+            refused: self.refused.borrow().clone(),
         }
     }
 

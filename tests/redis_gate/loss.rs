@@ -1,9 +1,9 @@
 //! Redis dies, stops, slows down, fails and forgets: the limit holds, and what can be sent is sent.
 
-use std::{thread, time::Duration};
+use std::time::Duration;
 
 use crate::{
-    NOISE, SHARE,
+    NOISE, THREE,
     fleet::{Fleet, Rules},
     full_rate, full_rate_within,
     redis::Relay,
@@ -14,6 +14,12 @@ use crate::{
 fn all_is_well(fleet: &Fleet) {
     fleet.all_share(3);
     full_rate(fleet);
+}
+
+/// Redis is lost to all: each has its share.
+fn all_are_apart(fleet: &Fleet) {
+    fleet.until_all("share");
+    shares(fleet, &THREE);
 }
 
 /// Says something to the fleet's Redis that only an administrator would.
@@ -30,17 +36,14 @@ fn a_redis_that_dies_under_load_costs_six_seconds_then_each_has_its_share_until_
     full_rate(&fleet);
     let died = fleet.now();
     fleet.redis.kill();
-    fleet.until_all("share");
-    shares(&fleet, &["a", "b", "c"], SHARE);
-    for name in ["a", "b", "c"] {
+    all_are_apart(&fleet);
+    for name in THREE {
         let gap = fleet.between(died, fleet.now()).of(name).longest_gap();
         println!("{name} sent nothing for {gap:?}");
         assert!(gap <= secs(6) + NOISE, "{name} sent nothing for {gap:?}");
     }
-
     fleet.redis.restart_empty();
-    let back = fleet.now();
-    full_rate_within(&fleet, back, secs(5));
+    full_rate_within(&fleet, fleet.now(), secs(5));
     fleet.all_share(3);
     fleet.end();
 }
@@ -50,8 +53,7 @@ fn a_redis_that_stands_still_is_a_lost_one_and_a_short_stop_costs_little() {
     let long = || {
         let fleet = Fleet::of_three(Rules::Brisk);
         fleet.redis.stop();
-        fleet.until_all("share");
-        shares(&fleet, &["a", "b", "c"], SHARE);
+        all_are_apart(&fleet);
         fleet.redis.resume();
         all_is_well(&fleet);
         fleet.end();
@@ -60,7 +62,7 @@ fn a_redis_that_stands_still_is_a_lost_one_and_a_short_stop_costs_little() {
         let fleet = Fleet::of_three(Rules::Default);
         let stopped = fleet.now();
         fleet.redis.stop();
-        thread::sleep(secs(1));
+        fleet.pass(secs(1));
         fleet.redis.resume();
         all_is_well(&fleet);
         // Nobody had to wait until it was surely taken for lost.
@@ -69,58 +71,39 @@ fn a_redis_that_stands_still_is_a_lost_one_and_a_short_stop_costs_little() {
         assert!(gap <= secs(3) + NOISE, "nothing was sent for {gap:?}");
         fleet.end();
     };
-    side_by_side([&long, &short]);
+    side_by_side(&[("long", &long), ("short", &short)]);
 }
 
-#[test]
-fn a_slow_redis_is_waited_for_and_one_slower_than_the_timeout_is_a_lost_one() {
+/// A line of 100 ms each way is waited for, and one of 400 ms is none.
+fn slow() {
     let mut fleet = Fleet::new(Rules::Brisk);
-    let relay = Relay::to(&fleet.redis);
-    for name in ["a", "b", "c"] {
-        fleet.join_over(name, relay.url());
+    let line = Relay::to(&fleet.redis);
+    for name in THREE {
+        fleet.join_over(name, line.url());
     }
     fleet.all_share(3);
-    // As long as 100 ms each way.
-    relay.delay(Duration::from_millis(200));
+    line.delay(Duration::from_millis(200));
     let slow = fleet.now();
     fleet.until("a slow line is used well", |fleet| fleet.between(slow, fleet.now()).best_rate(secs(3)) >= 20.0);
-
-    relay.delay(Duration::from_millis(800));
-    fleet.until_all("share");
-    shares(&fleet, &["a", "b", "c"], SHARE);
-
-    relay.delay(Duration::ZERO);
+    line.delay(Duration::from_millis(800));
+    all_are_apart(&fleet);
+    line.delay(Duration::ZERO);
     all_is_well(&fleet);
     fleet.end();
 }
 
-/// Makes Redis refuse things, and takes that back later.
+/// Redis refuses things, and later does not any more.
 fn refused(refuse: &[&str], allow: &[&str]) {
     let fleet = Fleet::of_three(Rules::Brisk);
     tell_redis(&fleet, refuse);
-    fleet.until_all("share");
-    shares(&fleet, &["a", "b", "c"], SHARE);
+    all_are_apart(&fleet);
     tell_redis(&fleet, allow);
     all_is_well(&fleet);
     fleet.end();
 }
 
-#[test]
-fn a_redis_that_answers_with_errors_is_a_lost_one() {
-    refused(&["ACL", "SETUSER", "default", "-@scripting"], &["ACL", "SETUSER", "default", "+@scripting"]);
-}
-
-#[test]
-#[ignore = "looking still works then, and so each try to join puts off the share"]
-fn a_redis_that_takes_no_writes_is_a_lost_one() {
-    let full = || refused(&["CONFIG", "SET", "maxmemory", "1"], &["CONFIG", "SET", "maxmemory", "0"]);
-    let without_replicas =
-        || refused(&["CONFIG", "SET", "min-replicas-to-write", "1"], &["CONFIG", "SET", "min-replicas-to-write", "0"]);
-    side_by_side([&full, &without_replicas]);
-}
-
-#[test]
-fn a_redis_that_forgets_everything_under_load_costs_no_more_than_a_lost_one() {
+/// Redis forgets everything, which costs no more than its loss would.
+fn flushed() {
     let fleet = Fleet::of_three(Rules::Brisk);
     for _ in 0..2 {
         let flushed = fleet.now();
@@ -128,7 +111,21 @@ fn a_redis_that_forgets_everything_under_load_costs_no_more_than_a_lost_one() {
         all_is_well(&fleet);
         let gap = fleet.between(flushed, fleet.now()).longest_gap();
         println!("nothing was sent for {gap:?}");
-        assert!(gap <= secs(4) + NOISE, "nothing was sent for {gap:?}");
+        assert!(gap <= secs(3) + NOISE, "nothing was sent for {gap:?}");
     }
     fleet.end();
+}
+
+#[test]
+fn a_redis_that_is_slow_or_answers_with_errors_or_forgets_everything_passes_no_limit() {
+    let not_allowed =
+        || refused(&["ACL", "SETUSER", "default", "-@scripting"], &["ACL", "SETUSER", "default", "+@scripting"]);
+    side_by_side(&[("slow", &slow), ("not allowed", &not_allowed), ("flushed", &flushed)]);
+}
+
+#[test]
+fn a_redis_that_takes_no_writes_is_a_lost_one() {
+    let set =
+        |setting: &str, value: &str| refused(&["CONFIG", "SET", setting, value], &["CONFIG", "SET", setting, "0"]);
+    side_by_side(&[("full", &|| set("maxmemory", "1")), ("without replicas", &|| set("min-replicas-to-write", "1"))]);
 }

@@ -1,8 +1,9 @@
 //! What processes do without Redis is up to their settings.
 
-use std::{thread, time::Duration};
+use std::time::Duration;
 
 use crate::{
+    THREE,
     fleet::{Fleet, Launch, Rules},
     full_rate, secs, side_by_side,
 };
@@ -12,56 +13,61 @@ const ON_LOSS: &str = "GUILDHALL__REDIS__ON_LOSS";
 /// What was booked before Redis was lost is used within this time, or never.
 const BOOKED: Duration = Duration::from_millis(1_200);
 
-#[test]
-fn closed_sends_nothing_without_redis_and_open_goes_on() {
-    let closed = || {
-        let mut fleet = Fleet::new(Rules::Brisk);
-        fleet.set(ON_LOSS, "closed");
-        for name in ["a", "b", "c"] {
-            fleet.join(name);
-        }
-        fleet.all_share(3);
-        fleet.redis.kill();
-        fleet.until_all("closed");
-        thread::sleep(BOOKED);
-        let lost = fleet.pass(secs(5));
-        assert_eq!(lost.count(), 0, "{:?}", lost.by_process());
-        fleet.redis.restart_empty();
-        fleet.all_share(3);
-        full_rate(&fleet);
-        fleet.end();
-    };
-    let open = || {
-        let mut fleet = Fleet::new(Rules::Brisk);
-        // With another beside it, the two would pass the limit: that is what it says.
-        let a = fleet.launch(&Launch::named("a").set(ON_LOSS, "open"));
-        fleet.all_share(1);
-        fleet.redis.kill();
-        fleet.until_mode(a, "open");
-        full_rate(&fleet);
-        fleet.redis.restart_empty();
-        fleet.all_share(1);
-        full_rate(&fleet);
-        fleet.end();
-    };
-    side_by_side([&closed, &open]);
+fn closed() {
+    let mut fleet = Fleet::new(Rules::Brisk);
+    fleet.set(ON_LOSS, "closed");
+    for name in THREE {
+        fleet.join(name);
+    }
+    fleet.all_share(3);
+    full_rate(&fleet);
+    fleet.redis.kill();
+    fleet.until_all("closed");
+    fleet.pass(BOOKED);
+    let lost = fleet.pass(secs(5));
+    assert_eq!(lost.count(), 0, "{:?}", lost.by_process());
+    fleet.redis.restart_empty();
+    fleet.all_share(3);
+    full_rate(&fleet);
+    fleet.end();
+}
+
+/// With another beside it, the two would pass the limit: that is what it says.
+fn open() {
+    let mut fleet = Fleet::new(Rules::Brisk);
+    let a = fleet.launch(&Launch::named("a").set(ON_LOSS, "open"));
+    fleet.all_share(1);
+    full_rate(&fleet);
+    fleet.redis.kill();
+    fleet.until_mode(a, "open");
+    full_rate(&fleet);
+    fleet.redis.restart_empty();
+    fleet.all_share(1);
+    full_rate(&fleet);
+    fleet.end();
+}
+
+fn never_reached(on_loss: &str) {
+    let mut fleet = Fleet::new(Rules::Brisk);
+    // Nobody is there yet.
+    fleet.redis.kill();
+    let a = fleet.launch(&Launch::named("a").set(ON_LOSS, on_loss));
+    fleet.until_mode(a, "unreached");
+    let alone = fleet.pass(secs(5));
+    assert_eq!(alone.count(), 0, "{:?}", alone.by_process());
+    assert_eq!(fleet.processes[a].seen().mode, "unreached");
+    fleet.redis.restart_empty();
+    fleet.all_share(1);
+    full_rate(&fleet);
+    fleet.end();
 }
 
 #[test]
-fn a_process_that_never_reached_redis_sends_nothing_until_it_does() {
-    let never_reached = |on_loss: &str| {
-        let mut fleet = Fleet::new(Rules::Brisk);
-        // Nobody is there yet.
-        fleet.redis.kill();
-        let a = fleet.launch(&Launch::named("a").set(ON_LOSS, on_loss));
-        fleet.until_mode(a, "unreached");
-        let alone = fleet.pass(secs(5));
-        assert_eq!(alone.count(), 0, "{:?}", alone.by_process());
-        assert_eq!(fleet.processes[a].seen().mode, "unreached");
-        fleet.redis.restart_empty();
-        fleet.all_share(1);
-        full_rate(&fleet);
-        fleet.end();
-    };
-    side_by_side([&|| never_reached("share"), &|| never_reached("closed")]);
+fn without_redis_closed_sends_nothing_and_open_goes_on_and_who_never_reached_it_waits() {
+    side_by_side(&[
+        ("closed", &closed),
+        ("open", &open),
+        ("never reached, share", &|| never_reached("share")),
+        ("never reached, closed", &|| never_reached("closed")),
+    ]);
 }

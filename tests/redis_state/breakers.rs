@@ -42,7 +42,7 @@ fn a_ban_that_one_process_sees_stops_all_behind_its_address_and_nobody_else() {
 #[test]
 fn the_log_says_who_decided_a_change() {
     run(async {
-        let (log, _guard) = Log::capture();
+        let (log, _guards) = Log::capture();
         let server = RedisServer::start();
         let (one, other) = two(&server).await;
         one.force(&target("crm")).await;
@@ -50,7 +50,7 @@ fn the_log_says_who_decided_a_change() {
         let text = log.text();
         for origin in ["here", "elsewhere"] {
             let line = format!("why=\"forced\" origin=\"{origin}\"");
-            assert_eq!(text.matches(&line).count(), 1, "{line}");
+            assert_eq!(text.matches(&line).count(), 1, "{line} in {text}");
         }
     });
 }

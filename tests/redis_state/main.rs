@@ -128,13 +128,14 @@ struct Process {
 }
 
 impl Process {
-    /// Starts a process, and waits until it may call.
+    /// Starts a process, and waits until it has been lent more than what a keeper lends that has just begun.
     async fn ready(spec: Spec, server: &RedisServer) -> Self {
+        let little = u64::from(spec.limit) / 40;
         let process = spec.start();
         let client = client(server).await;
         until(async || {
             grow_old(&mut client.clone()).await;
-            process.lent().await > 0
+            process.lent().await > little
         })
         .await;
         process

@@ -214,10 +214,10 @@ const RULES: usize = 6;
 
 /// Rules that all go on, those that change something now and then, and those that nobody should choose.
 fn rules(which: usize, limit: u32) -> SharedConfig {
-    let base = SharedConfig { limit, forget: Duration::from_secs(60), ..SharedConfig::default() };
     let ms = Duration::from_millis;
+    let base = SharedConfig { limit, forget: ms(60_000), timeout: ms(200), ..SharedConfig::default() };
     match which {
-        0 => SharedConfig { newcomer: ms(200), window: ms(1_000), request_timeout: ms(1_500), ..base },
+        0 => SharedConfig { burst: 1, newcomer: ms(200), window: ms(1_000), request_timeout: ms(1_500), ..base },
         1 => SharedConfig { burst: 1, window: ms(1_000), horizon: ms(2_000), newcomer: ms(0), ..base },
         2 => SharedConfig { burst: 0, window: Duration::from_micros(1_234_567), guard: ms(7), retry: ms(50), ..base },
         3 => SharedConfig { silence: ms(300), forget: ms(2_000), heartbeat: ms(100), timeout: ms(50), ..base },

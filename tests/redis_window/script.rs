@@ -94,8 +94,8 @@ impl Process {
         let mut lost = Self::new(redis, application, BOT, "lost");
         lost.join(Join::default(), still()).await;
         let mut present = Self::new(redis, application, BOT, "present");
-        present.join(Join::default(), SharedConfig { silence: Duration::ZERO, ..at_once() }).await;
-        let standing = present.sync(Sync { want: 1, ..Sync::default() }, at_once()).await;
+        let rules = SharedConfig { silence: Duration::ZERO, ..at_once() };
+        let standing = present.join(Join { flying: 1, ..Join::default() }, rules).await;
         assert_eq!((standing.slots.len(), standing.members, standing.live), (1, 2, 1));
         present
     }

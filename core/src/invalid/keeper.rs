@@ -12,8 +12,13 @@ use crate::time::Timestamp;
 /// Into how many slots the window is cut.
 const SLOTS: u64 = 60;
 
-/// One that knows nothing lends nothing more for so long: those who know come and tell.
+/// One that knows nothing lends only out of its reserve for so long: those who know come and tell.
 const SETTLING_MS: u64 = 3_000;
+
+/// One part in so many of the limit is that reserve, and lent at no other time. So if everything is forgotten once while
+/// what was lent is held, the limit holds; each further time it may be passed by as much, if there are newcomers each time
+/// before those who know come back.
+const RESERVE: u64 = 40;
 
 /// Heard within this, a process is a member.
 const RECENT_MS: u64 = 5_000;
@@ -49,6 +54,8 @@ pub struct Keeper {
     window: u64,
     /// Since when it knows of everything, and on which server.
     born: Option<(u64, String)>,
+    /// What it has lent out of its reserve since then.
+    drawn: u64,
     /// What was counted, by the number of its slot.
     slots: BTreeMap<u64, u64>,
     entries: BTreeMap<String, Entry>,
@@ -67,6 +74,7 @@ impl Keeper {
             limit: limit.into(),
             window: u64::try_from(window.as_millis()).unwrap_or(u64::MAX),
             born: None,
+            drawn: 0,
             slots: BTreeMap::new(),
             entries: BTreeMap::new(),
             remembered: (0, 0),
@@ -86,15 +94,19 @@ impl Keeper {
         }
         let in_flight = u64::from(ask.in_flight);
         let most = (self.limit / PARTS).max(1);
+        let reserve = self.limit / RESERVE;
         let missing = if now - born < self.hold() { self.holders.saturating_sub(self.returned) } else { 0 };
         let others = || self.entries.iter().filter(|(name, _)| *name != process).map(|(_, entry)| entry);
         let lent: u64 = others().map(Entry::lent).sum();
-        let free = self.limit.saturating_sub(self.total() + lent + missing * most);
+        let free = self.limit.saturating_sub(reserve + self.total() + lent + missing * most);
         let room = free.saturating_sub(in_flight);
         let more = if room == 0 { 0 } else { (room / PARTS).max(1) };
         let mut granted = ask.counted + (in_flight + more).min(most);
+        let mut drawn = self.drawn;
         if now - born < SETTLING_MS {
-            granted = granted.min(ask.ceiling);
+            let wanted = ask.counted + (in_flight + (reserve / PARTS).max(1)).min(most);
+            granted = granted.min(ask.ceiling.max(wanted.min(ask.ceiling + reserve.saturating_sub(drawn))));
+            drawn += granted.saturating_sub(ask.ceiling);
         }
         let recent = || others().filter(|entry| now - entry.heard < RECENT_MS);
         let synced = Synced {
@@ -106,6 +118,7 @@ impl Keeper {
             holders: narrow(others().count() as u64 + 1 + missing),
             elsewhere: narrow(recent().map(|entry| entry.in_flight).sum()),
         };
+        self.drawn = drawn;
         // A lower ceiling is only asked for: until the process says that it keeps to it, it may not.
         let ceiling = granted.max(ask.ceiling);
         self.entries
@@ -143,6 +156,7 @@ impl Keeper {
             Some((born, on)) if on == server => Some(*born),
             Some(_) | None => {
                 self.born = Some((now, server.to_owned()));
+                self.drawn = 0;
                 Some(now)
             }
         }

@@ -113,7 +113,7 @@ impl Fleet {
         }
         for process in &self.processes {
             let log = process.log();
-            eprintln!("--- {}, {} lines", process.name, log.len());
+            eprintln!("--- {}, {} lines: {:?}", process.name, log.len(), process.asked(SECOND));
             log.iter().rev().take(TOLD).rev().for_each(|line| eprintln!("{line}"));
         }
     }

@@ -9,6 +9,7 @@ use std::{
         mpsc::{self, Receiver},
     },
     thread,
+    time::Duration,
 };
 
 use guildhall::redis::RedisUrl;
@@ -48,6 +49,8 @@ pub(crate) struct Seen {
     pub(crate) answered: u64,
     pub(crate) not_sent: u64,
     pub(crate) unknown: u64,
+    /// Why the last that was not sent was not.
+    pub(crate) refused: String,
 }
 
 /// How to start a process.
@@ -115,14 +118,15 @@ impl Process {
 
     /// What is to be seen of its gates.
     pub(crate) fn observe(&self) -> Vec<Seen> {
-        self.asked().unwrap_or_else(|| panic!("{} does not answer:\n{}", self.name, self.log().join("\n")))
+        self.asked(STUCK).unwrap_or_else(|| panic!("{} does not answer:\n{}", self.name, self.log().join("\n")))
     }
 
-    fn asked(&self) -> Option<Vec<Seen>> {
+    /// The same, if it still answers.
+    pub(super) fn asked(&self, within: Duration) -> Option<Vec<Seen>> {
         self.stdin.lock().unwrap().as_mut()?.write_all(b"observe\n").ok()?;
         let says = self.says.lock().unwrap();
         loop {
-            let line = says.recv_timeout(STUCK).ok()?;
+            let line = says.recv_timeout(within).ok()?;
             // What the test harness says stands on lines of its own.
             if line.starts_with('[') {
                 return Some(serde_json::from_str(&line).unwrap());

@@ -61,7 +61,7 @@ pub struct Sync {
     pub held: u32,
     /// Whether it would use a share.
     pub wants_share: bool,
-    /// How many slots it wants.
+    /// How many slots it wants; of somebody who leaves, how many of its calls have no answer.
     pub want: u32,
     /// Whether the first of them is for somebody who should not wait for even spacing.
     pub urgent: bool,

@@ -38,6 +38,8 @@ struct Epoch {
     last: u64,
     /// Whether everybody is there who may have a share from before it began.
     is_whole: bool,
+    /// The shares from before that were brought.
+    brought: u32,
     limit: u32,
     /// Discord wants to be left alone until then.
     blocked: u64,
@@ -69,10 +71,10 @@ impl Window {
         Self::default()
     }
 
-    /// When the epoch began, whether it is whole, and what its members claim.
+    /// When the epoch began, whether it is whole, and what was brought.
     #[cfg(test)]
     pub(super) fn age(&self) -> Option<(u64, bool, u32)> {
-        self.epoch.as_ref().map(|epoch| (epoch.born, epoch.is_whole, epoch.seats.claimed()))
+        self.epoch.as_ref().map(|epoch| (epoch.born, epoch.is_whole, epoch.brought))
     }
 
     /// Who is here, in touch or not.
@@ -118,6 +120,7 @@ impl Epoch {
             born: now,
             last: now,
             is_whole: false,
+            brought: 0,
             limit: rules.limit,
             blocked: 0,
             pace: 0,
@@ -141,8 +144,8 @@ impl Epoch {
             self.bury(dead, rules, now);
         }
         self.fit(now + micros(rules.window + rules.guard));
-        let mut standing = self.standing(call, sync.held, sync.wants_share, now);
-        if self.seats.is_strange(&call.member) {
+        let mut standing = self.standing(call, sync.held, sync.wants_share, rules, now);
+        if self.seats.is_strange(&call.member, now.saturating_sub(micros(rules.silence))) {
             // Those who were here before it would have noticed if the clock had jumped; it could not.
             standing.again = (sync.want > 0).then_some(rules.retry);
         } else {
@@ -157,6 +160,10 @@ impl Epoch {
             self.settle(&call.member, &sync.ended, rules, now);
             self.block(sync.block, now);
             self.seats.remove(&call.member);
+            if sync.want == 0 {
+                // It does not know of what it still holds, so it will not use it.
+                self.tokens.release_all(&call.member, now);
+            }
             self.tokens.free_held_by(&call.member, u64::MAX);
             self.count_limit();
             self.fit(now + micros(rules.window + rules.guard));
@@ -196,10 +203,9 @@ impl Epoch {
             return None;
         }
         let age = now.saturating_sub(self.born);
-        let claimed = self.seats.claimed();
-        let grown = if claimed >= self.limit && age >= micros(rules.gather()) {
+        let grown = if self.brought >= self.limit && age >= micros(rules.gather()) {
             Grown::Together
-        } else if claimed == 0 && age >= micros(rules.newcomer) {
+        } else if self.brought == 0 && age >= micros(rules.newcomer) {
             Grown::Newcomers
         } else if age >= micros(rules.forget) {
             Grown::Late
@@ -212,8 +218,12 @@ impl Epoch {
 
     /// How many tokens there should be.
     fn target(&self) -> u32 {
-        let whole = if self.is_whole { self.limit } else { self.seats.claimed().min(self.limit) };
-        whole.saturating_sub(self.seats.claimed_away())
+        self.common().saturating_sub(self.seats.claimed_away())
+    }
+
+    /// What belongs to those who are here, detached or not.
+    fn common(&self) -> u32 {
+        if self.is_whole { self.limit } else { self.brought.min(self.limit) }
     }
 
     /// Makes as many tokens as there should be; new ones are free at `free_at`.
@@ -263,12 +273,9 @@ impl Epoch {
     }
 
     /// Where a member stands, with the share that it is told now.
-    fn standing(&mut self, call: &Call, held: u32, wants_share: bool, now: u64) -> Standing {
-        let share = match (wants_share, self.is_whole) {
-            (false, _) => 0,
-            (true, false) => self.seats.claim(&call.member),
-            (true, true) => self.seats.fair_share(&call.member, self.limit),
-        };
+    fn standing(&mut self, call: &Call, held: u32, wants_share: bool, rules: &SharedConfig, now: u64) -> Standing {
+        let known = now.saturating_sub(micros(rules.silence));
+        let share = if wants_share { self.seats.fair_share(&call.member, self.common(), known) } else { 0 };
         self.seats.tell(&call.member, held, share);
         Standing {
             now,

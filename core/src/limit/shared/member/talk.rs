@@ -124,19 +124,23 @@ impl Member {
     /// Says goodbye: nothing has to wait for this process any more. It grants nothing from now on.
     pub fn leave(&mut self, now: Timestamp) -> Option<Call> {
         let is_member = self.state == State::Joined;
+        if let Some(call) = self.under_way.take() {
+            // Whatever comes of it: what is told twice counts once.
+            self.restore(call);
+        }
         for slot in std::mem::take(&mut self.bookings) {
             self.unused(slot, now);
         }
+        let flying = u32::try_from(self.flights.len()).unwrap_or(u32::MAX);
         let (doing, _) = self.sync(now);
         self.state = State::Left;
-        self.under_way = None;
         let Doing::Sync(sync) = doing else { return None };
         let not_after = self.sighting.map_or(0, |seen| seen.latest(now) + micros(self.config.timeout));
         is_member.then(|| Call {
             member: self.id.clone(),
             life: self.life,
             not_after,
-            doing: Doing::Leave(Sync { want: 0, ..sync }),
+            doing: Doing::Leave(Sync { want: flying, ..sync }),
         })
     }
 
@@ -416,5 +420,29 @@ mod tests {
         let ended: Vec<_> = sync.ended.iter().map(|end| (end.token, end.how)).collect();
         let answered = How::Answered(Duration::from_millis(199));
         assert_eq!(ended, [(slots[0].token, answered), (slots[1].token, How::Unused)]);
+    }
+    #[test]
+    fn what_was_booked_for_somebody_who_leaves_before_it_hears_of_it_is_free_at_once() {
+        let config = SharedConfig { limit: 2, ..SharedConfig::default() };
+        let mut window = Window::empty();
+        let mut redis = |call: &Call, ms: u64| window.call(call, &config, "server", 1_000_000_000 + ms * 1_000);
+        let mut first = Member::new(config.clone(), "p".into(), 1, at(0));
+        let mut second = Member::new(config.clone(), "q".into(), 2, at(0));
+        for ms in [0, 1, 2_000, 4_000, 6_000] {
+            for member in [&mut first, &mut second] {
+                let call = member.next_call(at(ms)).unwrap();
+                member.on_reply(redis(&call, ms), at(ms));
+            }
+        }
+        first.demand(2, false, at(7_000));
+        let call = first.next_call(at(7_000)).unwrap();
+        let Reply::Done(standing) = redis(&call, 7_000) else { panic!("{call:?}") };
+        assert_eq!(standing.slots.len(), 2);
+        let leave = first.leave(at(7_001)).unwrap();
+        redis(&leave, 7_001);
+        second.demand(2, false, at(7_600));
+        let call = second.next_call(at(7_600)).unwrap();
+        let Reply::Done(standing) = redis(&call, 7_600) else { panic!("{call:?}") };
+        assert_eq!(standing.slots.len(), 2);
     }
 }

@@ -20,8 +20,9 @@ impl Epoch {
         } else {
             self.seats.take(member, call.life, 0, rules.limit, now);
             if !self.is_whole && !stays {
-                let room = self.limit.saturating_sub(self.seats.claimed());
-                self.seats.tell(member, 0, join.held.min(room));
+                let share = join.held.min(self.limit.saturating_sub(self.brought));
+                self.brought += share;
+                self.seats.tell(member, 0, share);
             }
         }
         self.count_limit();
@@ -31,7 +32,7 @@ impl Epoch {
         let cooling = if stays { join.untold } else { join.cooling };
         let slots = self.lodge(member, own, join.flying, cooling, rules, now);
         let held = if stays { join.held } else { self.seats.claim(member) };
-        Standing { slots, ..self.standing(call, held, join.wants_share, now) }
+        Standing { slots, ..self.standing(call, held, join.wants_share, rules, now) }
     }
 
     /// Finds tokens for the calls that a member has made: its own ones first.

@@ -109,14 +109,16 @@ impl Seats {
         self.away.keys().map(|member| self.claim(member)).sum()
     }
 
-    /// Whether there are members that have not been here since it joined, and so do not know of it.
-    pub(super) fn is_strange(&self, member: &str) -> bool {
+    /// Whether there are members that have not been here since it joined, and so do not know of it. Those that are detached
+    /// would have come by `known` if the clock had only jumped.
+    pub(super) fn is_strange(&self, member: &str, known: u64) -> bool {
         let oldest = self.live.values().min().copied().unwrap_or(0);
-        self.all.get(member).is_some_and(|seat| oldest < seat.since)
+        let is_young = |seat: &Seat| seat.since > known && !self.away.is_empty();
+        self.all.get(member).is_some_and(|seat| oldest < seat.since || is_young(seat))
     }
 
     /// What a member should have, as far as others leave it.
-    pub(super) fn fair_share(&self, member: &str, limit: u32) -> u32 {
+    pub(super) fn fair_share(&self, member: &str, limit: u32, known: u64) -> u32 {
         let Some(seat) = self.all.get(member) else { return 0 };
         let (live, away) = (self.live().max(1), self.claimed_away());
         let fair = limit.saturating_sub(away) / live;
@@ -125,7 +127,7 @@ impl Seats {
         let is_over = others.saturating_sub(away) >= fair * (live - 1);
         let room = (fair + u32::from(is_over)).min(limit.saturating_sub(others));
         // If Redis forgot everything now, nobody would miss it.
-        if self.is_strange(member) { room.min(seat.claim) } else { room }
+        if self.is_strange(member, known) { room.min(seat.claim) } else { room }
     }
 
     /// Notes what a member is told now. Until it says so, it may not have heard that it was less.
