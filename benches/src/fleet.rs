@@ -174,7 +174,7 @@ fn settings_of(drive: &Drive) -> anyhow::Result<Settings> {
 
 async fn follow(drive: &Drive) -> anyhow::Result<()> {
     let rest = Rest::start(&settings_of(drive)?, Token::new(TOKEN))?;
-    wait_for_membership(&rest).await?;
+    wait_for_membership(&rest, drive.pending).await?;
     println!("{}", json!({ "mode": "shared" }));
     std::io::stdout().flush()?;
 
@@ -226,8 +226,8 @@ fn credential(rest: &Rest) -> anyhow::Result<Credential> {
     Ok(rest.calls.gateway_bot()?.request.credential)
 }
 
-/// Waits until the process shares the limit with others.
-async fn wait_for_membership(rest: &Rest) -> anyhow::Result<()> {
+/// Waits until the process shares the limit with others, and may have so many calls waiting.
+async fn wait_for_membership(rest: &Rest, pending: u32) -> anyhow::Result<()> {
     let deadline = Instant::now() + Duration::from_secs(30);
     while Instant::now() < deadline {
         let view = rest.gate.observe().await.context("the gate is gone")?;
@@ -235,7 +235,9 @@ async fn wait_for_membership(rest: &Rest) -> anyhow::Result<()> {
             view.limits.credentials.iter().any(|limit| {
                 limit.shared.as_ref().is_some_and(|shared| shared.mode == Mode::Shared && shared.share > 0)
             });
-        if is_member {
+        // Calls that wait count as calls that may come back invalid.
+        let invalid = view.breakers.invalid_requests.shared;
+        if is_member && invalid.is_some_and(|fleet| fleet.lent > u64::from(pending)) {
             return Ok(());
         }
         sleep(Duration::from_millis(20)).await;

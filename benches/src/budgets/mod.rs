@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     callers: u32,
     /// Calls a second that the wide budget gives.
-    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(HOLDS..=10_000_000))]
+    #[arg(long, default_value_t = 400_000, value_parser = clap::value_parser!(u64).range(HOLDS..=10_000_000))]
     wide: u64,
     /// Calls a second that the narrow budget gives.
     #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u64).range(HOLDS..=10_000_000))]
