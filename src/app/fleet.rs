@@ -71,7 +71,8 @@ impl Fleet {
                 OnLoss::Share | OnLoss::Closed => WhenLost::Stop,
                 OnLoss::Open => WhenLost::Share,
             },
-            heartbeat: settings.redis.heartbeat,
+            // News are pushed, and what was missed is read with every new subscription; this is for the rest.
+            heartbeat: settings.redis.heartbeat * 2,
         };
         Ok(Some(Self { redis, window, rules, seat, state }))
     }

@@ -86,7 +86,7 @@ impl Default for SharedConfig {
             request_timeout: Duration::from_secs(15),
             ahead: 2,
             burst: 5,
-            flush: Duration::from_millis(100),
+            flush: Duration::from_millis(300),
             retry: Duration::from_millis(200),
         }
     }
