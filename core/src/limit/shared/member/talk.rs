@@ -415,10 +415,10 @@ mod tests {
         let slots = standing.slots.clone();
         assert_eq!(slots.len(), 3);
         pair.member.on_reply(reply, at(20_002));
-        let call = pair.member.next_call(at(20_200)).unwrap();
+        let call = pair.member.next_call(at(20_400)).unwrap();
         let Doing::Sync(sync) = call.doing else { panic!("{call:?}") };
         let ended: Vec<_> = sync.ended.iter().map(|end| (end.token, end.how)).collect();
-        let answered = How::Answered(Duration::from_millis(199));
+        let answered = How::Answered(Duration::from_millis(399));
         assert_eq!(ended, [(slots[0].token, answered), (slots[1].token, How::Unused)]);
     }
     #[test]
