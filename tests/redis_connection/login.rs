@@ -7,7 +7,7 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use redis::Value;
 use tempfile::TempDir;
 
-use crate::{STUCK, command, connect, lost_at_last, run_id, say_at_last, soon, support::RedisServer, telemetry::Log};
+use crate::{STUCK, command, connect, log::Log, lost_at_last, run_id, say_at_last, soon, support::RedisServer};
 
 const CANARY: &str = "canary-Password";
 
@@ -47,7 +47,7 @@ async fn a_certificate_has_to_come_from_an_authority_that_is_trusted() {
     let redis = trusting(url.clone(), server.folder().join("ca.pem")).unwrap();
     say_at_last(&redis).await;
 
-    let (log, _guard) = Log::capture();
+    let (log, _guard) = Log::capture(tracing::Level::TRACE);
     lost_at_last(&connect(url), Reason::Unreachable).await;
     assert!(log.text().contains("name that in redis.ca_file"), "{}", log.text());
 }
@@ -95,7 +95,7 @@ async fn the_rules_that_are_named_are_all_that_a_user_needs() {
 async fn a_user_who_may_not_look_around_is_told_the_rules_it_needs() {
     let server = RedisServer::start();
     command(&server, &["ACL", "SETUSER", "me", "on", &format!(">{CANARY}"), "+@all", "-info", "~*", "&*"]).await;
-    let (log, _guard) = Log::capture();
+    let (log, _guard) = Log::capture(tracing::Level::TRACE);
     let redis = connect(format!("redis://me:{CANARY}@127.0.0.1:{}", server.port()).parse().unwrap());
     lost_at_last(&redis, Reason::Denied).await;
     assert!(log.text().contains(ACL_RULES) && !log.text().contains(CANARY), "{}", log.text());
@@ -107,7 +107,7 @@ async fn a_user_who_may_not_look_around_is_told_the_rules_it_needs() {
 async fn a_user_who_may_not_listen_is_told_the_rules_it_needs() {
     let server = RedisServer::start();
     command(&server, &["ACL", "SETUSER", "me", "on", &format!(">{CANARY}"), "+@all", "~*", "resetchannels"]).await;
-    let (log, _guard) = Log::capture();
+    let (log, _guard) = Log::capture(tracing::Level::TRACE);
     let redis = connect(format!("redis://me:{CANARY}@127.0.0.1:{}", server.port()).parse().unwrap());
     say_at_last(&redis).await;
     let mut subscription = redis.subscribe(&Keys::new(1).of("a"));
@@ -125,7 +125,7 @@ async fn a_wrong_password_is_told_without_the_password_even_when_the_server_repe
         (&plain, Reason::Denied, "check the user and the password in redis.url"),
         (&repeats, Reason::Error, "unknown command"),
     ] {
-        let (log, _guard) = Log::capture();
+        let (log, _guard) = Log::capture(tracing::Level::TRACE);
         let redis = connect(format!("redis://someone:{CANARY}@127.0.0.1:{}", server.port()).parse().unwrap());
         lost_at_last(&redis, why).await;
         assert!(log.text().contains(says) && !log.text().contains(CANARY), "{}", log.text());

@@ -4,6 +4,8 @@
 
 mod calls;
 mod channels;
+#[path = "../support/log.rs"]
+mod log;
 mod login;
 mod losses;
 mod places;

@@ -6,7 +6,7 @@ use guildhall::redis::{Keys, Lost, Reason, Redis, RedisUrl, Script};
 use redis::Value;
 use tokio::time::interval;
 
-use crate::{command, connect, lost, lost_at_last, run_id, say_at_last, soon, support::RedisServer, telemetry::Log};
+use crate::{command, connect, log::Log, lost, lost_at_last, run_id, say_at_last, soon, support::RedisServer};
 
 async fn monitor(sentinel: &RedisServer, server: &RedisServer) {
     command(sentinel, &["SENTINEL", "MONITOR", "bots", "127.0.0.1", &server.port().to_string(), "1"]).await;
@@ -36,7 +36,7 @@ async fn a_server_is_no_sentinel_and_a_sentinel_no_server() {
     let (server, sentinel) = (RedisServer::start(), RedisServer::start_sentinel());
     let url: RedisUrl = format!("redis+sentinel://127.0.0.1:{}/bots", server.port()).parse().unwrap();
     assert_eq!(lost(&connect(url)).await, Reason::Error);
-    let (log, _guard) = Log::capture();
+    let (log, _guard) = Log::capture(tracing::Level::TRACE);
     assert_eq!(lost(&connect(sentinel.url())).await, Reason::Error);
     assert!(log.text().contains("for sentinels, write redis+sentinel://"), "{}", log.text());
 }

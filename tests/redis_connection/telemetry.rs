@@ -1,61 +1,17 @@
 //! What is logged and counted.
 
-use std::{
-    io,
-    sync::{Arc, Mutex},
-};
-
 use guildhall::redis::Reason;
 use metrics_exporter_prometheus::PrometheusBuilder;
-use tracing::subscriber::DefaultGuard;
-use tracing_subscriber::fmt::MakeWriter;
+use tracing::Level;
 
-use crate::{connect, lost_at_last, say, say_at_last, support::RedisServer};
-
-/// What is logged on this thread from now on, down to the last detail.
-#[derive(Clone, Default)]
-pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    pub(crate) fn capture() -> (Self, DefaultGuard) {
-        let log = Self::default();
-        let subscriber = tracing_subscriber::fmt()
-            .with_ansi(false)
-            .with_max_level(tracing::Level::TRACE)
-            .with_writer(log.clone())
-            .finish();
-        (log, tracing::subscriber::set_default(subscriber))
-    }
-
-    pub(crate) fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-}
-
-impl io::Write for Log {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(line)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl MakeWriter<'_> for Log {
-    type Writer = Self;
-
-    fn make_writer(&self) -> Self {
-        self.clone()
-    }
-}
+use crate::{connect, log::Log, lost_at_last, say, say_at_last, support::RedisServer};
 
 #[tokio::test]
 async fn each_change_is_one_line_and_each_call_is_counted() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let metrics = recorder.handle();
     let _recording = metrics::set_default_local_recorder(&recorder);
-    let (log, _guard) = Log::capture();
+    let (log, _guard) = Log::capture(Level::TRACE);
 
     let mut server = RedisServer::start();
     let redis = connect(server.url());

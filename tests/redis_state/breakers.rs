@@ -42,7 +42,7 @@ fn a_ban_that_one_process_sees_stops_all_behind_its_address_and_nobody_else() {
 #[test]
 fn the_log_says_who_decided_a_change() {
     run(async {
-        let (log, _guards) = Log::capture();
+        let (log, _guards) = Log::capture(tracing::Level::INFO);
         let server = RedisServer::start();
         let (one, other) = two(&server).await;
         one.force(&target("crm")).await;

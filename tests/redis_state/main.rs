@@ -6,6 +6,7 @@
 mod breakers;
 mod keeper;
 mod ledger;
+#[path = "../support/log.rs"]
 mod log;
 mod scripts;
 #[path = "../support/redis.rs"]

@@ -5,17 +5,18 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use tracing::{Dispatch, subscriber::DefaultGuard};
+use tracing::{Dispatch, Level, subscriber::DefaultGuard};
 use tracing_subscriber::fmt::MakeWriter;
 
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    /// Listens until the guards are dropped.
-    pub(crate) fn capture() -> (Self, (DefaultGuard, Dispatch)) {
+    /// Listens until the guards are dropped, down to lines of this level.
+    pub(crate) fn capture(level: Level) -> (Self, (DefaultGuard, Dispatch)) {
         let log = Self::default();
-        let subscriber = || tracing_subscriber::fmt().with_ansi(false).with_writer(log.clone()).finish();
+        let subscriber =
+            || tracing_subscriber::fmt().with_ansi(false).with_max_level(level).with_writer(log.clone()).finish();
         // If there is only one subscriber, a line that is first reached on a thread without it is taken for one that nobody
         // wants, on any thread. Hence another one, which no thread uses.
         let unused = Dispatch::new(subscriber());
