@@ -16,5 +16,6 @@ pub mod budget;
 pub mod invalid;
 pub mod lane;
 pub mod limit;
+pub mod operation;
 pub mod route;
 pub mod time;

@@ -1,0 +1,112 @@
+//! The port to what an operation does in Discord.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use guildhall_core::lane::Lane;
+use guildhall_core::operation::{Failure, ManagedKind, Marker, OperationId, Payload};
+use guildhall_core::time::UnixMs;
+
+use super::Binding;
+
+/// Something being done.
+pub type PerformFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// An operation that is to be done now.
+#[derive(Clone, Debug)]
+pub struct Work {
+    /// Which.
+    pub id: OperationId,
+    /// Its guild.
+    pub guild: Option<u64>,
+    /// What to do, with ids only: every reference is resolved, but for the `key` of what an `ensure_…` is about.
+    pub payload: Payload,
+    /// What the key of an `ensure_…` stands for, if it stands for something: its id, and a message's channel.
+    pub bound: Option<(u64, Option<u64>)>,
+    /// Its sign.
+    pub marker: Marker,
+    /// For Discord's audit log; the marker is added to it.
+    pub reason: Option<String>,
+    /// How urgent it is.
+    pub lane: Lane,
+    /// How long to wait for a turn.
+    pub max_wait: Duration,
+    /// When it was first told to be sent.
+    pub intent_at: UnixMs,
+}
+
+/// What came of doing it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Performed {
+    /// It is done.
+    Done(Done),
+    /// Nothing of it left this process, or a limit refused it: nothing happened, and no attempt is used.
+    Held {
+        /// How long to wait; nothing if waiting does not help by itself.
+        retry_after: Option<Duration>,
+        /// Whether others would be held, too.
+        hold: Hold,
+        /// A short word, for metrics.
+        reason: &'static str,
+        /// Why, for people.
+        why: String,
+        /// The status, if it was Discord that refused.
+        status: Option<u16>,
+    },
+    /// It failed: its class says whether for good. Never `Ambiguous` for what may be sent again.
+    Failed(Failure),
+}
+
+/// Who is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// This route, bucket or resource alone: others may pass after a while.
+    Route,
+    /// Everything: a breaker, a ban, the global limit. Passing would not help.
+    All,
+}
+
+/// What an operation did.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Done {
+    /// What its caller is told, as JSON.
+    pub result: serde_json::Value,
+    /// The object that it made or saw to, for those who refer to the operation.
+    pub made: Option<u64>,
+    /// Objects that are known by their keys from now on.
+    pub bind: Vec<Binding>,
+    /// Objects that are gone.
+    pub unbind: Vec<(ManagedKind, u64)>,
+    /// The status of the answer that settled it.
+    pub status: Option<u16>,
+}
+
+/// What came of looking for something that may have been done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reconciled {
+    /// It was done, and this is it.
+    Found(Done),
+    /// It was not done, for certain or as far as Discord can tell. It may be sent again.
+    Absent,
+    /// Nobody can tell: only a person can. Why, for that person.
+    Unclear(String),
+    /// The question could not be asked now.
+    Held {
+        /// How long to wait.
+        retry_after: Duration,
+        /// Whether others would be held, too.
+        hold: Hold,
+        /// Why, for people.
+        why: String,
+    },
+}
+
+/// What does operations: the adapter to Discord.
+pub trait Perform: Send + Sync {
+    /// Does it, once.
+    fn perform(&self, work: Work) -> PerformFuture<'_, Performed>;
+
+    /// Looks for what an earlier try may have done. Changes nothing.
+    fn reconcile(&self, work: Work) -> PerformFuture<'_, Reconciled>;
+}

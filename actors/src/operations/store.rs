@@ -1,0 +1,490 @@
+//! The port to where operations are kept.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use guildhall_core::lane::Lane;
+use guildhall_core::operation::{Failure, Kind, ManagedKind, OperationId, Queue, State};
+use guildhall_core::time::UnixMs;
+use serde::Serialize;
+
+/// A call to the store under way.
+pub type StoreFuture<'a, T, E = StoreError> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
+
+/// Why the store did not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// It cannot be reached, is full or is busy: nothing was changed, or nobody knows. Trying again may help.
+    #[error("the store is not available: {0}")]
+    Unavailable(String),
+    /// What it holds cannot be read. Trying again does not help.
+    #[error("the store holds something that cannot be read: {0}")]
+    Corrupt(String),
+}
+
+/// Why operations were not accepted. Nothing of the batch was kept.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubmitError {
+    /// The store could not keep them. If the connection broke in the middle they may have been kept all the same; the same
+    /// idempotency key finds that out.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A key of the batch was used before, for something else.
+    #[error("the idempotency key of operation {index} was used for another payload, by operation {id}")]
+    KeyReused {
+        /// Which of the batch, from 0.
+        index: usize,
+        /// Which operation the key belongs to.
+        id: OperationId,
+    },
+    /// There is no room in a queue.
+    #[error("{queue:?} holds {pending} operations that are not done, and takes no more than {most}")]
+    Full {
+        /// Which.
+        queue: Queue,
+        /// How many it holds.
+        pending: u64,
+        /// How many it may hold.
+        most: u64,
+    },
+    /// An operation that is referred to does not exist in this guild.
+    #[error("operation {index} refers to operation {id}, which this guild does not have")]
+    NoSuchOperation {
+        /// Which of the batch, from 0.
+        index: usize,
+        /// What it refers to.
+        id: OperationId,
+    },
+}
+
+/// Says once what was accepted: a caller's key, within the caller's own scope.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct IdempotencyKey {
+    /// Whose key.
+    pub scope: Arc<str>,
+    /// The key.
+    pub key: String,
+}
+
+/// An operation that is about to be accepted.
+#[derive(Clone, Debug)]
+pub struct NewOperation {
+    /// What it is called.
+    pub id: OperationId,
+    /// Whose guild it is.
+    pub tenant: Arc<str>,
+    /// Where it stands in line.
+    pub queue: Queue,
+    /// Which guild it is about, if any.
+    pub guild: Option<u64>,
+    /// What it does.
+    pub kind: Kind,
+    /// Its payload, as [`guildhall_core::operation::Payload`] writes it.
+    pub payload: String,
+    /// Of kind, guild and payload: SHA-256.
+    pub payload_hash: [u8; 32],
+    /// How urgent it is.
+    pub lane: Lane,
+    /// How often it may be tried.
+    pub max_attempts: u32,
+    /// Not before.
+    pub eligible_at: UnixMs,
+    /// Not after.
+    pub deadline_at: Option<UnixMs>,
+    /// Which deployment it belongs to; those of one never pass each other.
+    pub deployment: Option<OperationId>,
+    /// The trace it belongs to (W3C `traceparent`).
+    pub trace: Option<String>,
+    /// For Discord's audit log.
+    pub reason: Option<String>,
+    /// Its caller's key, if it has one.
+    pub idempotency: Option<IdempotencyKey>,
+    /// The operations that its payload refers to. They are kept for as long as it is not done.
+    pub refers_to: Vec<OperationId>,
+    /// The operation that this one does again, if it does.
+    pub redrive_of: Option<OperationId>,
+    /// When it was accepted.
+    pub created_at: UnixMs,
+}
+
+/// What became of one operation of an accepted batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Submitted {
+    /// It was kept.
+    Accepted {
+        /// Its place in its queue.
+        seq: u64,
+    },
+    /// Its key was used before, for the same: this is what that became. The operation itself may be long forgotten.
+    Existing {
+        /// The first operation.
+        id: OperationId,
+        /// What became of it.
+        state: State,
+        /// What came of it, as JSON.
+        result: Option<String>,
+    },
+}
+
+/// Grows each time a queue changes hands. Writes with an old one change nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct Fence(pub u64);
+
+/// Which queues to take.
+#[derive(Clone, Debug)]
+pub enum ClaimFrom {
+    /// Those that have something due and nobody looks after, the ones that wait longest first.
+    Due {
+        /// The present time.
+        now: UnixMs,
+        /// How many at most.
+        limit: usize,
+    },
+    /// These, whether something is due or not.
+    Queues(Vec<Queue>),
+}
+
+/// A queue that is this process's own from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Which.
+    pub queue: Queue,
+    /// What every write has to carry.
+    pub fence: Fence,
+    /// Whether a person has paused it. It is not claimed as due while it is.
+    pub paused: bool,
+}
+
+/// An operation that is not done, as its guild reads it.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// What was accepted. `idempotency` and `refers_to` are left empty.
+    pub operation: NewOperation,
+    /// Its place in its queue.
+    pub seq: u64,
+    /// What has become of it.
+    pub state: State,
+    /// How many attempts were used.
+    pub attempts: u32,
+    /// How often it was delayed.
+    pub delays: u32,
+    /// Whether others may pass it.
+    pub parked: bool,
+    /// When it was last told to be sent, if that may make something and nobody knows what came of it.
+    pub intent: Option<UnixMs>,
+    /// Why it waits, or why it failed before.
+    pub error: Option<Failure>,
+}
+
+/// The word that an operation is about to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intent {
+    /// Nothing changes.
+    Keep,
+    /// It is about to be sent.
+    Open(UnixMs),
+    /// What came of it is known.
+    Close,
+}
+
+/// One try, for people who want to know what happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Attempt {
+    /// Which, from 1.
+    pub n: u32,
+    /// When it began.
+    pub started_at: UnixMs,
+    /// When it ended.
+    pub ended_at: UnixMs,
+    /// The status of Discord's answer, if there was one.
+    pub status: Option<u16>,
+    /// What kind of outcome: `succeeded`, or the name of a [`guildhall_core::operation::FailureClass`].
+    pub class: String,
+    /// What happened, for people.
+    pub detail: Option<String>,
+}
+
+/// An object of Discord that is known by a key, or was made by an operation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Binding {
+    /// What it is.
+    pub kind: ManagedKind,
+    /// Its key in its guild.
+    pub key: String,
+    /// Its id.
+    pub discord_id: u64,
+    /// The channel that a message is in.
+    pub channel: Option<u64>,
+    /// How it came to be known: `created` or `adopted`.
+    pub origin: &'static str,
+}
+
+/// What is to be kept of an operation. All of it is kept at once, or nothing.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// Its queue.
+    pub queue: Queue,
+    /// The right to write there.
+    pub fence: Fence,
+    /// Which operation. One that is done is not changed any more.
+    pub id: OperationId,
+    /// Its guild, for the bindings.
+    pub guild: Option<u64>,
+    /// What has become of it. `Dead` also makes a dead letter; a final state ends its idempotency key's wait.
+    pub state: State,
+    /// Attempts used so far.
+    pub attempts: u32,
+    /// Delays so far.
+    pub delays: u32,
+    /// When it may go on.
+    pub eligible_at: UnixMs,
+    /// Whether others may pass it.
+    pub parked: bool,
+    /// Why it waits or failed.
+    pub error: Option<Failure>,
+    /// What came of it, as JSON.
+    pub result: Option<String>,
+    /// The object that it made, for those that refer to the operation.
+    pub made: Option<u64>,
+    /// Whether it is about to be sent.
+    pub intent: Intent,
+    /// A try that ended.
+    pub attempt: Option<Attempt>,
+    /// Objects that are known from now on. A key that was known is known for this object now.
+    pub bind: Vec<Binding>,
+    /// Objects that are gone.
+    pub unbind: Vec<(ManagedKind, u64)>,
+    /// The present time.
+    pub at: UnixMs,
+}
+
+/// What became of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recorded {
+    /// It is kept.
+    Done,
+    /// The queue belongs to somebody else. Stop.
+    Fenced,
+    /// The operation is done, by somebody else's word: it was cancelled.
+    Gone,
+}
+
+/// What a reference stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// A managed object.
+    Key(ManagedKind, String),
+    /// What this operation made.
+    Operation(OperationId),
+}
+
+/// What there is for a [`Wanted`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolved {
+    /// This object; and for a message the channel that it is in.
+    Object {
+        /// Its id.
+        id: u64,
+        /// The channel that a message is in.
+        channel: Option<u64>,
+    },
+    /// Nothing yet: the operation is not done.
+    Pending,
+    /// Nothing, ever: there is no such key or operation, or it made nothing. Its state, if it has one.
+    Nothing(Option<State>),
+}
+
+/// What is paused or goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pausable {
+    /// Every queue.
+    All,
+    /// One queue.
+    Queue(Queue),
+}
+
+/// Everything about one operation, for people.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    /// As its guild reads it, with `idempotency` filled in.
+    pub stored: Stored,
+    /// What came of it, as JSON.
+    pub result: Option<String>,
+    /// When it last changed.
+    pub updated_at: UnixMs,
+    /// When it was done.
+    pub finished_at: Option<UnixMs>,
+    /// Its tries, the first first. Empty in lists.
+    pub attempts: Vec<Attempt>,
+}
+
+/// Which operations to list. The newest come first.
+#[derive(Clone, Debug, Default)]
+pub struct ListFilter {
+    /// Whose.
+    pub tenant: Option<Arc<str>>,
+    /// Of this guild.
+    pub guild: Option<u64>,
+    /// In this state.
+    pub state: Option<State>,
+    /// Of this kind.
+    pub kind: Option<Kind>,
+    /// Only parked ones, or only others.
+    pub parked: Option<bool>,
+    /// Only those accepted before this one.
+    pub before: Option<OperationId>,
+    /// How many at most.
+    pub limit: usize,
+}
+
+/// An operation that was given up.
+#[derive(Clone, Debug)]
+pub struct DeadLetter {
+    /// The operation. Its letter goes by the same name.
+    pub id: OperationId,
+    /// Whose guild it is.
+    pub tenant: Arc<str>,
+    /// Where it stood in line.
+    pub queue: Queue,
+    /// Which guild it was about.
+    pub guild: Option<u64>,
+    /// What it should have done.
+    pub kind: Kind,
+    /// Its payload.
+    pub payload: String,
+    /// Why it was given up.
+    pub error: Failure,
+    /// How many attempts were used.
+    pub attempts: u32,
+    /// For Discord's audit log.
+    pub reason: Option<String>,
+    /// When it was accepted.
+    pub created_at: UnixMs,
+    /// When it was given up.
+    pub died_at: UnixMs,
+    /// The operation that it did again, if it did.
+    pub redrive_of: Option<OperationId>,
+    /// The operation that does it again, if one does.
+    pub redriven_as: Option<OperationId>,
+}
+
+/// Which dead letters. The newest come first.
+#[derive(Clone, Debug, Default)]
+pub struct LetterFilter {
+    /// Whose.
+    pub tenant: Option<Arc<str>>,
+    /// This one alone.
+    pub id: Option<OperationId>,
+    /// Of this guild.
+    pub guild: Option<u64>,
+    /// Of this kind.
+    pub kind: Option<Kind>,
+    /// Given up for this class of failure, by its name.
+    pub class: Option<String>,
+    /// Only those that nothing does again yet, or only others.
+    pub redriven: Option<bool>,
+    /// Only those before this one.
+    pub before: Option<OperationId>,
+    /// How many at most.
+    pub limit: usize,
+}
+
+/// How long things are kept once they are done.
+#[derive(Clone, Copy, Debug)]
+pub struct Retention {
+    /// Operations that succeeded or were cancelled.
+    pub completed: Duration,
+    /// Operations that are dead.
+    pub failed: Duration,
+    /// Dead letters, and operations that need a person.
+    pub dead_letters: Duration,
+    /// Idempotency keys, from when their operation was done.
+    pub idempotency: Duration,
+}
+
+/// How much one sweep removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Operations.
+    pub operations: u64,
+    /// Dead letters.
+    pub letters: u64,
+    /// Idempotency keys.
+    pub keys: u64,
+    /// State entries that had run out.
+    pub state: u64,
+}
+
+/// Where operations are kept. What it says it has kept survives a `kill -9` of this process, and the machine's loss of
+/// power as far as the machine keeps its promises.
+pub trait OperationStore: Send + Sync {
+    /// Keeps a batch, all of it or nothing. Those with a key that was used before for the same are not kept again.
+    fn submit(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<Submitted>, SubmitError>;
+
+    /// Takes queues that nobody looks after. Queues that somebody else looks after are not among the answer.
+    fn claim(&self, from: ClaimFrom) -> StoreFuture<'_, Vec<Claim>>;
+
+    /// Gives a queue back: it is due again when its next operation is. `false` if it was somebody else's already.
+    fn release(&self, queue: Queue, fence: Fence) -> StoreFuture<'_, bool>;
+
+    /// The operations of a queue that are not done, in order, those after a place in it.
+    fn load(&self, queue: Queue, after: u64, limit: usize) -> StoreFuture<'_, Vec<Stored>>;
+
+    /// Keeps changes, all of them or none; one answer each. One with a stale fence is not kept, and neither is one of an
+    /// operation that is done.
+    fn record(&self, changes: Vec<Change>) -> StoreFuture<'_, Vec<Recorded>>;
+
+    /// What references stand for, one answer each.
+    fn resolve(&self, guild: Option<u64>, wanted: Vec<Wanted>) -> StoreFuture<'_, Vec<Resolved>>;
+
+    /// Which of these objects of a guild have a key or were made by an operation: for telling strangers from our own.
+    fn bound(&self, guild: u64, kind: ManagedKind, ids: Vec<u64>) -> StoreFuture<'_, Vec<u64>>;
+
+    /// When the next queue that nobody looks after has something due.
+    fn next_due(&self) -> StoreFuture<'_, Option<UnixMs>>;
+
+    /// One operation, with its tries. What a key's operation left behind is found by [`OperationStore::submit`] alone.
+    fn show(&self, id: OperationId) -> StoreFuture<'_, Option<Shown>>;
+
+    /// Operations, the newest first.
+    fn list(&self, filter: ListFilter) -> StoreFuture<'_, Vec<Shown>>;
+
+    /// Takes an operation back, if nothing of it is under way: the state that it is in now, and the queue that should hear of
+    /// it.
+    fn cancel(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(State, Queue)>>;
+
+    /// Makes an operation that waits due now; its state, and the queue that should hear of it.
+    fn hasten(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(State, Queue)>>;
+
+    /// Dead letters, the newest first.
+    fn letters(&self, filter: LetterFilter) -> StoreFuture<'_, Vec<DeadLetter>>;
+
+    /// Accepts operations that do dead letters (or operations that need a person) again, and notes on each letter which one
+    /// does: those of the batch whose letter nothing does again yet. The operations that were kept.
+    fn redrive(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<OperationId>, SubmitError>;
+
+    /// Throws dead letters away; how many.
+    fn discard(&self, filter: LetterFilter) -> StoreFuture<'_, u64>;
+
+    /// Pauses queues or lets them go on; a paused one is not claimed as due.
+    fn pause(&self, what: Pausable, paused: bool) -> StoreFuture<'_, ()>;
+
+    /// What is paused: everything, and which queues by themselves.
+    fn paused(&self) -> StoreFuture<'_, (bool, Vec<Queue>)>;
+
+    /// How many operations are in each state that is not final, and how many dead letters there are, by name.
+    fn depths(&self) -> StoreFuture<'_, BTreeMap<&'static str, u64>>;
+
+    /// Removes what was kept long enough, a small batch of each at most; call again while it removes something.
+    fn sweep(&self, retention: Retention, now: UnixMs) -> StoreFuture<'_, Swept>;
+
+    /// A value that outlives the process.
+    fn state(&self, key: &str) -> StoreFuture<'_, Option<String>>;
+
+    /// Keeps a value; `None` removes it.
+    fn set_state(&self, key: &str, value: Option<String>, expires_at: Option<UnixMs>) -> StoreFuture<'_, ()>;
+}

@@ -1,0 +1,82 @@
+//! What an operation is called.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use uuid::{Builder, Uuid};
+
+/// An operation's name: a version 7 UUID, so that names sort by the time they were given.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OperationId(Uuid);
+
+/// A text is not an operation's name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not an operation's id; it looks like 01890a5d-ac96-774b-bcce-b302099a8057")]
+pub struct ParseIdError(String);
+
+impl OperationId {
+    /// A new name. `random` must differ for names given within one millisecond.
+    #[must_use]
+    pub fn new(unix_ms: u64, random: [u8; 10]) -> Self {
+        Self(Builder::from_unix_timestamp_millis(unix_ms, &random).into_uuid())
+    }
+
+    /// The name as the UUID that it is.
+    #[must_use]
+    pub const fn uuid(self) -> Uuid {
+        self.0
+    }
+
+    /// The operation with this UUID.
+    #[must_use]
+    pub const fn from_uuid(uuid: Uuid) -> Self {
+        Self(uuid)
+    }
+}
+
+impl fmt::Display for OperationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for OperationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for OperationId {
+    type Err = ParseIdError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIdError> {
+        let shown: String = text.chars().take(64).collect();
+        Uuid::try_parse(text).map(Self).map_err(|_| ParseIdError(shown))
+    }
+}
+
+impl Serialize for OperationId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for OperationId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_given_later_sorts_later_and_reads_back() {
+        let (first, second) = (OperationId::new(1_000, [255; 10]), OperationId::new(1_001, [0; 10]));
+        assert!(first < second);
+        assert_eq!(first.to_string().parse::<OperationId>().unwrap(), first);
+        assert!("gh_1".parse::<OperationId>().unwrap_err().to_string().contains("`gh_1`"));
+    }
+}

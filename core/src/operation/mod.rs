@@ -1,0 +1,29 @@
+//! Operations: what somebody asked to be done in Discord, and what became of it.
+//!
+//! ```text
+//!  queued ─▶ running ─▶ succeeded
+//!     ▲         ├─▶ delayed ─────┐ (nothing was tried: no attempt is used)
+//!     │         ├─▶ retrying ────┤ (an attempt was used)
+//!     ├─────────┼────────────────┘ when due
+//!     │         ├─▶ reconciling ─▶ succeeded │ queued │ needs_review
+//!     │         └─▶ dead
+//!     └─ cancelled
+//! ```
+
+mod failure;
+mod id;
+mod kind;
+mod marker;
+pub mod payload;
+mod queue;
+mod reference;
+mod state;
+
+pub use failure::{Failure, FailureClass};
+pub use id::{OperationId, ParseIdError};
+pub use kind::{Kind, Sends};
+pub use marker::Marker;
+pub use payload::Payload;
+pub use queue::Queue;
+pub use reference::{ManagedKind, Reference};
+pub use state::State;

@@ -1,0 +1,83 @@
+//! What each kind of operation takes, as types that hold nothing wrong.
+//!
+//! ```text
+//!  JSON ──Payload::parse──▶ Payload ──objects──▶ what it reads and writes, for the order in its guild
+//!              │               └─────resolve──▶ Payload with ids only, for Discord
+//!              └─▶ every field that is wrong, by name
+//! ```
+
+mod channel;
+mod message;
+mod misc;
+mod role;
+
+pub use channel::{
+    ChannelType, CreateChannel, DeleteChannel, EnsureChannel, NewChannel, Overwrite, OverwriteMode, OverwriteTarget,
+    ReplaceOverwrites, UpdatePermissions,
+};
+pub use message::{
+    DeferReply, DeleteMessage, EditMessage, EditOriginal, EnsureMessage, MessageBody, SendDm, SendFollowup, SendMessage,
+};
+pub use misc::{Method, Place, Read, Reorder, Reordered, Request};
+pub use role::{AssignRole, CreateRole, DeleteRole, EnsureRole, NewRole, RemoveRole, SetMemberRoles};
+
+use super::Kind;
+
+/// An operation's payload.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "each variant is told by the type that it holds")]
+pub enum Payload {
+    CreateRole(CreateRole),
+    DeleteRole(DeleteRole),
+    AssignRole(AssignRole),
+    RemoveRole(RemoveRole),
+    CreateChannel(CreateChannel),
+    DeleteChannel(DeleteChannel),
+    UpdatePermissions(UpdatePermissions),
+    SetMemberRoles(SetMemberRoles),
+    EnsureRole(EnsureRole),
+    EnsureChannel(EnsureChannel),
+    ReplaceOverwrites(ReplaceOverwrites),
+    Reorder(Reorder),
+    EnsureMessage(EnsureMessage),
+    SendMessage(SendMessage),
+    EditMessage(EditMessage),
+    DeleteMessage(DeleteMessage),
+    SendDm(SendDm),
+    DeferReply(DeferReply),
+    SendFollowup(SendFollowup),
+    EditOriginal(EditOriginal),
+    Read(Read),
+    Request(Request),
+}
+
+impl Payload {
+    /// What kind of operation it belongs to.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Self::CreateRole(_) => Kind::CreateRole,
+            Self::DeleteRole(_) => Kind::DeleteRole,
+            Self::AssignRole(_) => Kind::AssignRole,
+            Self::RemoveRole(_) => Kind::RemoveRole,
+            Self::CreateChannel(_) => Kind::CreateChannel,
+            Self::DeleteChannel(_) => Kind::DeleteChannel,
+            Self::UpdatePermissions(_) => Kind::UpdatePermissions,
+            Self::SetMemberRoles(_) => Kind::SetMemberRoles,
+            Self::EnsureRole(_) => Kind::EnsureRole,
+            Self::EnsureChannel(_) => Kind::EnsureChannel,
+            Self::ReplaceOverwrites(_) => Kind::ReplaceOverwrites,
+            Self::Reorder(_) => Kind::Reorder,
+            Self::EnsureMessage(_) => Kind::EnsureMessage,
+            Self::SendMessage(_) => Kind::SendMessage,
+            Self::EditMessage(_) => Kind::EditMessage,
+            Self::DeleteMessage(_) => Kind::DeleteMessage,
+            Self::SendDm(_) => Kind::SendDm,
+            Self::DeferReply(_) => Kind::DeferReply,
+            Self::SendFollowup(_) => Kind::SendFollowup,
+            Self::EditOriginal(_) => Kind::EditOriginal,
+            Self::Read(_) => Kind::Read,
+            Self::Request(_) => Kind::Request,
+        }
+    }
+}
