@@ -9,6 +9,7 @@
 //! ```
 
 mod error;
+mod operations;
 mod redis;
 mod redis_url;
 mod resolve;
@@ -33,6 +34,7 @@ use url::Url;
 
 pub use self::{
     error::{Problem, SettingsError},
+    operations::{Operations, Retention},
     redis::Redis,
     redis_url::{RedisNode, RedisPlace, RedisUrl, RedisUrlError},
     secret::Token,
@@ -57,6 +59,8 @@ pub struct Settings {
     pub gate: Gate,
     /// How processes that share one bot meet.
     pub redis: Redis,
+    /// How operations are carried out.
+    pub operations: Operations,
     /// What processes that reach Discord from one address share.
     pub egress: Egress,
     /// The listener for health, metrics and the API.
@@ -320,6 +324,7 @@ fn typed(effective: &[Effective]) -> Settings {
             },
         },
         redis: redis::typed(effective),
+        operations: operations::typed(effective),
         egress: Egress { ip_group: take!(effective, "egress.ip_group", Text) },
         api: Api { bind: take!(effective, "api.bind", Address) },
         log: Log {
