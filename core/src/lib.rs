@@ -16,6 +16,7 @@ pub mod budget;
 pub mod invalid;
 pub mod lane;
 pub mod limit;
+pub mod memory;
 pub mod operation;
 pub mod route;
 pub mod time;

@@ -57,14 +57,18 @@ impl Rest {
             // Only spreads cooldowns between processes.
             seed: u64::from(std::process::id()),
             shared,
+            memory: None,
         };
         let gate = Gate::start(transport, config);
         let membership = fleet.map(|fleet| fleet.join(&gate));
         Ok(Self { gate, calls: Calls::new(application), membership })
     }
 
-    /// Says goodbye to the processes that share the limits: they need not wait to find out.
+    /// Keeps what must not be forgotten, and says goodbye to the processes that share the limits: they need not wait to find
+    /// out.
     pub async fn leave(&self) {
+        // First, while it still knows what is shared.
+        self.gate.remember().await;
         self.gate.tokens().leave().await;
         if let Some(membership) = &self.membership {
             membership.leave().await;
