@@ -2,6 +2,7 @@
 //! cannot disagree.
 
 pub mod breaker;
+pub mod desk;
 pub mod limits;
 pub mod shared;
 
@@ -19,6 +20,7 @@ pub fn emit(event: impl InternalEvent) {
 /// Describes every metric of the actors to the recorder.
 pub fn describe() {
     breaker::describe();
+    desk::describe();
     limits::describe();
     shared::describe();
 }
