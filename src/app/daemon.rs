@@ -119,7 +119,7 @@ impl Daemon {
 
         let readiness = Readiness::default();
         let part = readiness.register("gateway");
-        let listener = bound.serve(readiness.clone(), recorder.clone()).map_err(StartError::Serve)?;
+        let listener = bound.serve(readiness.clone(), recorder.clone(), None).map_err(StartError::Serve)?;
         emit(ListenerStarted { address: listener.address() });
 
         let shares = settings.redis.url.is_some().then(|| readiness.register("redis"));

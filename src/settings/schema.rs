@@ -453,12 +453,13 @@ pub(crate) const SCHEMA: &[Key] = &[
         allowed: "an IP address and a port, such as 127.0.0.1:8080 or [::1]:8080",
     },
     Key {
-        path: "api.allow_public",
-        kind: Kind::Bool,
-        default: Some("false"),
-        help: "Allow `api.bind` to be an address other machines can reach. There are no keys yet: whoever reaches it \
-               may read it. Meant for containers, where the network around them decides who can.",
-        allowed: "true or false",
+        path: "api.admin_key",
+        kind: Kind::Secret,
+        default: None,
+        help: "The key that the API under /v1 asks for. Without one, `serve` makes one and keeps it in a file, but only if \
+               `api.bind` is a loopback address; for any other address it must be set. Better kept out of this file: use \
+               the environment or `admin_key_file`.",
+        allowed: "16 or more letters, digits, `.`, `_` and `-`",
     },
     Key {
         path: "log.format",

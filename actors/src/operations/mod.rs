@@ -7,9 +7,13 @@
 //!
 //! Nothing is told to have been accepted that the store has not kept, and nothing is sent whose intent it has not kept.
 
+mod cache;
+pub mod desk;
 mod perform;
 mod store;
 
+pub use cache::{CacheFuture, IdempotencyCache, Remembered};
+pub use desk::Desk;
 pub use perform::{Done, Hold, Perform, PerformFuture, Performed, Reconciled, Work};
 pub use store::{
     Attempt, Binding, Change, Claim, ClaimFrom, DeadLetter, Fence, IdempotencyKey, Intent, LetterFilter, ListFilter,

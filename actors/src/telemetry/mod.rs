@@ -2,6 +2,7 @@
 //! cannot disagree.
 
 pub mod breaker;
+pub mod desk;
 pub mod limits;
 pub mod memory;
 pub mod shared;
@@ -20,6 +21,7 @@ pub fn emit(event: impl InternalEvent) {
 /// Describes every metric of the actors to the recorder.
 pub fn describe() {
     breaker::describe();
+    desk::describe();
     limits::describe();
     memory::describe();
     shared::describe();
