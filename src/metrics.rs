@@ -27,6 +27,8 @@ pub const IDEMPOTENCY_FORGOTTEN: &str = "guildhall_idempotency_forgotten_total";
 pub const API_REQUESTS: &str = "guildhall_api_requests_total";
 /// How long requests to the API took, by route.
 pub const API_REQUEST_SECONDS: &str = "guildhall_api_request_seconds";
+/// Rows that were removed because they were kept long enough, by what they were.
+pub const STORE_SWEPT: &str = "guildhall_store_swept_total";
 /// When the process started, in seconds since 1970.
 pub const PROCESS_START_TIME: &str = "process_start_time_seconds";
 /// Memory the process holds in RAM.
@@ -65,6 +67,7 @@ fn describe() {
     describe_counter!(IDEMPOTENCY_FORGOTTEN, "Idempotency keys that could not be put into Redis; the store has them.");
     describe_counter!(API_REQUESTS, "Requests to the API, by route and status.");
     describe_histogram!(API_REQUEST_SECONDS, Unit::Seconds, "How long requests to the API took, by route.");
+    describe_counter!(STORE_SWEPT, "Rows removed because they were kept long enough, by what they were.");
     describe_gauge!(PROCESS_START_TIME, Unit::Seconds, "When the process started, in seconds since 1970.");
     describe_gauge!(PROCESS_RESIDENT_MEMORY, Unit::Bytes, "Memory the process holds in RAM.");
     describe_gauge!(PROCESS_OPEN_FDS, "Files and sockets the process has open.");
