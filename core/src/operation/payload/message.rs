@@ -2,6 +2,12 @@
 
 use serde_json::Value;
 
+use super::{
+    form::Form,
+    rich::{allowed_mentions, components, embeds},
+    value::{boolean, id, key, reference, text, token},
+    write::{self, Fields},
+};
 use crate::operation::Reference;
 
 /// What a message says. At least one of its fields says something.
@@ -107,4 +113,189 @@ pub struct EditOriginal {
     pub token: String,
     /// What it says from now on.
     pub body: MessageBody,
+}
+
+/// What a body has to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Says {
+    /// Something that can be seen, as a message of its own.
+    Something,
+    /// What should change, be it to nothing.
+    Change,
+}
+
+impl MessageBody {
+    fn from_form(form: &mut Form<'_, '_>, says: Says) -> Self {
+        let content = form.optional("content", text(0, 2000));
+        let embeds = form.optional("embeds", embeds);
+        let components = form.optional("components", components);
+        let allowed_mentions = form.optional("allowed_mentions", allowed_mentions);
+        let body = Self { content, embeds, components, allowed_mentions };
+        let parts = ["content", "embeds", "components"];
+        match says {
+            Says::Change if !parts.iter().any(|part| form.says(part)) => {
+                form.wrong_here("must change something: `content`, `embeds` or `components`");
+            }
+            // What is wrong says something, too.
+            Says::Something if body.is_blank() && !parts.iter().any(|part| form.was_wrong(part)) => {
+                form.wrong_here("must say something: `content`, `embeds` or `components`");
+            }
+            Says::Change | Says::Something => {}
+        }
+        body
+    }
+
+    /// Whether nothing of it can be seen.
+    fn is_blank(&self) -> bool {
+        self.content.as_ref().is_none_or(|content| content.trim().is_empty())
+            && self.embeds.as_ref().is_none_or(Vec::is_empty)
+            && self.components.as_ref().is_none_or(Vec::is_empty)
+    }
+
+    fn write(&self, fields: &mut Fields<'_>) {
+        fields.maybe("content", self.content.as_deref(), Fields::text);
+        for (name, values) in [("embeds", &self.embeds), ("components", &self.components)] {
+            if let Some(values) = values {
+                fields.with(name, |out| write::list(out, values, write::value));
+            }
+        }
+        if let Some(mentions) = &self.allowed_mentions {
+            fields.with("allowed_mentions", |out| write::value(out, mentions));
+        }
+    }
+}
+
+impl SendMessage {
+    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+        let channel = form.required("channel_id", reference);
+        let key = form.optional("key", key);
+        let reply_to = form.optional("reply_to", reference);
+        let body = MessageBody::from_form(form, Says::Something);
+        Some(Self { channel: channel?, key, reply_to, body })
+    }
+
+    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+        fields.reference("channel_id", &self.channel);
+        fields.maybe("key", self.key.as_deref(), Fields::text);
+        fields.maybe("reply_to", self.reply_to.as_ref(), Fields::reference);
+        self.body.write(fields);
+    }
+}
+
+impl EnsureMessage {
+    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+        let key = form.required("key", key);
+        let channel = form.required("channel_id", reference);
+        let body = MessageBody::from_form(form, Says::Something);
+        let pin = form.optional("pin", boolean);
+        Some(Self { key: key?, channel: channel?, body, pin })
+    }
+
+    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+        fields.text("key", &self.key);
+        fields.reference("channel_id", &self.channel);
+        self.body.write(fields);
+        fields.maybe("pin", self.pin, Fields::plain);
+    }
+}
+
+impl EditMessage {
+    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+        let channel = form.required("channel_id", reference);
+        let message = form.required("message_id", reference);
+        let body = MessageBody::from_form(form, Says::Change);
+        Some(Self { channel: channel?, message: message?, body })
+    }
+
+    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+        fields.reference("channel_id", &self.channel);
+        fields.reference("message_id", &self.message);
+        self.body.write(fields);
+    }
+}
+
+impl DeleteMessage {
+    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+        let channel = form.required("channel_id", reference);
+        let message = form.required("message_id", reference);
+        Some(Self { channel: channel?, message: message? })
+    }
+
+    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+        fields.reference("channel_id", &self.channel);
+        fields.reference("message_id", &self.message);
+    }
+}
+
+impl SendDm {
+    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+        let user = form.required("user_id", id);
+        let body = MessageBody::from_form(form, Says::Something);
+        Some(Self { user: user?, body })
+    }
+
+    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+        fields.quoted("user_id", self.user);
+        self.body.write(fields);
+    }
+}
+
+fn interaction(form: &mut Form<'_, '_>) -> Option<(u64, String)> {
+    let interaction = form.required("interaction_id", id);
+    let token = form.required("interaction_token", token);
+    Some((interaction?, token?))
+}
+
+fn write_interaction(fields: &mut Fields<'_>, interaction: u64, token: &str) {
+    fields.quoted("interaction_id", interaction);
+    fields.text("interaction_token", token);
+}
+
+impl DeferReply {
+    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+        let interaction = interaction(form);
+        let ephemeral = form.optional("ephemeral", boolean).unwrap_or(false);
+        let update = form.optional("update", boolean).unwrap_or(false);
+        if ephemeral && update {
+            form.wrong("ephemeral", "must not stand with `update`: the message that changes is seen by whoever saw it");
+        }
+        let (interaction, token) = interaction?;
+        Some(Self { interaction, token, ephemeral, update })
+    }
+
+    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+        write_interaction(fields, self.interaction, &self.token);
+        fields.plain("ephemeral", self.ephemeral);
+        fields.plain("update", self.update);
+    }
+}
+
+impl SendFollowup {
+    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+        let interaction = interaction(form);
+        let ephemeral = form.optional("ephemeral", boolean).unwrap_or(false);
+        let body = MessageBody::from_form(form, Says::Something);
+        let (interaction, token) = interaction?;
+        Some(Self { interaction, token, ephemeral, body })
+    }
+
+    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+        write_interaction(fields, self.interaction, &self.token);
+        fields.plain("ephemeral", self.ephemeral);
+        self.body.write(fields);
+    }
+}
+
+impl EditOriginal {
+    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+        let interaction = interaction(form);
+        let body = MessageBody::from_form(form, Says::Change);
+        let (interaction, token) = interaction?;
+        Some(Self { interaction, token, body })
+    }
+
+    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+        write_interaction(fields, self.interaction, &self.token);
+        self.body.write(fields);
+    }
 }
