@@ -7,12 +7,25 @@
 //!
 //! Nothing is told to have been accepted that the store has not kept, and nothing is sent whose intent it has not kept.
 
+mod bell;
+mod config;
+mod guild;
+mod handle;
 mod perform;
 mod store;
+mod supervisor;
+mod throttle;
+mod wall;
 
+pub use bell::Word;
+pub use config::OperationsConfig;
+pub use guild::{Guild, GuildSnapshot, Seat};
+pub use handle::Operations;
 pub use perform::{Done, Hold, Perform, PerformFuture, Performed, Reconciled, Work};
 pub use store::{
     Attempt, Binding, Change, Claim, ClaimFrom, DeadLetter, Fence, IdempotencyKey, Intent, LetterFilter, ListFilter,
     NewOperation, OperationStore, Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, Stored,
     SubmitError, Submitted, Swept, Wanted,
 };
+pub use supervisor::{OperationsSnapshot, Spawn, Supervisor};
+pub use wall::WallClock;

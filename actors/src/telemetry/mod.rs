@@ -3,6 +3,7 @@
 
 pub mod breaker;
 pub mod limits;
+pub mod operations;
 pub mod shared;
 
 /// Something worth a log line, a metric, or both.
@@ -20,5 +21,6 @@ pub fn emit(event: impl InternalEvent) {
 pub fn describe() {
     breaker::describe();
     limits::describe();
+    operations::describe();
     shared::describe();
 }

@@ -1,5 +1,6 @@
 //! What a line knows of one operation.
 
+use crate::operation::payload::Objects;
 use crate::operation::{OperationId, State};
 use crate::time::UnixMs;
 
@@ -7,6 +8,12 @@ use crate::time::UnixMs;
 pub trait Meets {
     /// Whether the order of the two matters.
     fn meets(&self, other: &Self) -> bool;
+}
+
+impl Meets for Objects {
+    fn meets(&self, other: &Self) -> bool {
+        Self::meets(self, other)
+    }
 }
 
 /// Why an operation is not done yet.
