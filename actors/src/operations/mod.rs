@@ -14,6 +14,10 @@ mod handle;
 mod perform;
 mod store;
 mod supervisor;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
 mod throttle;
 mod wall;
 
