@@ -9,14 +9,31 @@
 
 mod cache;
 pub mod desk;
+mod bell;
+mod config;
+mod guild;
+mod handle;
 mod perform;
 mod store;
+mod supervisor;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod throttle;
+mod wall;
 
 pub use cache::{CacheFuture, IdempotencyCache, Remembered};
 pub use desk::Desk;
+pub use bell::Word;
+pub use config::OperationsConfig;
+pub use guild::{Guild, GuildSnapshot, Seat};
+pub use handle::Operations;
 pub use perform::{Done, Hold, Perform, PerformFuture, Performed, Reconciled, Work};
 pub use store::{
     Attempt, Binding, Change, Claim, ClaimFrom, DeadLetter, Fence, IdempotencyKey, Intent, LetterFilter, ListFilter,
     NewOperation, OperationStore, Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, Stored,
     SubmitError, Submitted, Swept, Wanted,
 };
+pub use supervisor::{OperationsSnapshot, Spawn, Supervisor};
+pub use wall::WallClock;

@@ -5,6 +5,7 @@ pub mod breaker;
 pub mod desk;
 pub mod limits;
 pub mod memory;
+pub mod operations;
 pub mod shared;
 
 /// Something worth a log line, a metric, or both.
@@ -24,5 +25,6 @@ pub fn describe() {
     desk::describe();
     limits::describe();
     memory::describe();
+    operations::describe();
     shared::describe();
 }
