@@ -105,6 +105,8 @@ impl Breakers {
     ) -> Vec<Effect> {
         for (credential, fingerprint) in tokens {
             self.shared.set_token(credential, Some(fingerprint));
+            // Somebody must be known who can probe, even if nobody makes a call that may.
+            self.shelf.watch(&BreakerKey::Discord(credential), now);
         }
         let mut effects = Vec::new();
         for kept in memory.0.iter().take(MOST) {

@@ -85,7 +85,11 @@ fn a_ban_lasts_over_a_restart_and_is_probed_when_it_is_over() {
     let mut after = restarted(&remembered(&before, at(0)), "t", 600_000, at(0));
     let refused = after.admit(&call(2, 1), at(0)).unwrap_err();
     assert_eq!((refused.until, refused.reason), (Some(at(3_000_000)), "blocked"));
-    wait(&mut after, at(3_000_000));
+    wait(&mut after, at(2_999_999));
+    let effects = after.on_time(at(3_000_000));
+    assert!(matches!(effects[..], [Effect::Transition { to: State::HalfOpen, .. }]), "{effects:?}");
+    let effects = after.on_time(at(3_001_000));
+    let [Effect::SendProbe { .. }] = effects[..] else { panic!("nobody is known who can probe: {effects:?}") };
     assert_eq!(after.state(&BreakerKey::Address), State::HalfOpen);
     assert!(!admits(&mut after, &call(2, 1), at(3_000_000)), "a create is no probe");
     assert!(admits(&mut after, &call(0, 1), at(3_000_000)));

@@ -67,10 +67,12 @@ impl Limiter {
         let mut doors: Vec<Door> = self.yard.iter().filter_map(|lot| self.door(lot, now)).collect();
         doors.sort_by_key(|door| Reverse(door.past_ms.iter().copied().chain([door.lasting_ms]).max()));
         doors.truncate(MOST_CLOSED);
+        // Every gate is quiet at its start; only what Discord asked for is worth keeping.
+        let quiet = self.started + self.config.window + self.config.margin + self.config.settling;
         let blocks = self.domains.iter().filter_map(|domain| {
             let until = domain.global.as_ref()?.closed_until();
             let lasting_ms = lasting_ms(until.since(now));
-            (lasting_ms > 0).then_some(Block { credential: domain.credential, lasting_ms })
+            (until > quiet && lasting_ms > 0).then_some(Block { credential: domain.credential, lasting_ms })
         });
         LimiterMemory { blocks: blocks.take(MOST_BLOCKS).collect(), hashes: hashes.list, routes, closed, doors }
     }
