@@ -6,7 +6,9 @@ use std::{net::SocketAddr, time::Duration};
 use metrics::{counter, gauge};
 use tracing::{debug, error, info, trace, warn};
 
-use crate::metrics::{GATEWAY_DISCONNECTS, GATEWAY_EVENTS, GATEWAY_SESSIONS, GATEWAY_SHARD_CONNECTED, READY, STORE_SWEPT};
+use crate::metrics::{
+    GATEWAY_DISCONNECTS, GATEWAY_EVENTS, GATEWAY_SESSIONS, GATEWAY_SHARD_CONNECTED, READY, STORE_SWEPT,
+};
 
 pub use guildhall_actors::telemetry::{InternalEvent, emit};
 

@@ -22,7 +22,10 @@ use super::{
 };
 use crate::{
     api::{self, AdminKey, AdminKeyError, AdminKeyInFile, BindError, Control, ControlConfig, Listener, Readiness},
-    discord::{FatalClose, ShardEnd, ShardEvent, Shards, ShardsConfig, operations::{PerformConfig, Performer}},
+    discord::{
+        FatalClose, ShardEnd, ShardEvent, Shards, ShardsConfig,
+        operations::{PerformConfig, Performer},
+    },
     events::{ListenerStarted, emit},
     metrics, process,
     settings::{Settings, StoreUrl},

@@ -2,11 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use actix::{Actor as _, Addr};
 use actix_rt::Arbiter;
 use guildhall_actors::operations::{
-    Desk, DeskConfig, Guild, Hears, IdempotencyCache, OperationStore, Operations, OperationsConfig, Pausable, Perform,
-    Retention, Seat, StoreError, Swept, WallClock,
+    Desk, IdempotencyCache, OperationStore, Operations, OperationsConfig, Pausable, Perform, Retention, Seat,
+    StoreError, Swept, WallClock,
+    desk::{DeskConfig, Hears},
 };
 use guildhall_core::{
     guild::LineConfig,
@@ -43,9 +43,7 @@ impl OperationsPart {
     ) -> Self {
         let arbiter = Arbiter::new();
         let (clock, handle) = (WallClock::system(), arbiter.handle());
-        let spawn = Box::new(move |seat: Seat| -> Addr<Guild> {
-            Guild::start_in_arbiter(&handle, |ctx| Guild::new(seat, ctx))
-        });
+        let spawn = Box::new(move |seat: Seat| seat.run_on(&handle));
         let shared: Arc<dyn OperationStore> = Arc::new(store.clone());
         let operations = Operations::start(Arc::clone(&shared), perform, clock, config(settings), spawn);
         let desk = Desk::new(
@@ -55,12 +53,8 @@ impl OperationsPart {
             DeskConfig { max_attempts: settings.operations.max_attempts, ..DeskConfig::default() },
             Arc::new(move || clock.now()),
         );
-        let sweeper = Sweeper {
-            store: shared,
-            clock,
-            every: settings.operations.sweep_every,
-            retention: retention(settings),
-        };
+        let sweeper =
+            Sweeper { store: shared, clock, every: settings.operations.sweep_every, retention: retention(settings) };
         let tasks = vec![tokio::spawn(sweeper.run()), tokio::spawn(watch(store.clone(), part))];
         Self { store, operations, desk: Arc::new(desk), arbiter, tasks }
     }

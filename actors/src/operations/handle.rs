@@ -63,9 +63,14 @@ impl Operations {
     /// When the store could not keep it.
     pub async fn pause(&self, what: Pausable, paused: bool) -> Result<(), StoreError> {
         self.store.pause(what, paused).await?;
+        self.pauses_changed();
+        Ok(())
+    }
+
+    /// The store has paused something, or lets it go on.
+    pub fn pauses_changed(&self) {
         // A supervisor that is too busy to hear it looks by itself.
         let _ = self.supervisor.try_send(PausesChanged);
-        Ok(())
     }
 
     /// How the guilds of this process stand; nothing if it is coming to its end.

@@ -7,10 +7,10 @@
 //!
 //! Nothing is told to have been accepted that the store has not kept, and nothing is sent whose intent it has not kept.
 
-mod cache;
-pub mod desk;
 mod bell;
+mod cache;
 mod config;
+pub mod desk;
 mod guild;
 mod handle;
 mod perform;
@@ -23,10 +23,10 @@ mod tests;
 mod throttle;
 mod wall;
 
-pub use cache::{CacheFuture, IdempotencyCache, Remembered};
-pub use desk::Desk;
 pub use bell::Word;
+pub use cache::{CacheFuture, IdempotencyCache, Remembered};
 pub use config::OperationsConfig;
+pub use desk::Desk;
 pub use guild::{Guild, GuildSnapshot, Seat};
 pub use handle::Operations;
 pub use perform::{Done, Hold, Perform, PerformFuture, Performed, Reconciled, Work};
