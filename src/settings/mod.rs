@@ -16,6 +16,8 @@ mod resolve;
 mod schema;
 mod secret;
 mod source;
+mod store;
+mod store_url;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -39,6 +41,8 @@ pub use self::{
     redis_url::{RedisNode, RedisPlace, RedisUrl, RedisUrlError},
     secret::Token,
     source::{Flag, Origin},
+    store::Store,
+    store_url::{StoreUrl, StoreUrlError},
     template::template,
 };
 use self::{resolve::Effective, source::Layer, value::Value};
@@ -63,6 +67,8 @@ pub struct Settings {
     pub operations: Operations,
     /// What processes that reach Discord from one address share.
     pub egress: Egress,
+    /// Where everything is kept.
+    pub store: Store,
     /// The listener for health, metrics and the API.
     pub api: Api,
     /// What is logged, and how.
@@ -76,7 +82,8 @@ impl Settings {
     #[must_use]
     pub fn secrets(&self) -> Vec<Token> {
         let redis = self.redis.url.iter().flat_map(|url| [&url.username, &url.password]);
-        redis.flatten().chain(&self.discord.token).chain(&self.api.admin_key).cloned().collect()
+        let own = self.discord.token.iter().chain(&self.api.admin_key);
+        redis.flatten().chain(own).cloned().chain(self.store.url.secrets()).collect()
     }
 }
 
@@ -334,6 +341,7 @@ fn typed(effective: &[Effective]) -> Settings {
         operations: operations::typed(effective),
         egress: Egress { ip_group: take!(effective, "egress.ip_group", Text) },
         api: Api { bind: take!(effective, "api.bind", Address), admin_key: secret(effective, "api.admin_key") },
+        store: store::typed(effective),
         log: Log {
             format: match take!(effective, "log.format", Text).as_str() {
                 "pretty" => LogFormat::Pretty,
