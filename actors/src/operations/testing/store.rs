@@ -205,6 +205,14 @@ impl OperationStore for Memory {
         }))
     }
 
+    fn held(&self) -> StoreFuture<'_, Vec<(Queue, Fence)>> {
+        let owner = self.owner;
+        Box::pin(self.call(move |tables| {
+            let held = tables.queues.iter().filter(|(_, standing)| standing.owner == Some(owner));
+            held.map(|(queue, standing)| (*queue, Fence(standing.fence))).collect()
+        }))
+    }
+
     fn release(&self, queue: Queue, fence: Fence) -> StoreFuture<'_, bool> {
         Box::pin(self.call(move |tables| match tables.queues.get_mut(&queue) {
             Some(standing) if standing.fence == fence.0 => {
