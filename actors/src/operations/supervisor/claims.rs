@@ -96,7 +96,7 @@ impl Supervisor {
         self.claim_lost = true;
         let wait = self.config.store_backoff.delay(1, fastrand::f64());
         emit(StoreRetried { queue: None, what: "claim", error, wait });
-        ctx.run_later(wait, |actor, ctx| actor.claim_wanted(ctx));
+        ctx.run_later(wait, Self::claim_wanted);
     }
 
     /// Starts guilds for queues that were taken.
