@@ -180,9 +180,11 @@ impl InternalEvent for GuildBroke {
     fn emit(self) {
         let Self { queue, executing, rests } = self;
         match rests {
-            None => error!(?queue, ?executing, "a guild broke while it executed an operation; it is started again"),
+            None => {
+                error!(?queue, ?executing, "a guild broke while it executed an operation; it is started again");
+            }
             Some(rest) => {
-                error!(?queue, ?executing, ?rest, "a guild breaks again and again; it is left alone for a while")
+                error!(?queue, ?executing, ?rest, "a guild breaks again and again; it is left alone for a while");
             }
         }
         counter!(RESTARTS).increment(1);

@@ -199,17 +199,14 @@ impl Worker {
             self.answer(Departure::Busy);
             return false;
         }
-        match self.ask(store.release(*queue, *fence)).await {
-            Ok(_) => {
-                self.answer(Departure::Released);
-                true
-            }
-            Err(error) => {
-                emit(StoreRetried { queue: Some(*queue), what: "release", error: &error, wait: Duration::ZERO });
-                self.answer(Departure::Busy);
-                false
-            }
+        // It may be anybody's from the first try on, whatever the store says: there is no way back.
+        let mut tried = 0;
+        while let Err(error) = self.ask(store.release(*queue, *fence)).await {
+            tried += 1;
+            self.back_off("release", &error, tried).await;
         }
+        self.answer(Departure::Released);
+        true
     }
 
     /// Gives its queue back, whatever is left in it.

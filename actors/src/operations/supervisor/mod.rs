@@ -25,7 +25,7 @@ use tokio::time::timeout;
 
 use self::kept::{Care, Kept, is_interaction};
 use super::bell::{Bell, Rung};
-use super::guild::{Guild, GuildSnapshot, Observe as ObserveGuild, Pause, Resume, Seat, Vitals};
+use super::guild::{Guild, GuildSnapshot, Leave, Observe as ObserveGuild, Passivate, Pause, Resume, Seat, Vitals};
 use super::throttle::Throttle;
 use super::{Claim, OperationStore, OperationsConfig, Perform, StoreError, StoreFuture, WallClock};
 use crate::telemetry::emit;
@@ -54,6 +54,8 @@ pub struct Supervisor {
     wanted: VecDeque<Queue>,
     in_wanted: HashSet<Queue>,
     claiming: bool,
+    /// A claim's answer may have got lost.
+    claim_lost: bool,
     /// Queues that are being given back by this actor itself.
     releasing: usize,
     next_poll: Option<SpawnHandle>,
@@ -93,6 +95,7 @@ impl Supervisor {
             wanted: VecDeque::new(),
             in_wanted: HashSet::new(),
             claiming: false,
+            claim_lost: false,
             releasing: 0,
             next_poll: None,
             polls: 0,
@@ -161,7 +164,13 @@ impl Supervisor {
         };
         let next = Kept::new((self.spawn)(seat), fence, generation, vitals, paused);
         match self.kept.get_mut(&queue) {
-            Some(kept) => kept.on_restarted(next),
+            Some(kept) => {
+                // There should be none any more; one that there is has lost its right to write.
+                if let Care::Active(addr) | Care::Leaving { addr, .. } = &kept.care {
+                    let _ = addr.try_send(Passivate(Leave::Now));
+                }
+                kept.on_restarted(next);
+            }
             None => {
                 self.interactions += usize::from(is_interaction(queue));
                 self.kept.insert(queue, next);

@@ -21,6 +21,9 @@ pub(in crate::operations) struct Row {
     pub(in crate::operations) attempts: Vec<Attempt>,
 }
 
+/// A guild's object of this kind with this key.
+type Key = (Option<u64>, ManagedKind, String);
+
 #[derive(Debug, Default)]
 struct Standing {
     next_seq: u64,
@@ -35,7 +38,7 @@ pub(in crate::operations) struct Tables {
     /// What is not done.
     lines: BTreeMap<Queue, BTreeMap<u64, OperationId>>,
     queues: BTreeMap<Queue, Standing>,
-    bindings: HashMap<(Option<u64>, ManagedKind, String), (u64, Option<u64>)>,
+    bindings: HashMap<Key, (u64, Option<u64>)>,
     all_paused: bool,
     commits: u64,
 }
@@ -202,6 +205,14 @@ impl OperationStore for Memory {
                 due.sort_unstable();
                 due.into_iter().take(limit).filter_map(|(_, queue)| tables.claim(queue, owner)).collect()
             }
+        }))
+    }
+
+    fn held(&self) -> StoreFuture<'_, Vec<(Queue, Fence)>> {
+        let owner = self.owner;
+        Box::pin(self.call(move |tables| {
+            let held = tables.queues.iter().filter(|(_, standing)| standing.owner == Some(owner));
+            held.map(|(queue, standing)| (*queue, Fence(standing.fence))).collect()
         }))
     }
 
