@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use guildhall_actors::operations::{Reconciled, Work};
-use guildhall_core::operation::payload::EnsureRole;
+use guildhall_core::operation::payload::{EnsureRole, NewRole};
 use guildhall_core::operation::{ManagedKind, Payload};
 use guildhall_core::time::UnixMs;
 use guildhall_sim::FaultAction;
@@ -140,6 +140,35 @@ fn an_ensured_role_is_found_and_one_whose_key_stands_for_something_was_not_made(
         stage.aside(Method::POST, &roles, &json!({ "name": "kept" })).await;
         let again = Work { bound: Some((role, None)), ..stage.work(payload()) };
         assert_eq!(stage.reconcile(&again).await, Reconciled::Absent);
+    });
+}
+
+#[test]
+fn what_fits_is_left_to_an_operation_that_adopts_and_is_never_made_twice() {
+    run(async {
+        let stage = Stage::with_permissions(PLAIN).await;
+        let role = NewRole { color: Some(5), ..role_named("kept") };
+        let work = stage.work(Payload::EnsureRole(EnsureRole { key: "k".into(), role, adopt: true }));
+        stage.lost(&work, CREATE, FaultAction::DropAfter).await;
+        assert_eq!(stage.reconcile(&work).await, Reconciled::Absent);
+        let done = stage.done(&work).await;
+        let held = stage.roles_named("kept").await;
+        assert_eq!((held.len(), done.made), (1, Some(number(&held[0]["id"]))));
+        assert_eq!(done.result["outcome"], "adopted");
+    });
+}
+
+#[test]
+fn a_log_that_no_longer_reaches_back_is_no_proof() {
+    run(async {
+        let stage = Stage::with_permissions(PLAIN | VIEW_AUDIT_LOG).await;
+        let work = stage.work(create_role("old"));
+        let long_ago = work.intent_at.before(Duration::from_secs(50 * 24 * 60 * 60));
+        let work = Work { intent_at: long_ago, ..work };
+        stage.lost(&work, CREATE, FaultAction::DropAfter).await;
+        let found = stage.found(&work).await;
+        assert_eq!(found.bind[0].origin, "adopted", "from the list");
+        assert_eq!(stage.world.arrived_at("GET /guilds/{guild.id}/audit-logs"), 0);
     });
 }
 

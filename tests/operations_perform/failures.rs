@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use guildhall_actors::operations::{Hold, Performed, Work};
-use guildhall_core::operation::payload::AssignRole;
+use guildhall_core::operation::payload::{AssignRole, Method, Request};
 use guildhall_core::operation::{FailureClass, Payload, Reference};
 use guildhall_sim::{CloudflareForm, FaultAction, Scope};
 
 use crate::gate::run;
-use crate::stage::{PLAIN, Stage, create_role, role_named, send_message};
+use crate::stage::{PLAIN, Stage, create_role, send_message};
 
 const CREATE_ROLE: &str = "POST /guilds/*/roles";
 const ASSIGN: &str = "PUT /guilds/*/members/*/roles/*";
@@ -55,23 +55,19 @@ fn a_form_that_is_wrong_is_told_field_by_field() {
         let stage = Stage::new().await;
         let body = serde_json::json!({ "name": "x".repeat(101), "color": -1 });
         let path = format!("/guilds/{}/roles", stage.place.guild);
-        let request = guildhall_core::operation::payload::Request {
-            method: guildhall_core::operation::payload::Method::Post,
-            path,
-            body: Some(body),
-            user: None,
-        };
+        let request = Request { method: Method::Post, path, body: Some(body), user: None };
         let failure = stage.failed(&stage.work(Payload::Request(request))).await;
         assert_eq!((failure.class, failure.code), (FailureClass::Validation, Some(50_035)));
         assert!(failure.message.contains("name: Must be between 1 and 100 in length."), "{failure}");
         assert!(failure.message.contains("color: "), "{failure}");
-        // What twilight finds wrong does not even go out.
+        // What is wrong before it is sent is not sent.
         let before = stage.world.arrived();
-        let unresolved = create_role(&role_named(&"x".repeat(2_000)).name);
-        let _ = stage.failed(&stage.work(unresolved)).await;
         let nowhere = Work { guild: None, ..stage.work(create_role("x")) };
         assert_eq!(stage.failed(&nowhere).await.class, FailureClass::Validation);
-        assert!(stage.world.arrived() <= before + 1);
+        let role = Reference::Key("nobody resolved it".into());
+        let unresolved = Payload::AssignRole(AssignRole { user: stage.place.member, role });
+        assert_eq!(stage.failed(&stage.work(unresolved)).await.class, FailureClass::Validation);
+        assert_eq!(stage.world.arrived(), before);
     });
 }
 

@@ -32,20 +32,12 @@ fn an_interaction_is_deferred_once_answered_and_followed_up() {
         let more = SendFollowup { interaction, token: token.clone(), ephemeral, body: says("second") };
         let second = stage.done(&stage.work(Payload::SendFollowup(more))).await.made.unwrap();
         assert_ne!(first, second);
-        let Some((_, application)) = token_and_application(&stage, &token) else { panic!("no application") };
-        let path = format!("/webhooks/{application}/{token}/messages");
+        let path = format!("/webhooks/{}/{token}/messages", stage.application);
         let original = stage.get(&format!("{path}/@original")).await;
         assert_eq!((&original["content"], &original["flags"]), (&json!("first"), &json!(64)));
         let followup = stage.get(&format!("{path}/{second}")).await;
         assert_eq!((&followup["content"], &followup["flags"]), (&json!("second"), &json!(64)));
     });
-}
-
-fn token_and_application(stage: &Stage, token: &str) -> Option<(String, u64)> {
-    match stage.world.bot {
-        guildhall_core::answer::Credential::Application(id) => Some((token.to_owned(), id)),
-        guildhall_core::answer::Credential::Anonymous => None,
-    }
 }
 
 #[test]

@@ -52,6 +52,7 @@ pub(crate) struct Stage {
     pub(crate) performer: Performer,
     pub(crate) known: Bound,
     pub(crate) place: Place,
+    pub(crate) application: u64,
     next: AtomicU64,
 }
 
@@ -86,7 +87,7 @@ impl Stage {
         let rest = Arc::clone(&gate) as Arc<_>;
         let performer = Performer::new(rest, Id::new(application), Id::new(application), known.clone(), config);
         let place = world.places[0].clone();
-        Self { world, gate, performer, known, place, next: AtomicU64::new(1) }
+        Self { world, gate, performer, known, place, application, next: AtomicU64::new(1) }
     }
 
     /// An operation that is to be done now.

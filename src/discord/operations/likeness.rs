@@ -123,12 +123,12 @@ mod tests {
 
     use super::*;
 
-    fn seen(content: &str, embeds: Value, components: Value) -> SeenMessage {
+    fn seen(content: &str, embeds: &Value, components: &Value) -> SeenMessage {
         let message = json!({ "id": "1", "author": { "id": "2" }, "content": content, "embeds": embeds, "components": components });
         serde_json::from_value(message).unwrap()
     }
 
-    fn body(content: Option<&str>, embeds: Value) -> MessageBody {
+    fn body(content: Option<&str>, embeds: &Value) -> MessageBody {
         MessageBody {
             content: content.map(str::to_owned),
             embeds: embeds.as_array().cloned(),
@@ -142,20 +142,20 @@ mod tests {
             "fields": [{ "name": "a", "value": "b", "inline": false }] }, { "type": "link", "url": "https://x.example" }]);
         let sent = json!([{ "title": "Hi ", "timestamp": "2024-05-01T12:00:00.5Z", "color": 0,
             "fields": [{ "name": "a", "value": "b" }] }]);
-        assert_eq!(of_message(&body(Some(" x "), sent), &seen("x", kept, json!([]))), Likeness::Same);
-        let link = seen("https://x.example", json!([{ "type": "link" }]), json!([]));
-        assert_eq!(of_message(&body(Some("https://x.example"), json!(null)), &link), Likeness::Same);
+        assert_eq!(of_message(&body(Some(" x "), &sent), &seen("x", &kept, &json!([]))), Likeness::Same);
+        let link = seen("https://x.example", &json!([{ "type": "link" }]), &json!([]));
+        assert_eq!(of_message(&body(Some("https://x.example"), &json!(null)), &link), Likeness::Same);
     }
 
     #[test]
     fn a_message_that_differs_in_its_embeds_only_is_alike_and_one_in_its_text_is_another() {
-        let kept = seen("x", json!([{ "title": "Hi" }]), json!([]));
-        assert_eq!(of_message(&body(Some("x"), json!([{ "title": "Ho" }])), &kept), Likeness::Alike);
-        assert_eq!(of_message(&body(Some("y"), json!([{ "title": "Hi" }])), &kept), Likeness::Other);
-        assert_eq!(of_message(&body(None, json!([{ "title": "Hi" }])), &kept), Likeness::Other);
-        assert_eq!(of_message(&body(Some("x"), json!([{}, {}])), &kept), Likeness::Other);
-        let buttons = seen("x", json!([]), json!([{ "type": 1, "id": 1 }]));
-        assert_eq!(of_message(&body(Some("x"), json!([])), &buttons), Likeness::Other);
+        let kept = seen("x", &json!([{ "title": "Hi" }]), &json!([]));
+        assert_eq!(of_message(&body(Some("x"), &json!([{ "title": "Ho" }])), &kept), Likeness::Alike);
+        assert_eq!(of_message(&body(Some("y"), &json!([{ "title": "Hi" }])), &kept), Likeness::Other);
+        assert_eq!(of_message(&body(None, &json!([{ "title": "Hi" }])), &kept), Likeness::Other);
+        assert_eq!(of_message(&body(Some("x"), &json!([{}, {}])), &kept), Likeness::Other);
+        let buttons = seen("x", &json!([]), &json!([{ "type": 1, "id": 1 }]));
+        assert_eq!(of_message(&body(Some("x"), &json!([])), &buttons), Likeness::Other);
     }
 
     #[test]

@@ -27,7 +27,6 @@ pub(super) struct Wire {
     deny: u64,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
 fn as_text<S: serde::Serializer>(bits: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(bits)
 }

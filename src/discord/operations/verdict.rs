@@ -138,9 +138,10 @@ fn unsent(NotSent { retry_after, why, reason }: NotSent) -> Stop {
         "interaction_ended" => {
             return Stop::failed(FailureClass::NotFound, "the interaction has ended: its token no longer works");
         }
-        "route_limit" | "queue_full" => Hold::Route,
+        "route_limit" => Hold::Route,
         "breaker_open" | "breaker_half_open" | "breaker_forced_open" => held_by(&why, reason),
-        // The invalid budget, a ban, the global limit, no connection, the end of the process, and what is not known.
+        // The invalid budget, a ban, the global limit, no room to wait, no connection, the end of the process, and what is
+        // not known.
         _ => Hold::All,
     };
     Stop::Held { retry_after, hold, reason, why, status: None }
@@ -220,7 +221,7 @@ mod tests {
 
     #[test]
     fn what_was_not_sent_is_held_with_those_who_would_be_held_too() {
-        for reason in ["global_limit", "blocked", "unauthorized", "unreachable", "shutting_down", "invalid_requests"] {
+        for reason in ["global_limit", "blocked", "unauthorized", "unreachable", "shutting_down", "queue_full"] {
             assert_eq!(hold_of(not_sent(reason, "because")), Hold::All, "{reason}");
         }
         assert_eq!(hold_of(not_sent("route_limit", "because")), Hold::Route);

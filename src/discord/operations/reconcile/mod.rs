@@ -34,16 +34,17 @@ use guildhall_core::operation::Payload;
 use guildhall_core::operation::payload::Method;
 
 pub(super) use self::messages::{OwnMessage, Scan};
+use self::objects::Match;
 use super::errand::Errand;
 use super::verdict::Stop;
 
 /// Looks for what an earlier try may have done.
 pub(super) async fn reconcile(errand: &Errand<'_>) -> Result<Reconciled, Stop> {
     match &errand.work.payload {
-        Payload::CreateRole(payload) => objects::role(errand, &payload.role, payload.key.as_deref()).await,
-        Payload::EnsureRole(payload) => objects::role(errand, &payload.role, Some(&payload.key)).await,
-        Payload::CreateChannel(payload) => objects::channel(errand, &payload.channel, payload.key.as_deref()).await,
-        Payload::EnsureChannel(payload) => objects::channel(errand, &payload.channel, Some(&payload.key)).await,
+        Payload::CreateRole(payload) => objects::role(errand, &payload.role, payload.key.as_deref(), Match::Taken).await,
+        Payload::EnsureRole(payload) => objects::role(errand, &payload.role, Some(&payload.key), Match::of(payload.adopt)).await,
+        Payload::CreateChannel(payload) => objects::channel(errand, &payload.channel, payload.key.as_deref(), Match::Taken).await,
+        Payload::EnsureChannel(payload) => objects::channel(errand, &payload.channel, Some(&payload.key), Match::of(payload.adopt)).await,
         Payload::SendMessage(payload) => messages::sent(errand, payload).await,
         Payload::EnsureMessage(payload) => messages::ensured(errand, payload).await,
         Payload::SendDm(payload) => messages::sent_to_user(errand, payload).await,

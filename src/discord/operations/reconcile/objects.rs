@@ -16,8 +16,36 @@ use super::super::verdict::Stop;
 use super::audit::{self, Trace};
 use super::sight::{self, Sight};
 
+/// What an object is that fits, without a marker to prove that the operation made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Match {
+    /// Taken for what the operation made.
+    Taken,
+    /// Left to the operation: done again it adopts what fits, and makes it as it should be, whoever made it.
+    Left,
+}
+
+impl Match {
+    /// What an `ensure_…` does about a match.
+    pub(super) const fn of(adopt: bool) -> Self {
+        if adopt { Self::Left } else { Self::Taken }
+    }
+
+    fn found(self, errand: &Errand<'_>, kind: ManagedKind, id: u64, key: Option<&str>) -> Reconciled {
+        match self {
+            Self::Taken => found(errand, kind, id, How::Adopted, key),
+            Self::Left => Reconciled::Absent,
+        }
+    }
+}
+
 /// The role that this operation made, if it did.
-pub(super) async fn role(errand: &Errand<'_>, wanted: &NewRole, key: Option<&str>) -> Result<Reconciled, Stop> {
+pub(super) async fn role(
+    errand: &Errand<'_>,
+    wanted: &NewRole,
+    key: Option<&str>,
+    match_is: Match,
+) -> Result<Reconciled, Stop> {
     match audit::trace(errand, AuditLogEventType::RoleCreate).await? {
         Trace::Made(id) => return Ok(found(errand, ManagedKind::Role, id, How::Found, key)),
         Trace::Nothing => return Ok(Reconciled::Absent),
@@ -36,13 +64,18 @@ pub(super) async fn role(errand: &Errand<'_>, wanted: &NewRole, key: Option<&str
     Ok(match free.as_slice() {
         // A guild's roles are always listed whole.
         [] => Reconciled::Absent,
-        [one] => found(errand, ManagedKind::Role, *one, How::Adopted, key),
+        [one] => match_is.found(errand, ManagedKind::Role, *one, key),
         several => Reconciled::Unclear(several_made("roles", &wanted.name, several)),
     })
 }
 
 /// The channel that this operation made, if it did.
-pub(super) async fn channel(errand: &Errand<'_>, wanted: &NewChannel, key: Option<&str>) -> Result<Reconciled, Stop> {
+pub(super) async fn channel(
+    errand: &Errand<'_>,
+    wanted: &NewChannel,
+    key: Option<&str>,
+    match_is: Match,
+) -> Result<Reconciled, Stop> {
     match audit::trace(errand, AuditLogEventType::ChannelCreate).await? {
         Trace::Made(id) => return Ok(found(errand, ManagedKind::Channel, id, How::Found, key)),
         Trace::Nothing => return Ok(Reconciled::Absent),
@@ -70,7 +103,7 @@ pub(super) async fn channel(errand: &Errand<'_>, wanted: &NewChannel, key: Optio
                 wanted.name
             )),
         },
-        [one] => found(errand, ManagedKind::Channel, *one, How::Adopted, key),
+        [one] => match_is.found(errand, ManagedKind::Channel, *one, key),
         several => Reconciled::Unclear(several_made("channels", &wanted.name, several)),
     })
 }

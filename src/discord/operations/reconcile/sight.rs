@@ -78,6 +78,7 @@ impl Viewer<'_> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
@@ -107,5 +108,43 @@ mod tests {
         assert_eq!(sight(&everyone, &[(8, 0, 0, view), (4, 1, 0, view)]), Sight::Clear, "not the bot's");
         assert_eq!(sight(&[role(GUILD, 0)], &[]), Sight::Obscured);
         assert_eq!(sight(&[role(GUILD, 0), role(6, ADMINISTRATOR)], &[(BOT, 1, 0, view)]), Sight::Clear);
+    }
+
+    /// All permissions of a member in a channel, step by step as Discord's documentation has it.
+    fn permissions(base: u64, held: &[u64], overwrites: &[(u64, u8, u64, u64)]) -> u64 {
+        if base & ADMINISTRATOR != 0 {
+            return u64::MAX;
+        }
+        let mut bits = base;
+        if let Some((.., allow, deny)) = overwrites.iter().find(|one| (one.0, one.1) == (GUILD, 0)) {
+            bits = bits & !deny | allow;
+        }
+        let (mut allows, mut denies) = (0, 0);
+        for role in held {
+            if let Some((.., allow, deny)) = overwrites.iter().find(|one| (one.0, one.1) == (*role, 0)) {
+                allows |= allow;
+                denies |= deny;
+            }
+        }
+        bits = bits & !denies | allows;
+        if let Some((.., allow, deny)) = overwrites.iter().find(|one| (one.0, one.1) == (BOT, 1)) {
+            bits = bits & !deny | allow;
+        }
+        bits
+    }
+
+    proptest! {
+        #[test]
+        fn what_the_bot_sees_is_what_discord_computes(
+            everyone in 0u64..4096, five in 0u64..4096, stranger in 0u64..4096,
+            picked in proptest::sample::subsequence(vec![(GUILD, 0u8), (5, 0), (6, 0), (7, 0), (BOT, 1), (8, 1)], 0..=6),
+            bits in proptest::collection::vec((0u64..4096, 0u64..4096), 6),
+        ) {
+            let overwrites: Vec<(u64, u8, u64, u64)> =
+                picked.iter().zip(bits).map(|(&(id, kind), (allow, deny))| (id, kind, allow, deny)).collect();
+            let roles = [role(GUILD, everyone), role(5, five), role(7, stranger)];
+            let sees = permissions(everyone | five, &[5, 6], &overwrites) & VIEW_CHANNEL != 0;
+            prop_assert_eq!(sight(&roles, &overwrites) == Sight::Clear, sees);
+        }
     }
 }
