@@ -265,3 +265,9 @@ pub(crate) fn send_message(channel: u64, content: &str) -> Payload {
 pub(crate) fn number(id: &Value) -> u64 {
     id.as_str().unwrap().parse().unwrap()
 }
+
+/// This process's clock, so many seconds ahead of Discord's or behind it.
+pub(crate) fn skewed(work: Work, seconds: i64) -> Work {
+    let intent_at = UnixMs::new(work.intent_at.millis().saturating_add_signed(seconds * 1_000));
+    Work { intent_at, ..work }
+}
