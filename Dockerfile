@@ -26,10 +26,10 @@ COPY --from=build /build/target/release/guildhall /usr/local/bin/guildhall
 USER 10001:10001
 WORKDIR /guildhall
 
-# Inside a container a loopback address cannot be reached from outside. The listener has no keys yet: publish the port
-# only where everybody who reaches it may read health and metrics.
+# Inside a container a loopback address cannot be reached from outside. On any other, the API needs a key: give the
+# container GUILDHALL__API__ADMIN_KEY or GUILDHALL__API__ADMIN_KEY_FILE. Health and metrics ask for none: publish the port
+# only where everybody who reaches it may read them.
 ENV GUILDHALL__API__BIND=0.0.0.0:8080 \
-    GUILDHALL__API__ALLOW_PUBLIC=true \
     GUILDHALL__LOG__FORMAT=json
 EXPOSE 8080
 STOPSIGNAL SIGTERM

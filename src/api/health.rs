@@ -1,19 +1,8 @@
 //! The answers to probes and to Prometheus.
 
-use std::{
-    pin::Pin,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::time::Duration;
 
-use actix_web::{
-    Error, HttpMessage as _, HttpResponse,
-    body::{BodySize, BoxBody, MessageBody},
-    dev::{Payload, ServiceRequest, ServiceResponse},
-    http::header::{CONTENT_LENGTH, CONTENT_TYPE},
-    middleware::Next,
-    web::{self, Bytes},
-};
+use actix_web::{HttpResponse, http::header::CONTENT_TYPE, web};
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde_json::json;
 use tokio::runtime::Handle;
@@ -21,8 +10,6 @@ use tokio::runtime::Handle;
 use super::{problem::Problem, readiness::Readiness};
 use crate::process;
 
-/// No request here needs a body; this leaves room for clients that send one anyway.
-const BODY_MAX: u64 = 64 * 1024;
 /// An event loop that takes longer to run nothing at all is not alive.
 const LIVE_WITHIN: Duration = Duration::from_secs(1);
 
@@ -45,7 +32,10 @@ pub(crate) fn routes(config: &mut web::ServiceConfig) {
 }
 
 fn get(path: &str, get: actix_web::Route, head: actix_web::Route) -> actix_web::Resource {
-    web::resource(path).route(get).route(head).default_service(web::to(async || Problem::MethodNotAllowed.response()))
+    web::resource(path)
+        .route(get)
+        .route(head)
+        .default_service(web::to(async || Problem::MethodNotAllowed { allow: "GET, HEAD" }.response()))
 }
 
 /// Asks the daemon's event loop, not the listener's: that one obviously answers.
@@ -78,51 +68,21 @@ async fn metrics(ops: web::Data<Ops>) -> HttpResponse {
         .body(ops.metrics.render())
 }
 
-/// Refuses a body by its announced size, before a byte of it is read. Any other is never read either: if it has not
-/// arrived by then, the connection is closed once the answer is out.
-pub(crate) async fn limit_body(
-    mut request: ServiceRequest,
-    next: Next<impl MessageBody + 'static>,
-) -> Result<ServiceResponse<impl MessageBody>, Error> {
-    let announced = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    if announced.is_some_and(|size| size > BODY_MAX) {
-        let mut response = Problem::BodyTooLarge.response();
-        response.head_mut().set_connection_type(actix_web::http::ConnectionType::Close);
-        return Ok(request.into_response(response).map_into_right_body());
-    }
-    let unread = request.take_payload();
-    let response = next.call(request).await?.map_into_boxed_body();
-    Ok(response.map_body(|_, body| Answer { body, _unread: unread }).map_into_left_body())
-}
-
-/// An answer that holds on to the request's body while it goes out. A chunked body that nobody holds is read to its end
-/// by actix-http, without a bound in size or time, and one that never ends would keep its connection for ever.
-struct Answer {
-    body: BoxBody,
-    _unread: Payload,
-}
-
-impl MessageBody for Answer {
-    type Error = <BoxBody as MessageBody>::Error;
-
-    fn size(&self) -> BodySize {
-        self.body.size()
-    }
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>> {
-        Pin::new(&mut self.body).poll_next(cx)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use actix_web::{App, http::StatusCode, middleware::from_fn, test};
+    use actix_web::{
+        App,
+        http::{StatusCode, header::CONTENT_LENGTH},
+        middleware::from_fn,
+        test,
+    };
     use metrics_exporter_prometheus::PrometheusBuilder;
 
     use super::*;
+    use crate::api::body::{UNREAD_MAX, without_body};
 
     async fn answer(ops: Ops, request: test::TestRequest) -> (StatusCode, String, String) {
-        let app = App::new().app_data(web::Data::new(ops)).wrap(from_fn(limit_body)).configure(routes);
+        let app = App::new().app_data(web::Data::new(ops)).wrap(from_fn(without_body)).configure(routes);
         let app = test::init_service(app).await;
         let response = test::call_service(&app, request.to_request()).await;
         let kind = response.headers().get(CONTENT_TYPE).map(|kind| kind.to_str().unwrap().to_owned());
@@ -182,7 +142,7 @@ mod tests {
 
     #[actix_web::test]
     async fn a_body_announced_as_too_large_is_refused() {
-        let request = test::TestRequest::get().uri("/livez").insert_header((CONTENT_LENGTH, BODY_MAX + 1));
+        let request = test::TestRequest::get().uri("/livez").insert_header((CONTENT_LENGTH, UNREAD_MAX + 1));
         let (status, kind, _) = answer(ops(), request).await;
         assert_eq!((status, kind.as_str()), (StatusCode::PAYLOAD_TOO_LARGE, "application/problem+json"));
     }

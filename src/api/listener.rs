@@ -6,16 +6,23 @@ use std::{
     time::Duration,
 };
 
-use actix_web::{App, HttpServer, dev::ServerHandle, middleware::from_fn, web::Data};
+use actix_web::{
+    App, HttpServer,
+    dev::ServerHandle,
+    middleware::from_fn,
+    web::{Data, scope},
+};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::{runtime::Handle, task::JoinHandle};
 
 use super::{
+    body,
+    control::{self, Control, Served},
     health::{self, Ops},
     readiness::Readiness,
 };
 
-/// Probes and scrapes are few and small; the daemon's cores belong to its shards.
+/// Probes, scrapes and calls are small; the daemon's cores belong to its shards.
 const WORKERS: usize = 2;
 const CONNECTIONS_PER_WORKER: usize = 256;
 /// How long a client may take to send its request, so that slow ones cannot hold all connections.
@@ -71,15 +78,29 @@ impl Bound {
         self.address
     }
 
-    /// Starts answering. Must be called within an actix system, on the runtime whose pulse `/livez` takes.
+    /// Starts answering: health and metrics, and the API if there is to be one. Must be called within an actix system, on
+    /// the runtime whose pulse `/livez` takes and on which the desk is asked.
     ///
     /// # Errors
     ///
     /// When the operating system refuses the socket.
-    pub fn serve(self, readiness: Readiness, metrics: PrometheusHandle) -> io::Result<Listener> {
+    pub fn serve(
+        self,
+        readiness: Readiness,
+        metrics: PrometheusHandle,
+        control: Option<Control>,
+    ) -> io::Result<Listener> {
         let ops = Data::new(Ops { readiness, metrics, runtime: Handle::current() });
+        let served = control.map(|control| Data::new(Served::new(control, Handle::current())));
         let server = HttpServer::new(move || {
-            App::new().app_data(ops.clone()).wrap(from_fn(health::limit_body)).configure(health::routes)
+            App::new()
+                .app_data(ops.clone())
+                .configure(|config| {
+                    if let Some(served) = &served {
+                        control::routes(config, served);
+                    }
+                })
+                .service(scope("").wrap(from_fn(body::without_body)).configure(health::routes))
         })
         .workers(WORKERS)
         .max_connections(CONNECTIONS_PER_WORKER)

@@ -1,26 +1,65 @@
 //! Errors as RFC 9457 problems.
 
-use actix_web::{HttpResponse, HttpResponseBuilder, http::StatusCode};
-use serde_json::json;
+use std::fmt;
+
+use actix_web::{HttpResponse, HttpResponseBuilder, ResponseError, http::StatusCode};
+use serde_json::{Map, Value, json};
 
 /// A kind of problem. Its `type` is stable: programs may compare it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Problem {
+    /// There is no such thing.
     NotFound,
-    MethodNotAllowed,
+    /// The path takes other methods.
+    MethodNotAllowed {
+        /// Those.
+        allow: &'static str,
+    },
+    /// There is more than is read.
     BodyTooLarge,
+    /// It takes too long to arrive.
+    BodyTooSlow,
+    /// The caller shows no key, or a wrong one.
+    Unauthorized,
+    /// The request itself cannot be understood.
+    BadRequest,
+    /// The body is something else than JSON.
+    NotJson,
+    /// An operation is not as it should be.
+    InvalidOperation,
+    /// An idempotency key was used for something else.
+    KeyReused,
+    /// What is asked for does not go with the state that something is in.
+    Conflict,
+    /// Another operation does it again already.
+    AlreadyRedriven,
+    /// There is no room in a queue.
+    QueueFull,
+    /// The daemon has only just started.
+    Starting,
+    /// There are too many calls at once.
+    Busy,
+    /// The store cannot be reached.
+    StoreUnavailable,
+    /// It is our own fault.
+    Internal,
 }
 
+/// How long to wait before trying again, in seconds.
+const SOON: u32 = 1;
+const LATER: u32 = 10;
+
 impl Problem {
-    pub(crate) fn response(self) -> HttpResponse {
-        let (status, name, title, detail) = match self {
+    /// Its status, name, title and what there is to say in general.
+    fn about(self) -> (StatusCode, &'static str, &'static str, &'static str) {
+        match self {
             Self::NotFound => (
                 StatusCode::NOT_FOUND,
                 "not-found",
                 "Not found",
-                "There is nothing at this path. Try /livez, /readyz, /startupz or /metrics.",
+                "There is nothing at this path. Try /livez, /readyz, /startupz, /metrics or what docs/api.md has.",
             ),
-            Self::MethodNotAllowed => (
+            Self::MethodNotAllowed { .. } => (
                 StatusCode::METHOD_NOT_ALLOWED,
                 "method-not-allowed",
                 "Method not allowed",
@@ -32,19 +71,173 @@ impl Problem {
                 "Body too large",
                 "The request's body is larger than this server reads.",
             ),
-        };
-        let mut response = HttpResponseBuilder::new(status);
-        if self == Self::MethodNotAllowed {
-            response.insert_header(("Allow", "GET, HEAD"));
+            Self::BodyTooSlow => (
+                StatusCode::REQUEST_TIMEOUT,
+                "body-too-slow",
+                "Body too slow",
+                "The request's body did not arrive in time.",
+            ),
+            Self::Unauthorized => (
+                StatusCode::UNAUTHORIZED,
+                "unauthorized",
+                "A key is needed",
+                "Send `Authorization: Bearer <key>`. The key is api.admin_key of the settings; if that is not set, the \
+                 daemon has made one, and its log names the file that holds it.",
+            ),
+            Self::BadRequest => (
+                StatusCode::BAD_REQUEST,
+                "bad-request",
+                "The request cannot be understood",
+                "The request cannot be understood.",
+            ),
+            Self::NotJson => (
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "not-json",
+                "The body has to be JSON",
+                "Send the body as JSON, with `Content-Type: application/json`.",
+            ),
+            Self::InvalidOperation => (
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "invalid-operation",
+                "Something is wrong with what was asked",
+                "Nothing was accepted. `errors` names every field that is wrong.",
+            ),
+            Self::KeyReused => (
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "idempotency-key-reused",
+                "The idempotency key was used for something else",
+                "Nothing was accepted.",
+            ),
+            Self::Conflict => {
+                (StatusCode::CONFLICT, "conflict", "That is not possible any more", "It is in another state.")
+            }
+            Self::AlreadyRedriven => {
+                (StatusCode::CONFLICT, "already-redriven", "It is done again already", "Another operation does it.")
+            }
+            Self::QueueFull => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "queue-full",
+                "There is no room in the queue",
+                "Nothing was accepted. Wait until some of what is queued has been done.",
+            ),
+            Self::Starting => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "starting",
+                "Not there yet",
+                "The daemon is starting, and takes no operations yet. /readyz says what it waits for.",
+            ),
+            Self::Busy => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "busy",
+                "Too many requests at once",
+                "Too many requests are being answered. Try again in a moment.",
+            ),
+            Self::StoreUnavailable => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "store-unavailable",
+                "The store is not available",
+                "The store is not available.",
+            ),
+            Self::Internal => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "internal",
+                "Something is wrong inside",
+                "This is not the request's fault. The log says more.",
+            ),
         }
-        response.content_type("application/problem+json").body(
-            json!({
-                "type": format!("urn:guildhall:problem:{name}"),
-                "title": title,
-                "status": status.as_u16(),
-                "detail": detail,
-            })
-            .to_string(),
-        )
+    }
+
+    pub(crate) fn response(self) -> HttpResponse {
+        Told::from(self).response()
+    }
+
+    /// The problem in the words of this case.
+    pub(crate) fn says(self, detail: impl Into<String>) -> Told {
+        Told { detail: Some(detail.into()), ..Told::from(self) }
+    }
+}
+
+/// A problem with what there is to say about this case of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Told {
+    problem: Problem,
+    detail: Option<String>,
+    more: Map<String, Value>,
+}
+
+impl From<Problem> for Told {
+    fn from(problem: Problem) -> Self {
+        Self { problem, detail: None, more: Map::new() }
+    }
+}
+
+impl Told {
+    /// Adds a member for programs.
+    pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.more.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Adds what is wrong with which field.
+    pub(crate) fn errors(self, errors: impl IntoIterator<Item = (String, String)>) -> Self {
+        let errors = errors.into_iter().map(|(field, message)| json!({"field": field, "message": message}));
+        let errors: Vec<Value> = errors.collect();
+        self.with("errors", errors)
+    }
+
+    pub(crate) fn response(&self) -> HttpResponse {
+        let (status, name, title, general) = self.problem.about();
+        let mut response = HttpResponseBuilder::new(status);
+        match self.problem {
+            Problem::MethodNotAllowed { allow } => {
+                response.insert_header(("Allow", allow));
+            }
+            Problem::Unauthorized => {
+                response.insert_header(("WWW-Authenticate", "Bearer realm=\"guildhall\""));
+            }
+            Problem::Starting | Problem::Busy | Problem::StoreUnavailable => {
+                response.insert_header(("Retry-After", SOON.to_string()));
+            }
+            Problem::QueueFull => {
+                response.insert_header(("Retry-After", LATER.to_string()));
+            }
+            Problem::NotFound
+            | Problem::BodyTooLarge
+            | Problem::BodyTooSlow
+            | Problem::BadRequest
+            | Problem::NotJson
+            | Problem::InvalidOperation
+            | Problem::KeyReused
+            | Problem::Conflict
+            | Problem::AlreadyRedriven
+            | Problem::Internal => {}
+        }
+        let mut body = json!({
+            "type": format!("urn:guildhall:problem:{name}"),
+            "title": title,
+            "status": status.as_u16(),
+            "detail": self.detail.as_deref().unwrap_or(general),
+        });
+        if let Some(body) = body.as_object_mut() {
+            body.extend(self.more.clone());
+        }
+        response.content_type("application/problem+json").body(body.to_string())
+    }
+}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (_, name, _, general) = self.problem.about();
+        write!(f, "{name}: {}", self.detail.as_deref().unwrap_or(general))
+    }
+}
+
+impl ResponseError for Told {
+    fn status_code(&self) -> StatusCode {
+        self.problem.about().0
+    }
+
+    fn error_response(&self) -> HttpResponse {
+        self.response()
     }
 }

@@ -5,6 +5,8 @@ mod demo;
 mod discovery;
 mod fleet;
 mod gateway_part;
+mod identity;
+mod operations;
 mod redis_part;
 mod rest;
 mod signals;
@@ -15,6 +17,7 @@ pub use self::{
     daemon::{Daemon, Ended, StartError, Unfinished},
     demo::{Demo, DemoError},
     discovery::DiscoveryError,
+    operations::OperationsPart,
     rest::{Rest, RestError},
     signals::{Signal, Signals},
 };

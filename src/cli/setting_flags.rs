@@ -25,12 +25,12 @@ pub(super) struct SettingFlags {
     /// The Redis where the processes of one bot meet; with a password, rather set GUILDHALL__REDIS__URL_FILE
     #[arg(long, value_name = "URL")]
     redis: Option<String>,
-    /// Where health and metrics are served
+    /// Where health, metrics and the API are served
     #[arg(long, value_name = "ADDRESS:PORT")]
     api_bind: Option<String>,
-    /// Allow an address that other machines can reach
-    #[arg(long)]
-    api_allow_public: bool,
+    /// A file that holds the key that the API asks for
+    #[arg(long, value_name = "PATH")]
+    api_admin_key_file: Option<String>,
     /// How log lines look: auto, pretty or json
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<String>,
@@ -44,7 +44,6 @@ pub(super) struct SettingFlags {
 
 impl SettingFlags {
     fn given(self) -> Vec<Flag> {
-        let allow_public = self.api_allow_public.then(|| "true".to_owned());
         [
             ("--token-file", "discord.token_file", self.token_file),
             ("--gateway-url", "discord.gateway_url", self.gateway_url),
@@ -52,7 +51,7 @@ impl SettingFlags {
             ("--intents", "gateway.intents", self.intents),
             ("--redis", "redis.url", self.redis),
             ("--api-bind", "api.bind", self.api_bind),
-            ("--api-allow-public", "api.allow_public", allow_public),
+            ("--api-admin-key-file", "api.admin_key_file", self.api_admin_key_file),
             ("--log-format", "log.format", self.log_format),
             ("--log-filter", "log.filter", self.log_filter),
             ("--shutdown-timeout-ms", "shutdown.timeout_ms", self.shutdown_timeout_ms),

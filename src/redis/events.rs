@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use metrics::{counter, gauge, histogram};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::lost::Reason;
 use crate::{
     events::InternalEvent,
-    metrics::{REDIS_CALL_SECONDS, REDIS_CALLS, REDIS_UP},
+    metrics::{IDEMPOTENCY_FORGOTTEN, REDIS_CALL_SECONDS, REDIS_CALLS, REDIS_UP},
     settings::RedisNode,
 };
 
@@ -79,5 +79,17 @@ pub(super) struct RedisRefused<'a> {
 impl InternalEvent for RedisRefused<'_> {
     fn emit(self) {
         warn!(script = self.script, why = self.why.name(), error = self.says, "Redis refused a call");
+    }
+}
+
+/// Idempotency keys are known to the store alone: Redis was lost, or too many were new at once.
+pub(super) struct KeysForgotten {
+    pub(super) count: u64,
+}
+
+impl InternalEvent for KeysForgotten {
+    fn emit(self) {
+        debug!(count = self.count, "idempotency keys are known to the store alone");
+        counter!(IDEMPOTENCY_FORGOTTEN).increment(self.count);
     }
 }

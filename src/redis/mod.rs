@@ -13,6 +13,7 @@ mod budgets;
 mod connection;
 mod connector;
 mod events;
+mod idempotency;
 mod keeper;
 mod keys;
 mod link;
@@ -48,6 +49,7 @@ use crate::{events::emit, settings};
 
 pub use self::{
     budgets::RedisBudgets,
+    idempotency::{REMEMBERED_FOR, RedisIdempotency},
     keys::Keys,
     lost::{ACL_RULES, Lost, Reason},
     news::{Block, News, NoNews, Record},

@@ -9,12 +9,15 @@
 //! ```
 
 mod error;
+mod operations;
 mod redis;
 mod redis_url;
 mod resolve;
 mod schema;
 mod secret;
 mod source;
+mod store;
+mod store_url;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -33,10 +36,13 @@ use url::Url;
 
 pub use self::{
     error::{Problem, SettingsError},
+    operations::{Operations, Retention},
     redis::Redis,
     redis_url::{RedisNode, RedisPlace, RedisUrl, RedisUrlError},
     secret::Token,
     source::{Flag, Origin},
+    store::Store,
+    store_url::{StoreUrl, StoreUrlError},
     template::template,
 };
 use self::{resolve::Effective, source::Layer, value::Value};
@@ -57,8 +63,12 @@ pub struct Settings {
     pub gate: Gate,
     /// How processes that share one bot meet.
     pub redis: Redis,
+    /// How operations are carried out.
+    pub operations: Operations,
     /// What processes that reach Discord from one address share.
     pub egress: Egress,
+    /// Where everything is kept.
+    pub store: Store,
     /// The listener for health, metrics and the API.
     pub api: Api,
     /// What is logged, and how.
@@ -72,7 +82,8 @@ impl Settings {
     #[must_use]
     pub fn secrets(&self) -> Vec<Token> {
         let redis = self.redis.url.iter().flat_map(|url| [&url.username, &url.password]);
-        redis.flatten().chain(&self.discord.token).cloned().collect()
+        let own = self.discord.token.iter().chain(&self.api.admin_key);
+        redis.flatten().chain(own).cloned().chain(self.store.url.secrets()).collect()
     }
 }
 
@@ -134,6 +145,8 @@ pub struct Egress {
 pub struct Api {
     /// Where it listens; port 0 takes a free one.
     pub bind: SocketAddr,
+    /// What callers of the API have to show.
+    pub admin_key: Option<Token>,
 }
 
 /// What is logged, and how.
@@ -226,7 +239,8 @@ pub fn load(sources: Sources) -> Result<Loaded, SettingsError> {
         source::from_flags(sources.flags),
     ];
     let (effective, mut problems) = resolve::resolve(layers);
-    problems.extend(refuse_public_bind(&effective));
+    problems.extend(refuse_open_bind(&effective));
+    problems.extend(refuse_short_key(&effective));
     problems.extend(redis::check(&effective));
     if problems.is_empty() {
         Ok(Loaded { settings: typed(&effective), effective })
@@ -269,15 +283,19 @@ macro_rules! take {
 }
 use take;
 
+fn secret(effective: &[Effective], path: &str) -> Option<Token> {
+    match &of(effective, path).value {
+        Some(Value::Secret(secret)) => Some(secret.clone()),
+        _ => None,
+    }
+}
+
 fn typed(effective: &[Effective]) -> Settings {
     let url = |url: Option<Url>| url.map(|url| value::url_text(&url).to_owned());
     let narrow = "invariant: the schema's bounds fit the type";
     Settings {
         discord: Discord {
-            token: match &of(effective, "discord.token").value {
-                Some(Value::Secret(token)) => Some(token.clone()),
-                _ => None,
-            },
+            token: secret(effective, "discord.token"),
             api_url: url(take!(effective, "discord.api_url", Url)).expect("invariant: this URL is not optional"),
             gateway_url: url(take!(effective, "discord.gateway_url", Url)),
         },
@@ -320,8 +338,10 @@ fn typed(effective: &[Effective]) -> Settings {
             },
         },
         redis: redis::typed(effective),
+        operations: operations::typed(effective),
         egress: Egress { ip_group: take!(effective, "egress.ip_group", Text) },
-        api: Api { bind: take!(effective, "api.bind", Address) },
+        api: Api { bind: take!(effective, "api.bind", Address), admin_key: secret(effective, "api.admin_key") },
+        store: store::typed(effective),
         log: Log {
             format: match take!(effective, "log.format", Text).as_str() {
                 "pretty" => LogFormat::Pretty,
@@ -334,22 +354,36 @@ fn typed(effective: &[Effective]) -> Settings {
     }
 }
 
-/// Without keys, whoever reaches the listener may use it; so by default only this machine can.
-fn refuse_public_bind(effective: &[Effective]) -> Option<Problem> {
+/// A key that is made on the fly is of use to this machine alone; whoever lets others in has to choose one.
+fn refuse_open_bind(effective: &[Effective]) -> Option<Problem> {
     let find = |path| effective.iter().find(|setting| setting.key.path == path);
     // Where either of the two is wrong itself, that is already said.
     let bind = find("api.bind")?;
-    let (Some(Value::Address(address)), Some(Value::Bool(allowed))) = (&bind.value, &find("api.allow_public")?.value)
-    else {
+    let (Some(Value::Address(address)), None) = (&bind.value, &find("api.admin_key")?.value) else {
         return None;
     };
-    let public = !address.ip().to_canonical().is_loopback();
-    (public && !allowed).then(|| Problem {
+    let open = !address.ip().to_canonical().is_loopback();
+    open.then(|| Problem {
         key: "api.bind".to_owned(),
         origin: Some(bind.origin.clone()),
         says: format!(
-            "is {address}, which other machines can reach, and there are no API keys yet to keep them out; bind a \
-             loopback address such as 127.0.0.1, or set api.allow_public = true where the network around it is trusted"
+            "is {address}, which other machines can reach, and there is no api.admin_key to keep them out; set \
+             GUILDHALL__API__ADMIN_KEY, or GUILDHALL__API__ADMIN_KEY_FILE to a file that holds it, or bind a loopback \
+             address such as 127.0.0.1:8080"
         ),
+    })
+}
+
+/// The fewest characters of a key that nobody guesses.
+const KEY_SHORTEST: usize = 16;
+
+fn refuse_short_key(effective: &[Effective]) -> Option<Problem> {
+    let key = effective.iter().find(|setting| setting.key.path == "api.admin_key")?;
+    let Some(Value::Secret(secret)) = &key.value else { return None };
+    let length = secret.expose().len();
+    (length < KEY_SHORTEST).then(|| Problem {
+        key: "api.admin_key".to_owned(),
+        origin: Some(key.origin.clone()),
+        says: format!("has {length} characters, which is too easy to guess; allowed: {}", key.key.allowed),
     })
 }

@@ -10,6 +10,8 @@ pub(crate) enum Kind {
     Secret,
     /// Where Redis is. It may hold a password, so it is treated like a secret, `*_file` form and all.
     RedisUrl,
+    /// Where the store is. It may hold a password, so it is treated like a secret, `*_file` form and all.
+    StoreUrl,
     /// An absolute URL with one of these schemes. `optional` also takes the empty text, for "none".
     Url { schemes: &'static [&'static str], optional: bool },
     /// A whole number between two others, both included.
@@ -321,12 +323,180 @@ pub(crate) const SCHEMA: &[Key] = &[
         allowed: "the path of a folder, or nothing",
     },
     Key {
+        path: "operations.max_attempts",
+        kind: Kind::Integer { min: 1, max: 100 },
+        default: Some("3"),
+        help: "How often an operation may be tried before it becomes a dead letter. Waiting for a limit or a \
+               breaker uses no try.",
+        allowed: "a whole number from 1 to 100",
+    },
+    Key {
+        path: "operations.backoff_base_ms",
+        kind: Kind::Integer { min: 1, max: 600_000 },
+        default: Some("1000"),
+        help: "How long after its first failure an operation is tried again, in milliseconds; each further \
+               failure doubles it.",
+        allowed: "a whole number from 1 to 600000",
+    },
+    Key {
+        path: "operations.backoff_cap_ms",
+        kind: Kind::Integer { min: 1, max: 3_600_000 },
+        default: Some("20000"),
+        help: "The longest wait between two tries, in milliseconds.",
+        allowed: "a whole number from 1 to 3600000",
+    },
+    Key {
+        path: "operations.park_after_ms",
+        kind: Kind::Integer { min: 0, max: 86_400_000 },
+        default: Some("60000"),
+        help: "An operation delayed for longer than this, in milliseconds, is parked: those of its guild that \
+               share no object with it may pass.",
+        allowed: "a whole number from 0 to 86400000",
+    },
+    Key {
+        path: "operations.max_wait_ms",
+        kind: Kind::Integer { min: 1, max: 600_000 },
+        default: Some("5000"),
+        help: "How long an operation waits for its turn with Discord's limits before it is delayed, in \
+               milliseconds.",
+        allowed: "a whole number from 1 to 600000",
+    },
+    Key {
+        path: "operations.settle_ms",
+        kind: Kind::Integer { min: 0, max: 600_000 },
+        default: Some("0"),
+        help: "How long an operation whose outcome is unknown waits before it is looked for in Discord, in \
+               milliseconds. 0: `rest.request_timeout_ms`, so that no call of it can still be under way.",
+        allowed: "a whole number from 0 to 600000",
+    },
+    Key {
+        path: "operations.max_running",
+        kind: Kind::Integer { min: 0, max: 100_000 },
+        default: Some("0"),
+        help: "How many operations run at once, over all guilds. 0: no limit but Discord's.",
+        allowed: "a whole number from 0 to 100000",
+    },
+    Key {
+        path: "operations.per_second",
+        kind: Kind::Integer { min: 0, max: 100_000 },
+        default: Some("0"),
+        help: "How many operations start in a second, over all guilds. 0: no limit but Discord's.",
+        allowed: "a whole number from 0 to 100000",
+    },
+    Key {
+        path: "operations.active_guilds",
+        kind: Kind::Integer { min: 1, max: 1_000_000 },
+        default: Some("2000"),
+        help: "How many guilds' queues are in memory at once. The others wait in the store.",
+        allowed: "a whole number from 1 to 1000000",
+    },
+    Key {
+        path: "operations.idle_ms",
+        kind: Kind::Integer { min: 1, max: 86_400_000 },
+        default: Some("300000"),
+        help: "How long a guild with nothing to do stays in memory, in milliseconds.",
+        allowed: "a whole number from 1 to 86400000",
+    },
+    Key {
+        path: "operations.poll_ms",
+        kind: Kind::Integer { min: 10, max: 600_000 },
+        default: Some("1000"),
+        help: "How often the store is asked which queues are due, beside being told, in milliseconds.",
+        allowed: "a whole number from 10 to 600000",
+    },
+    Key {
+        path: "operations.sweep_every_ms",
+        kind: Kind::Integer { min: 10, max: 86_400_000 },
+        default: Some("10000"),
+        help: "How often what was kept long enough is removed, in milliseconds.",
+        allowed: "a whole number from 10 to 86400000",
+    },
+    Key {
+        path: "retention.completed_ms",
+        kind: Kind::Integer { min: 0, max: 31_536_000_000 },
+        default: Some("3600000"),
+        help: "How long operations that succeeded or were cancelled are kept, in milliseconds.",
+        allowed: "a whole number from 0 to 31536000000",
+    },
+    Key {
+        path: "retention.failed_ms",
+        kind: Kind::Integer { min: 0, max: 31_536_000_000 },
+        default: Some("86400000"),
+        help: "How long operations that were given up are kept, in milliseconds. Their dead letters stay longer.",
+        allowed: "a whole number from 0 to 31536000000",
+    },
+    Key {
+        path: "retention.dead_letters_ms",
+        kind: Kind::Integer { min: 0, max: 31_536_000_000 },
+        default: Some("604800000"),
+        help: "How long dead letters and operations that need a person are kept, in milliseconds.",
+        allowed: "a whole number from 0 to 31536000000",
+    },
+    Key {
+        path: "retention.idempotency_ms",
+        kind: Kind::Integer { min: 0, max: 31_536_000_000 },
+        default: Some("86400000"),
+        help: "How long an idempotency key is remembered once its operation is done, in milliseconds.",
+        allowed: "a whole number from 0 to 31536000000",
+    },
+    Key {
         path: "egress.ip_group",
         kind: Kind::Name,
         default: Some("\"default\""),
         help: "Processes that reach Discord from one address share a budget of invalid requests. Give those behind \
                another address another name.",
         allowed: "1 to 64 letters, digits, `.`, `_` and `-`",
+    },
+    Key {
+        path: "store.url",
+        kind: Kind::StoreUrl,
+        default: Some("\"sqlite:data/guildhall.db\""),
+        help: "Where operations and all other state are kept: a file of SQLite, or a database of PostgreSQL. If it \
+               holds a password, better keep it out of this file: use the environment or `url_file`.",
+        allowed: "sqlite:PATH or postgres://user:password@host:port/database, with ?sslmode=verify-full for TLS",
+    },
+    Key {
+        path: "store.migrate",
+        kind: Kind::Bool,
+        default: Some("true"),
+        help: "Whether `serve` brings an older store up to date by itself. Otherwise `guildhall migrate up` does.",
+        allowed: "true or false",
+    },
+    Key {
+        path: "store.timeout_ms",
+        kind: Kind::Integer { min: 10, max: 600_000 },
+        default: Some("5000"),
+        help: "How long a call to the store may take as a whole, in milliseconds. After it the store counts as not \
+               available.",
+        allowed: "a whole number from 10 to 600000",
+    },
+    Key {
+        path: "store.lock_wait_ms",
+        kind: Kind::Integer { min: 0, max: 600_000 },
+        default: Some("10000"),
+        help: "How long a process that starts waits for the one before it to let go of PostgreSQL, in milliseconds.",
+        allowed: "a whole number from 0 to 600000",
+    },
+    Key {
+        path: "store.read_connections",
+        kind: Kind::Integer { min: 1, max: 1_000 },
+        default: Some("4"),
+        help: "How many connections read from the store at once. One more writes.",
+        allowed: "a whole number from 1 to 1000",
+    },
+    Key {
+        path: "store.max_waiting",
+        kind: Kind::Integer { min: 1, max: 1_000_000 },
+        default: Some("10000"),
+        help: "Writes that may wait for the store at once. More are told that it is not available.",
+        allowed: "a whole number from 1 to 1000000",
+    },
+    Key {
+        path: "store.max_queued_per_guild",
+        kind: Kind::Integer { min: 1, max: 1_000_000_000 },
+        default: Some("100000"),
+        help: "How many operations of one guild may wait to be done. More are refused.",
+        allowed: "a whole number from 1 to 1000000000",
     },
     Key {
         path: "api.bind",
@@ -336,12 +506,13 @@ pub(crate) const SCHEMA: &[Key] = &[
         allowed: "an IP address and a port, such as 127.0.0.1:8080 or [::1]:8080",
     },
     Key {
-        path: "api.allow_public",
-        kind: Kind::Bool,
-        default: Some("false"),
-        help: "Allow `api.bind` to be an address other machines can reach. There are no keys yet: whoever reaches it \
-               may read it. Meant for containers, where the network around them decides who can.",
-        allowed: "true or false",
+        path: "api.admin_key",
+        kind: Kind::Secret,
+        default: None,
+        help: "The key that the API under /v1 asks for. Without one, `serve` makes one and keeps it in a file, but only if \
+               `api.bind` is a loopback address; for any other address it must be set. Better kept out of this file: use \
+               the environment or `admin_key_file`.",
+        allowed: "16 or more letters, digits, `.`, `_` and `-`",
     },
     Key {
         path: "log.format",
@@ -381,7 +552,7 @@ pub(crate) enum Named {
 impl Key {
     /// Whether its value must never be shown.
     pub(crate) fn is_secret(&self) -> bool {
-        matches!(self.kind, Kind::Secret | Kind::RedisUrl)
+        matches!(self.kind, Kind::Secret | Kind::RedisUrl | Kind::StoreUrl)
     }
 
     /// The name of the secret's file form, when the setting is a secret.

@@ -288,7 +288,7 @@ fn a_file_that_was_named_must_exist() {
 fn the_shipped_file_is_the_template_and_every_line_of_it_can_be_switched_on() {
     let shipped = include_str!("../../config/guildhall.toml");
     assert_eq!(shipped, template(), "write it anew: guildhall config template > config/guildhall.toml");
-    let is_secret = |line: &str| ["#token", "#url"].iter().any(|start| line.starts_with(start));
+    let is_secret = |line: &str| ["#token", "#url", "#admin_key"].iter().any(|start| line.starts_with(start));
     let switched_on: String = shipped
         .lines()
         .filter(|line| !line.starts_with("# ") && !is_secret(line))
@@ -301,11 +301,13 @@ fn the_shipped_file_is_the_template_and_every_line_of_it_can_be_switched_on() {
 }
 
 #[test]
-fn the_container_example_lacks_nothing_but_the_secret_it_mounts() {
+fn the_container_example_lacks_nothing_but_the_secrets_it_mounts() {
     let example = include_str!("../../config/examples/container.toml");
     let errors = errors_of(example, &[]);
-    assert!(errors.len() == 1 && errors[0].contains("/run/secrets/discord_token"), "{errors:#?}");
-    let loaded = load_with(example, &[("GUILDHALL__DISCORD__TOKEN", CANARY)], &[]).unwrap();
+    assert!(errors.len() == 2 && errors[0].contains("/run/secrets/discord_token"), "{errors:#?}");
+    assert!(errors[1].contains("/run/secrets/guildhall_admin_key"), "{errors:#?}");
+    let secrets = [("GUILDHALL__DISCORD__TOKEN", CANARY), ("GUILDHALL__API__ADMIN_KEY", CANARY)];
+    let loaded = load_with(example, &secrets, &[]).unwrap();
     assert_eq!(loaded.settings.gateway.shards, 2);
 }
 
@@ -320,4 +322,28 @@ fn the_documentation_has_a_row_for_every_setting_with_its_variable_and_default()
     let rows = page.lines().filter(|line| line.contains("| `GUILDHALL__")).count();
     let secrets = SCHEMA.iter().filter(|key| key.file_form().is_some()).count();
     assert_eq!(rows, SCHEMA.len() + secrets, "a row for something that is not a setting");
+}
+
+#[test]
+fn an_address_that_others_can_reach_needs_a_key() {
+    for address in ["0.0.0.0:8080", "[::]:8080", "192.0.2.1:80", "[::ffff:192.0.2.1]:80"] {
+        let errors = errors_of("", &[("GUILDHALL__API__BIND", address)]);
+        assert!(errors.len() == 1 && errors[0].contains("there is no api.admin_key"), "{errors:#?}");
+        let set = [("GUILDHALL__API__BIND", address), ("GUILDHALL__API__ADMIN_KEY", CANARY)];
+        assert!(load_with("", &set, &[]).is_ok(), "{address}");
+    }
+    for address in ["127.0.0.1:0", "127.9.9.9:80", "[::1]:80", "[::ffff:127.0.0.1]:80"] {
+        assert!(load_with("", &[("GUILDHALL__API__BIND", address)], &[]).is_ok(), "{address}");
+    }
+}
+
+#[test]
+fn a_key_that_is_easily_guessed_is_refused_and_none_is_shown() {
+    let errors = errors_of("", &[("GUILDHALL__API__ADMIN_KEY", "fifteen-letters")]);
+    assert!(errors.len() == 1 && errors[0].starts_with("api.admin_key has 15 characters"), "{errors:#?}");
+    assert!(!errors[0].contains("fifteen-letters"), "{errors:#?}");
+    let loaded = load_with("", &[("GUILDHALL__API__ADMIN_KEY", "sixteen-letters.")], &[]).unwrap();
+    assert!(!format!("{:?} {:?}", loaded.settings, loaded.shown()).contains("sixteen-letters"));
+    let secrets: Vec<_> = loaded.settings.secrets().iter().map(|secret| secret.expose().to_owned()).collect();
+    assert_eq!(secrets, ["sixteen-letters."]);
 }

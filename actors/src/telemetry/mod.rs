@@ -2,7 +2,10 @@
 //! cannot disagree.
 
 pub mod breaker;
+pub mod desk;
 pub mod limits;
+pub mod memory;
+pub mod operations;
 pub mod shared;
 
 /// Something worth a log line, a metric, or both.
@@ -19,6 +22,9 @@ pub fn emit(event: impl InternalEvent) {
 /// Describes every metric of the actors to the recorder.
 pub fn describe() {
     breaker::describe();
+    desk::describe();
     limits::describe();
+    memory::describe();
+    operations::describe();
     shared::describe();
 }

@@ -1,5 +1,11 @@
-//! Channels, and who may do what in them.
+//! Channels.
 
+use super::{
+    form::Form,
+    overwrite::{Overwrite, overwrites},
+    value::{boolean, choice, integer, key, name, reference, text},
+    write::{self, Fields},
+};
 use crate::operation::Reference;
 
 /// What kind of channel.
@@ -48,26 +54,6 @@ impl ChannelType {
             Self::Forum => 15,
         }
     }
-}
-
-/// Whose permissions.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum OverwriteTarget {
-    /// `role_id`: those of a role's members.
-    Role(Reference),
-    /// `user_id`: those of one member.
-    Member(u64),
-}
-
-/// What somebody may and may not do in a channel.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Overwrite {
-    /// Whose permissions.
-    pub target: OverwriteTarget,
-    /// `allow`: permissions, as a string.
-    pub allow: u64,
-    /// `deny`: permissions, as a string.
-    pub deny: u64,
 }
 
 /// What a channel is like. What is not said is Discord's default.
@@ -123,31 +109,130 @@ pub struct DeleteChannel {
     pub channel: Reference,
 }
 
-/// What to do with the permissions that somebody already has in a channel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum OverwriteMode {
-    /// `replace`: these are the permissions.
-    Replace,
-    /// `merge`: these are laid over what there is; what is named in neither `allow` nor `deny` stays.
-    Merge,
+impl ChannelType {
+    /// Whether one can speak in it.
+    const fn is_spoken(self) -> bool {
+        match self {
+            Self::Voice | Self::Stage => true,
+            Self::Text | Self::Category | Self::Announcement | Self::Forum => false,
+        }
+    }
+
+    /// How long its topic may be; nothing if it has none.
+    const fn topic(self) -> Option<usize> {
+        match self {
+            Self::Text | Self::Announcement => Some(1024),
+            Self::Forum => Some(4096),
+            Self::Voice | Self::Category | Self::Stage => None,
+        }
+    }
+
+    /// Whether its members can be slowed down.
+    const fn is_slowed(self) -> bool {
+        match self {
+            Self::Text | Self::Voice | Self::Stage | Self::Forum => true,
+            Self::Category | Self::Announcement => false,
+        }
+    }
 }
 
-/// Changes what some may do in a channel; others are left as they are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UpdatePermissions {
-    /// `channel_id`.
-    pub channel: Reference,
-    /// `overwrites`: 1 to 100.
-    pub overwrites: Vec<Overwrite>,
-    /// `mode`: `replace` unless it is said.
-    pub mode: OverwriteMode,
+impl NewChannel {
+    fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+        let name = form.required("name", name);
+        let said = form.optional("type", choice(&ChannelType::ALL.map(|kind| (kind.name(), kind))));
+        let kind = said.unwrap_or(ChannelType::Text);
+        let parent = form.optional("parent_id", reference);
+        let topic = form.optional("topic", text(0, kind.topic().unwrap_or(4096)));
+        let nsfw = form.optional("nsfw", boolean);
+        let position = form.optional("position", integer(0, u16::MAX.into()));
+        let rate_limit_per_user = form.optional("rate_limit_per_user", integer(0, 21_600));
+        let bitrate = form.optional("bitrate", integer(8_000, 384_000));
+        let most = if kind == ChannelType::Stage { 10_000 } else { 99 };
+        let user_limit = form.optional("user_limit", integer(0, most));
+        let overwrites = form.optional("overwrites", overwrites(0));
+        if said.is_some() || !form.says("type") {
+            refuse_unfit(form, kind);
+        }
+        Some(Self {
+            name: name?,
+            kind,
+            parent,
+            topic,
+            nsfw,
+            position,
+            rate_limit_per_user,
+            bitrate,
+            user_limit,
+            overwrites,
+        })
+    }
+
+    fn write(&self, fields: &mut Fields<'_>) {
+        fields.text("name", &self.name);
+        fields.text("type", self.kind.name());
+        fields.maybe("parent_id", self.parent.as_ref(), Fields::reference);
+        fields.maybe("topic", self.topic.as_deref(), Fields::text);
+        fields.maybe("nsfw", self.nsfw, Fields::plain);
+        fields.maybe("position", self.position, Fields::plain);
+        fields.maybe("rate_limit_per_user", self.rate_limit_per_user, Fields::plain);
+        fields.maybe("bitrate", self.bitrate, Fields::plain);
+        fields.maybe("user_limit", self.user_limit, Fields::plain);
+        if let Some(overwrites) = &self.overwrites {
+            fields.with("overwrites", |out| write::list(out, overwrites, Overwrite::write));
+        }
+    }
 }
 
-/// Gives a channel exactly these overwrites.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReplaceOverwrites {
-    /// `channel_id`.
-    pub channel: Reference,
-    /// `overwrites`: at most 100.
-    pub overwrites: Vec<Overwrite>,
+/// Discord drops without a word what a channel of this type does not have, and nobody could ever see to it.
+fn refuse_unfit(form: &mut Form<'_, '_>, kind: ChannelType) {
+    let is_category = kind == ChannelType::Category;
+    for (field, unfit) in [
+        ("parent_id", is_category),
+        ("topic", kind.topic().is_none()),
+        ("nsfw", is_category),
+        ("rate_limit_per_user", !kind.is_slowed()),
+        ("bitrate", !kind.is_spoken()),
+        ("user_limit", !kind.is_spoken()),
+    ] {
+        if unfit && form.says(field) {
+            form.wrong(field, format!("is nothing that a channel of type `{}` has", kind.name()));
+        }
+    }
+}
+
+impl CreateChannel {
+    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+        let key = form.optional("key", key);
+        Some(Self { key, channel: NewChannel::from_form(form)? })
+    }
+
+    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+        fields.maybe("key", self.key.as_deref(), Fields::text);
+        self.channel.write(fields);
+    }
+}
+
+impl EnsureChannel {
+    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+        let key = form.required("key", key);
+        let channel = NewChannel::from_form(form);
+        let adopt = form.optional("adopt", boolean).unwrap_or(false);
+        Some(Self { key: key?, channel: channel?, adopt })
+    }
+
+    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+        fields.text("key", &self.key);
+        self.channel.write(fields);
+        fields.plain("adopt", self.adopt);
+    }
+}
+
+impl DeleteChannel {
+    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+        Some(Self { channel: form.required("channel_id", reference)? })
+    }
+
+    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+        fields.reference("channel_id", &self.channel);
+    }
 }

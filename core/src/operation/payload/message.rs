@@ -1,7 +1,13 @@
-//! Messages, and answers to interactions.
+//! Messages.
 
 use serde_json::Value;
 
+use super::{
+    form::Form,
+    rich::{allowed_mentions, components, embeds},
+    value::{boolean, id, key, reference, text},
+    write::{self, Fields},
+};
 use crate::operation::Reference;
 
 /// What a message says. At least one of its fields says something.
@@ -72,39 +78,127 @@ pub struct SendDm {
     pub body: MessageBody,
 }
 
-/// Tells Discord that an interaction's answer is on its way.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeferReply {
-    /// `interaction_id`.
-    pub interaction: u64,
-    /// `interaction_token`.
-    pub token: String,
-    /// `ephemeral`: only who asked sees the answer.
-    pub ephemeral: bool,
-    /// `update`: the answer changes the message that the component belongs to.
-    pub update: bool,
+/// What a body has to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Says {
+    /// Something that can be seen, as a message of its own.
+    Something,
+    /// What should change, be it to nothing.
+    Change,
 }
 
-/// Says something more in answer to an interaction.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SendFollowup {
-    /// `interaction_id`.
-    pub interaction: u64,
-    /// `interaction_token`.
-    pub token: String,
-    /// `ephemeral`: only who asked sees it.
-    pub ephemeral: bool,
-    /// What it says.
-    pub body: MessageBody,
+impl MessageBody {
+    pub(super) fn from_form(form: &mut Form<'_, '_>, says: Says) -> Self {
+        let content = form.optional("content", text(0, 2000));
+        let embeds = form.optional("embeds", embeds);
+        let components = form.optional("components", components);
+        let allowed_mentions = form.optional("allowed_mentions", allowed_mentions);
+        let body = Self { content, embeds, components, allowed_mentions };
+        let parts = ["content", "embeds", "components"];
+        match says {
+            Says::Change if !parts.iter().any(|part| form.says(part)) => {
+                form.wrong_here("must change something: `content`, `embeds` or `components`");
+            }
+            // What is wrong says something, too.
+            Says::Something if body.is_blank() && !parts.iter().any(|part| form.was_wrong(part)) => {
+                form.wrong_here("must say something: `content`, `embeds` or `components`");
+            }
+            Says::Change | Says::Something => {}
+        }
+        body
+    }
+
+    /// Whether nothing of it can be seen.
+    fn is_blank(&self) -> bool {
+        self.content.as_ref().is_none_or(|content| content.trim().is_empty())
+            && self.embeds.as_ref().is_none_or(Vec::is_empty)
+            && self.components.as_ref().is_none_or(Vec::is_empty)
+    }
+
+    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+        fields.maybe("content", self.content.as_deref(), Fields::text);
+        for (name, values) in [("embeds", &self.embeds), ("components", &self.components)] {
+            if let Some(values) = values {
+                fields.with(name, |out| write::list(out, values, write::value));
+            }
+        }
+        if let Some(mentions) = &self.allowed_mentions {
+            fields.with("allowed_mentions", |out| write::value(out, mentions));
+        }
+    }
 }
 
-/// Changes the first answer to an interaction.
-#[derive(Clone, Debug, PartialEq)]
-pub struct EditOriginal {
-    /// `interaction_id`.
-    pub interaction: u64,
-    /// `interaction_token`.
-    pub token: String,
-    /// What it says from now on.
-    pub body: MessageBody,
+impl SendMessage {
+    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+        let channel = form.required("channel_id", reference);
+        let key = form.optional("key", key);
+        let reply_to = form.optional("reply_to", reference);
+        let body = MessageBody::from_form(form, Says::Something);
+        Some(Self { channel: channel?, key, reply_to, body })
+    }
+
+    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+        fields.reference("channel_id", &self.channel);
+        fields.maybe("key", self.key.as_deref(), Fields::text);
+        fields.maybe("reply_to", self.reply_to.as_ref(), Fields::reference);
+        self.body.write(fields);
+    }
+}
+
+impl EnsureMessage {
+    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+        let key = form.required("key", key);
+        let channel = form.required("channel_id", reference);
+        let body = MessageBody::from_form(form, Says::Something);
+        let pin = form.optional("pin", boolean);
+        Some(Self { key: key?, channel: channel?, body, pin })
+    }
+
+    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+        fields.text("key", &self.key);
+        fields.reference("channel_id", &self.channel);
+        self.body.write(fields);
+        fields.maybe("pin", self.pin, Fields::plain);
+    }
+}
+
+impl EditMessage {
+    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+        let channel = form.required("channel_id", reference);
+        let message = form.required("message_id", reference);
+        let body = MessageBody::from_form(form, Says::Change);
+        Some(Self { channel: channel?, message: message?, body })
+    }
+
+    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+        fields.reference("channel_id", &self.channel);
+        fields.reference("message_id", &self.message);
+        self.body.write(fields);
+    }
+}
+
+impl DeleteMessage {
+    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+        let channel = form.required("channel_id", reference);
+        let message = form.required("message_id", reference);
+        Some(Self { channel: channel?, message: message? })
+    }
+
+    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+        fields.reference("channel_id", &self.channel);
+        fields.reference("message_id", &self.message);
+    }
+}
+
+impl SendDm {
+    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+        let user = form.required("user_id", id);
+        let body = MessageBody::from_form(form, Says::Something);
+        Some(Self { user: user?, body })
+    }
+
+    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+        fields.quoted("user_id", self.user);
+        self.body.write(fields);
+    }
 }

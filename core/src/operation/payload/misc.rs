@@ -2,7 +2,14 @@
 
 use serde_json::Value;
 
-use crate::operation::Reference;
+use super::{
+    form::{Form, object},
+    invalid::At,
+    path::path,
+    value::{choice, distinct, id, integer, list, reference},
+    write::{self, Fields},
+};
+use crate::operation::{ManagedKind, Reference};
 
 /// What is put in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -79,4 +86,103 @@ pub struct Request {
     pub body: Option<Value>,
     /// `user_id`: whose queue it stands in if it belongs to no guild.
     pub user: Option<u64>,
+}
+
+impl Reordered {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Roles, Self::Channels];
+
+    /// Its name in payloads.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Roles => "roles",
+            Self::Channels => "channels",
+        }
+    }
+
+    /// What kind of objects they are.
+    #[must_use]
+    pub const fn kind(self) -> ManagedKind {
+        match self {
+            Self::Roles => ManagedKind::Role,
+            Self::Channels => ManagedKind::Channel,
+        }
+    }
+}
+
+impl Place {
+    fn read(value: &Value, at: &mut At<'_>) -> Option<Self> {
+        object(value, at, |form| {
+            let object = form.required("id", reference);
+            let position = form.required("position", integer(0, u16::MAX.into()));
+            let parent = form.optional("parent_id", reference);
+            Some(Self { object: object?, position: position?, parent })
+        })
+    }
+
+    fn write(out: &mut String, place: &Self) {
+        write::object(out, |fields| {
+            fields.reference("id", &place.object);
+            fields.plain("position", place.position);
+            fields.maybe("parent_id", place.parent.as_ref(), Fields::reference);
+        });
+    }
+}
+
+impl Reorder {
+    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+        let what = form.required("what", choice(&Reordered::ALL.map(|what| (what.name(), what))));
+        let places = form.required("places", |value, at| {
+            let places = list(1, 500, Place::read)(value, at)?;
+            distinct(&places, |place| &place.object, at);
+            for (index, place) in places.iter().enumerate() {
+                if place.parent.is_some() && what == Some(Reordered::Roles) {
+                    at.item(index).field("parent_id").wrong::<()>("is nothing that a role has");
+                }
+            }
+            Some(places)
+        });
+        Some(Self { what: what?, places: places? })
+    }
+
+    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+        fields.text("what", self.what.name());
+        fields.with("places", |out| write::list(out, &self.places, Place::write));
+    }
+}
+
+impl Read {
+    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+        Some(Self { path: form.required("path", path)? })
+    }
+
+    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+        fields.text("path", &self.path);
+    }
+}
+
+impl Request {
+    pub(super) fn from_form(form: &mut Form<'_, '_>, guild: Option<u64>) -> Option<Self> {
+        let method = form.required("method", choice(&Method::ALL.map(|method| (method.name(), method))));
+        let path = form.required("path", path);
+        let body = form.optional("body", |body, _| Some(body.clone()));
+        let user = form.optional("user_id", id);
+        if method == Some(Method::Get) && body.is_some() {
+            form.wrong("body", "must be left out of a GET");
+        }
+        if guild.is_some() && user.is_some() {
+            form.wrong("user_id", "must be left out in a guild, whose own queue the call stands in");
+        }
+        Some(Self { method: method?, path: path?, body, user })
+    }
+
+    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+        fields.text("method", self.method.name());
+        fields.text("path", &self.path);
+        if let Some(body) = &self.body {
+            fields.with("body", |out| write::value(out, body));
+        }
+        fields.maybe("user_id", self.user, Fields::quoted);
+    }
 }

@@ -7,21 +7,34 @@
 //! ```
 
 mod channel;
+mod form;
+mod interaction;
+mod invalid;
 mod message;
 mod misc;
+mod objects;
+mod overwrite;
+mod parse;
+mod path;
+mod references;
+mod rich;
 mod role;
+mod value;
+mod write;
 
-pub use channel::{
-    ChannelType, CreateChannel, DeleteChannel, EnsureChannel, NewChannel, Overwrite, OverwriteMode, OverwriteTarget,
-    ReplaceOverwrites, UpdatePermissions,
-};
-pub use message::{
-    DeferReply, DeleteMessage, EditMessage, EditOriginal, EnsureMessage, MessageBody, SendDm, SendFollowup, SendMessage,
-};
+#[cfg(test)]
+mod tests;
+
+pub use channel::{ChannelType, CreateChannel, DeleteChannel, EnsureChannel, NewChannel};
+pub use interaction::{DeferReply, EditOriginal, SendFollowup};
+pub use invalid::{FieldError, Invalid};
+pub use message::{DeleteMessage, EditMessage, EnsureMessage, MessageBody, SendDm, SendMessage};
 pub use misc::{Method, Place, Read, Reorder, Reordered, Request};
+pub use objects::{Object, Objects};
+pub use overwrite::{Overwrite, OverwriteMode, OverwriteTarget, ReplaceOverwrites, UpdatePermissions};
 pub use role::{AssignRole, CreateRole, DeleteRole, EnsureRole, NewRole, RemoveRole, SetMemberRoles};
 
-use super::Kind;
+use super::{Kind, Queue, Sends};
 
 /// An operation's payload.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,6 +91,53 @@ impl Payload {
             Self::EditOriginal(_) => Kind::EditOriginal,
             Self::Read(_) => Kind::Read,
             Self::Request(_) => Kind::Request,
+        }
+    }
+
+    /// What sending it twice would do.
+    #[must_use]
+    pub const fn sends(&self) -> Sends {
+        if let Self::Request(request) = self {
+            match request.method {
+                Method::Get | Method::Put | Method::Patch | Method::Delete => Sends::Again,
+                Method::Post => Sends::Once,
+            }
+        } else {
+            self.kind().sends()
+        }
+    }
+
+    /// Where it stands in line, if it was submitted for this guild, or for none.
+    #[must_use]
+    pub fn queue(&self, guild: Option<u64>) -> Queue {
+        match self {
+            Self::DeferReply(DeferReply { interaction, .. })
+            | Self::SendFollowup(SendFollowup { interaction, .. })
+            | Self::EditOriginal(EditOriginal { interaction, .. }) => Queue::Interaction(*interaction),
+            // What is said to a user keeps its order, whichever guild it comes from.
+            Self::SendDm(SendDm { user, .. }) => Queue::User(*user),
+            Self::Request(Request { user, .. }) => match (guild, user) {
+                (Some(guild), _) => Queue::Guild(guild),
+                (None, Some(user)) => Queue::User(*user),
+                (None, None) => Queue::Application,
+            },
+            Self::CreateRole(_)
+            | Self::DeleteRole(_)
+            | Self::AssignRole(_)
+            | Self::RemoveRole(_)
+            | Self::CreateChannel(_)
+            | Self::DeleteChannel(_)
+            | Self::UpdatePermissions(_)
+            | Self::SetMemberRoles(_)
+            | Self::EnsureRole(_)
+            | Self::EnsureChannel(_)
+            | Self::ReplaceOverwrites(_)
+            | Self::Reorder(_)
+            | Self::EnsureMessage(_)
+            | Self::SendMessage(_)
+            | Self::EditMessage(_)
+            | Self::DeleteMessage(_)
+            | Self::Read(_) => guild.map_or(Queue::Application, Queue::Guild),
         }
     }
 }

@@ -1,5 +1,10 @@
 //! Roles, and who has them.
 
+use super::{
+    form::Form,
+    value::{boolean, distinct, id, integer, key, list, name, permissions, reference},
+    write::{self, Fields},
+};
 use crate::operation::Reference;
 
 /// What a role is like. What is not said is Discord's default.
@@ -69,4 +74,107 @@ pub struct SetMemberRoles {
     pub user: u64,
     /// `role_ids`: at most 250.
     pub roles: Vec<Reference>,
+}
+
+impl NewRole {
+    fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+        let name = form.required("name", name);
+        let permissions = form.optional("permissions", permissions);
+        let color = form.optional("color", integer(0, 0xFF_FF_FF));
+        let hoist = form.optional("hoist", boolean);
+        let mentionable = form.optional("mentionable", boolean);
+        Some(Self { name: name?, permissions, color, hoist, mentionable })
+    }
+
+    fn write(&self, fields: &mut Fields<'_>) {
+        fields.text("name", &self.name);
+        fields.maybe("permissions", self.permissions, Fields::quoted);
+        fields.maybe("color", self.color, Fields::plain);
+        fields.maybe("hoist", self.hoist, Fields::plain);
+        fields.maybe("mentionable", self.mentionable, Fields::plain);
+    }
+}
+
+impl CreateRole {
+    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+        let key = form.optional("key", key);
+        Some(Self { key, role: NewRole::from_form(form)? })
+    }
+
+    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+        fields.maybe("key", self.key.as_deref(), Fields::text);
+        self.role.write(fields);
+    }
+}
+
+impl EnsureRole {
+    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+        let key = form.required("key", key);
+        let role = NewRole::from_form(form);
+        let adopt = form.optional("adopt", boolean).unwrap_or(false);
+        Some(Self { key: key?, role: role?, adopt })
+    }
+
+    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+        fields.text("key", &self.key);
+        self.role.write(fields);
+        fields.plain("adopt", self.adopt);
+    }
+}
+
+impl DeleteRole {
+    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+        Some(Self { role: form.required("role_id", reference)? })
+    }
+
+    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+        fields.reference("role_id", &self.role);
+    }
+}
+
+impl AssignRole {
+    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+        let (user, role) = member_and_role(form)?;
+        Some(Self { user, role })
+    }
+
+    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+        fields.quoted("user_id", self.user);
+        fields.reference("role_id", &self.role);
+    }
+}
+
+impl RemoveRole {
+    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+        let (user, role) = member_and_role(form)?;
+        Some(Self { user, role })
+    }
+
+    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+        fields.quoted("user_id", self.user);
+        fields.reference("role_id", &self.role);
+    }
+}
+
+fn member_and_role(form: &mut Form<'_, '_>) -> Option<(u64, Reference)> {
+    let user = form.required("user_id", id);
+    let role = form.required("role_id", reference);
+    Some((user?, role?))
+}
+
+impl SetMemberRoles {
+    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+        let user = form.required("user_id", id);
+        let roles = form.required("role_ids", |value, at| {
+            let roles = list(0, 250, reference)(value, at)?;
+            distinct(&roles, |role| role, at);
+            Some(roles)
+        });
+        Some(Self { user: user?, roles: roles? })
+    }
+
+    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+        fields.quoted("user_id", self.user);
+        fields.with("role_ids", |out| write::list(out, &self.roles, write::reference));
+    }
 }

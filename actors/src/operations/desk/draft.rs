@@ -1,0 +1,161 @@
+//! From what was asked to what the store keeps.
+
+use std::sync::Arc;
+
+use guildhall_core::operation::{Kind, OperationId, Payload};
+use guildhall_core::time::UnixMs;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::asked::{Asked, Submission, Wrong};
+use super::{Desk, SubmitProblem};
+use crate::operations::{DeadLetter, IdempotencyKey, NewOperation, StoreError};
+
+/// Problems that are told of one submission.
+const TOLD_MOST: usize = 200;
+
+impl Desk {
+    /// All operations of a submission as the store keeps them, or all that is wrong with any of them.
+    pub(super) fn draft(&self, submission: Submission) -> Result<Vec<NewOperation>, SubmitProblem> {
+        let Submission { tenant, scope, guild, operations } = submission;
+        let (count, most) = (operations.len(), self.config.batch_most);
+        if count == 0 {
+            return Err(SubmitProblem::Empty);
+        }
+        if count > most {
+            return Err(SubmitProblem::TooMany { count, most });
+        }
+        let now = self.now();
+        let mut drafts = Vec::with_capacity(count);
+        let mut wrong = Vec::new();
+        for (index, asked) in operations.into_iter().enumerate() {
+            match asked.and_then(|asked| self.draft_one(asked, &tenant, &scope, guild, now)) {
+                Ok(draft) => drafts.push(draft),
+                Err(found) => wrong.extend(found.into_iter().map(|found| (index, found))),
+            }
+        }
+        if wrong.is_empty() {
+            return Ok(drafts);
+        }
+        wrong.truncate(TOLD_MOST);
+        Err(SubmitProblem::Invalid(wrong))
+    }
+
+    fn draft_one(
+        &self,
+        asked: Asked,
+        tenant: &Arc<str>,
+        scope: &Arc<str>,
+        guild: Option<u64>,
+        now: UnixMs,
+    ) -> Result<NewOperation, Vec<Wrong>> {
+        let payload = Payload::parse(asked.kind, &asked.payload, guild).map_err(|invalid| {
+            let under = |field: String| match field.as_str() {
+                "" => "payload".to_owned(),
+                field if field.starts_with('[') => format!("payload{field}"),
+                field => format!("payload.{field}"),
+            };
+            invalid.errors.into_iter().map(|error| Wrong::new(under(error.field), error.message)).collect::<Vec<_>>()
+        })?;
+        let json = payload.to_json();
+        Ok(NewOperation {
+            id: self.name(now),
+            tenant: Arc::clone(tenant),
+            queue: payload.queue(guild),
+            guild,
+            kind: asked.kind,
+            payload_hash: hash(asked.kind, guild, &json),
+            payload: json,
+            lane: asked.kind.lane(),
+            max_attempts: asked.max_attempts.unwrap_or(self.config.max_attempts),
+            eligible_at: now + asked.delay,
+            deadline_at: asked.deadline.map(|deadline| now + deadline),
+            deployment: None,
+            trace: asked.trace,
+            reason: asked.reason,
+            idempotency: asked.key.map(|key| IdempotencyKey { scope: Arc::clone(scope), key }),
+            refers_to: payload.operations(),
+            redrive_of: None,
+            created_at: now,
+        })
+    }
+
+    /// A dead letter as an operation that does it again, from the end of its queue.
+    pub(super) fn draft_again(&self, letter: &DeadLetter) -> Result<NewOperation, StoreError> {
+        let now = self.now();
+        Ok(NewOperation {
+            id: self.name(now),
+            tenant: Arc::clone(&letter.tenant),
+            queue: letter.queue,
+            guild: letter.guild,
+            kind: letter.kind,
+            payload_hash: hash(letter.kind, letter.guild, &letter.payload),
+            payload: letter.payload.clone(),
+            lane: letter.kind.lane(),
+            max_attempts: self.config.max_attempts,
+            eligible_at: now,
+            deadline_at: None,
+            deployment: None,
+            trace: None,
+            reason: letter.reason.clone(),
+            idempotency: None,
+            refers_to: references(letter.id, letter.kind, letter.guild, &letter.payload)?,
+            redrive_of: Some(letter.id),
+            created_at: now,
+        })
+    }
+
+    /// An operation that needs a person as one that does it again, from the end of its queue.
+    pub(super) fn draft_from(&self, first: NewOperation) -> Result<NewOperation, StoreError> {
+        let now = self.now();
+        Ok(NewOperation {
+            id: self.name(now),
+            eligible_at: now,
+            deadline_at: None,
+            idempotency: None,
+            refers_to: references(first.id, first.kind, first.guild, &first.payload)?,
+            redrive_of: Some(first.id),
+            created_at: now,
+            ..first
+        })
+    }
+}
+
+/// The operations that a payload refers to which the store has kept.
+fn references(id: OperationId, kind: Kind, guild: Option<u64>, payload: &str) -> Result<Vec<OperationId>, StoreError> {
+    let unreadable = |why: String| StoreError::Corrupt(format!("the payload of operation {id}: {why}"));
+    let value: Value = serde_json::from_str(payload).map_err(|error| unreadable(error.to_string()))?;
+    let payload = Payload::parse(kind, &value, guild).map_err(|invalid| unreadable(invalid.to_string()))?;
+    Ok(payload.operations())
+}
+
+/// What tells whether two submissions ask for the same. No part can run over into the next: kinds and guilds hold no line
+/// break.
+fn hash(kind: Kind, guild: Option<u64>, payload: &str) -> [u8; 32] {
+    let guild = guild.map_or_else(String::new, |guild| guild.to_string());
+    let mut hash = Sha256::new();
+    for part in [kind.name(), "\n", &guild, "\n", payload] {
+        hash.update(part);
+    }
+    hash.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kind_guild_and_payload_each_make_another_hash() {
+        let hashes = [
+            hash(Kind::CreateRole, Some(1), "{}"),
+            hash(Kind::DeleteRole, Some(1), "{}"),
+            hash(Kind::CreateRole, Some(2), "{}"),
+            hash(Kind::CreateRole, None, "{}"),
+            hash(Kind::CreateRole, Some(1), "{\"a\":1}"),
+        ];
+        for (n, one) in hashes.iter().enumerate() {
+            assert!(hashes[..n].iter().all(|other| other != one), "{n}");
+        }
+        assert_eq!(hashes[0], hash(Kind::CreateRole, Some(1), "{}"));
+    }
+}

@@ -1,0 +1,183 @@
+//! Dead letters: looking at them, doing them again, throwing them away.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use guildhall_core::operation::OperationId;
+
+use super::{Desk, DeskError};
+use crate::operations::{DeadLetter, LetterFilter, NewOperation, StoreError, SubmitError};
+use crate::telemetry::desk::{LettersDiscarded, LettersRedriven};
+use crate::telemetry::emit;
+
+/// Letters that are read from the store at once.
+const PAGE: usize = 500;
+
+/// What became of letters that were to be done again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Redriven {
+    /// Each letter with the operation that does it again, the oldest first.
+    pub redriven: Vec<(OperationId, OperationId)>,
+    /// Letters that cannot be done again.
+    pub skipped: Vec<Skipped>,
+    /// Whether there are more that were not looked at: ask again.
+    pub more: bool,
+    /// Why it ended early, if it did. What was done by then is done.
+    pub stopped: Option<SubmitError>,
+}
+
+/// A letter that cannot be done again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// Which.
+    pub id: OperationId,
+    /// Why.
+    pub why: String,
+}
+
+impl Desk {
+    /// Dead letters, the newest first.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot tell.
+    pub async fn letters(&self, filter: LetterFilter) -> Result<Vec<DeadLetter>, DeskError> {
+        Ok(self.ask::<_, StoreError>(self.store.letters(filter)).await?)
+    }
+
+    /// One dead letter.
+    ///
+    /// # Errors
+    ///
+    /// When there is none, or the store cannot tell.
+    pub async fn letter(&self, id: OperationId) -> Result<DeadLetter, DeskError> {
+        let filter = LetterFilter { id: Some(id), limit: 1, ..LetterFilter::default() };
+        self.letters(filter).await?.into_iter().next().ok_or(DeskError::NoLetter(id))
+    }
+
+    /// Does a dead letter again, as the operation that this gives.
+    ///
+    /// # Errors
+    ///
+    /// When there is none, another operation does it already, or it is not accepted.
+    pub async fn redrive(&self, id: OperationId) -> Result<OperationId, DeskError> {
+        let letter = self.letter(id).await?;
+        if letter.redriven_as.is_some() {
+            return Err(DeskError::AlreadyRedriven { id, by: letter.redriven_as });
+        }
+        let again = self.draft_again(&letter)?;
+        let kept = self.do_again(vec![again]).await?;
+        kept.first().copied().ok_or(DeskError::AlreadyRedriven { id, by: None })
+    }
+
+    /// Does all dead letters again that a filter names and nothing does again yet, the oldest first, up to the bound of one
+    /// call. `id`, `redriven` and `before` of the filter are not looked at; `limit` may lower the bound.
+    ///
+    /// # Errors
+    ///
+    /// When the letters cannot be read.
+    pub async fn redrive_all(&self, filter: LetterFilter) -> Result<Redriven, DeskError> {
+        let (mut letters, more) = self.oldest(filter).await?;
+        let mut summary = Redriven { more, ..Redriven::default() };
+        while !letters.is_empty() && summary.stopped.is_none() {
+            let chunk: Vec<_> = letters.drain(..letters.len().min(self.config.redrive_chunk)).collect();
+            self.redrive_chunk(chunk, &mut summary).await;
+        }
+        summary.more |= !letters.is_empty();
+        Ok(summary)
+    }
+
+    /// The oldest letters that nothing does again, and whether there are newer ones. They are listed the newest first, so
+    /// all are walked through, of very many those that are not the oldest.
+    async fn oldest(&self, filter: LetterFilter) -> Result<(VecDeque<DeadLetter>, bool), DeskError> {
+        let most = match filter.limit {
+            0 => self.config.redrive_most,
+            limit => limit.min(self.config.redrive_most),
+        };
+        let mut page = LetterFilter { id: None, redriven: Some(false), before: None, limit: PAGE, ..filter };
+        let (mut oldest, mut walked, mut more) = (VecDeque::new(), 0, false);
+        loop {
+            let found = self.letters(page.clone()).await?;
+            let (count, last) = (found.len(), found.last().map(|letter| letter.id));
+            for letter in found {
+                oldest.push_front(letter);
+                if oldest.len() > most {
+                    oldest.pop_back();
+                    more = true;
+                }
+            }
+            walked += count;
+            if count < PAGE {
+                return Ok((oldest, more));
+            }
+            if walked >= self.config.redrive_walk {
+                return Ok((oldest, true));
+            }
+            page.before = last;
+        }
+    }
+
+    /// Hands letters to the store together. One that it cannot take is left out, and the others are tried again.
+    async fn redrive_chunk(&self, letters: Vec<DeadLetter>, summary: &mut Redriven) {
+        let mut batch = Vec::with_capacity(letters.len());
+        for letter in letters {
+            match self.draft_again(&letter) {
+                Ok(again) => batch.push(again),
+                Err(error) => summary.skipped.push(Skipped { id: letter.id, why: error.to_string() }),
+            }
+        }
+        while !batch.is_empty() {
+            let pairs: Vec<_> = batch.iter().map(|again| (again.redrive_of.unwrap_or(again.id), again.id)).collect();
+            match self.do_again(batch.clone()).await {
+                Ok(kept) => {
+                    let kept: BTreeSet<_> = kept.into_iter().collect();
+                    summary.redriven.extend(pairs.into_iter().filter(|(_, again)| kept.contains(again)));
+                    return;
+                }
+                Err(error @ (SubmitError::NoSuchOperation { index, .. } | SubmitError::KeyReused { index, .. }))
+                    if index < batch.len() =>
+                {
+                    let left_out = batch.remove(index);
+                    let id = left_out.redrive_of.unwrap_or(left_out.id);
+                    summary.skipped.push(Skipped { id, why: error.to_string() });
+                }
+                Err(
+                    error @ (SubmitError::NoSuchOperation { .. }
+                    | SubmitError::KeyReused { .. }
+                    | SubmitError::Full { .. }
+                    | SubmitError::Store(_)),
+                ) => {
+                    summary.stopped = Some(error);
+                    summary.more = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Has operations accepted that do others again, and wakes their queues. The ones that were kept.
+    pub(super) async fn do_again(&self, batch: Vec<NewOperation>) -> Result<Vec<OperationId>, SubmitError> {
+        let queues: BTreeSet<_> = batch.iter().map(|again| again.queue).collect();
+        let kept = self.ask::<_, SubmitError>(self.store.redrive(batch)).await?;
+        if !kept.is_empty() {
+            queues.into_iter().for_each(|queue| self.hears.wake(queue));
+            emit(LettersRedriven { count: kept.len() as u64 });
+        }
+        Ok(kept)
+    }
+
+    /// Throws a dead letter away.
+    ///
+    /// # Errors
+    ///
+    /// When there is none, or the store cannot do it.
+    pub async fn discard(&self, id: OperationId) -> Result<(), DeskError> {
+        let filter = LetterFilter { id: Some(id), limit: 1, ..LetterFilter::default() };
+        match self.ask::<_, StoreError>(self.store.discard(filter)).await? {
+            0 => Err(DeskError::NoLetter(id)),
+            count => {
+                emit(LettersDiscarded { count });
+                Ok(())
+            }
+        }
+    }
+}

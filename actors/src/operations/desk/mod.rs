@@ -1,0 +1,179 @@
+//! The one way in for operations.
+//!
+//! ```text
+//!  API, handlers ──Submission──▶ draft ──▶ cache? ──▶ store ──▶ Accepted
+//!                                  │                    └──▶ Hears::wake ──▶ supervisor
+//!                                  └─▶ every field of every operation that is wrong
+//!  people ──cancel, retry, redrive, pause──▶ store ──▶ Hears
+//! ```
+//!
+//! The desk decides nothing about order or limits: it checks, names and hands over. What it says was accepted, the store
+//! has kept.
+
+mod asked;
+mod draft;
+mod letters;
+mod names;
+mod standing;
+mod submit;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use guildhall_core::operation::{OperationId, Queue, State};
+use guildhall_core::time::UnixMs;
+
+use self::names::Names;
+use super::{IdempotencyCache, OperationStore, Pausable, StoreError, SubmitError};
+
+pub use self::asked::{Accepted, Asked, Submission, Wrong, key_problem, trace_problem};
+pub use self::letters::{Redriven, Skipped};
+pub use self::standing::{GuildStanding, Retried};
+pub use self::submit::SubmitProblem;
+
+/// Whoever carries operations out, as far as the desk has something to tell. No call may block or wait.
+pub trait Hears: Send + Sync {
+    /// There may be something to do in a queue.
+    fn wake(&self, queue: Queue);
+
+    /// An operation was taken back.
+    fn cancelled(&self, id: OperationId, queue: Queue);
+
+    /// An operation that waits is due now.
+    fn hastened(&self, id: OperationId, queue: Queue);
+
+    /// Something was paused, or goes on.
+    fn paused(&self, what: Pausable, paused: bool);
+}
+
+/// The present time by the wall clock.
+pub type WallTime = Arc<dyn Fn() -> UnixMs + Send + Sync>;
+
+/// The desk's bounds.
+#[derive(Clone, Copy, Debug)]
+pub struct DeskConfig {
+    /// Operations in one submission.
+    pub batch_most: usize,
+    /// How often an operation is tried that does not say it.
+    pub max_attempts: u32,
+    /// How long the store may take to answer before it counts as unavailable.
+    pub store_within: Duration,
+    /// Dead letters that one call does again.
+    pub redrive_most: usize,
+    /// How many of them are handed to the store at once.
+    pub redrive_chunk: usize,
+    /// Dead letters that are looked through for the oldest.
+    pub redrive_walk: usize,
+    /// Operations of a guild that are counted for showing how deep its queue is.
+    pub depth_most: usize,
+}
+
+impl Default for DeskConfig {
+    fn default() -> Self {
+        Self {
+            batch_most: 100,
+            max_attempts: 3,
+            store_within: Duration::from_secs(10),
+            redrive_most: 1_000,
+            redrive_chunk: 100,
+            redrive_walk: 50_000,
+            depth_most: 1_000,
+        }
+    }
+}
+
+/// Why the desk did not do what a person asked of an operation, a letter or a guild.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DeskError {
+    /// There is none.
+    #[error("there is no operation {0}; it may have been done so long ago that it was forgotten")]
+    NoOperation(OperationId),
+    /// There is no such dead letter.
+    #[error("there is no dead letter {0}; it may have been discarded, or have been kept for its time")]
+    NoLetter(OperationId),
+    /// It is too late, or too early.
+    #[error("operation {id} is {}, and so cannot be {asked}", state.name())]
+    Unfit {
+        /// Which.
+        id: OperationId,
+        /// What it is.
+        state: State,
+        /// What should have become of it: `cancelled` or `retried`.
+        asked: &'static str,
+    },
+    /// Another operation does it again already.
+    #[error("{id} is done again already{}; look at that one instead", by.map_or_else(String::new, |by| format!(", as operation {by}")))]
+    AlreadyRedriven {
+        /// What should have been done again.
+        id: OperationId,
+        /// What does it.
+        by: Option<OperationId>,
+    },
+    /// It cannot be accepted again.
+    #[error(transparent)]
+    Submit(#[from] SubmitError),
+}
+
+impl From<StoreError> for DeskError {
+    fn from(error: StoreError) -> Self {
+        Self::Submit(error.into())
+    }
+}
+
+/// The one way in for operations. Share it as an `Arc`.
+pub struct Desk {
+    store: Arc<dyn OperationStore>,
+    hears: Arc<dyn Hears>,
+    cache: Option<Arc<dyn IdempotencyCache>>,
+    config: DeskConfig,
+    now: WallTime,
+    names: Mutex<Names>,
+}
+
+impl Desk {
+    /// A desk in front of this store.
+    #[must_use]
+    pub fn new(
+        store: Arc<dyn OperationStore>,
+        hears: Arc<dyn Hears>,
+        cache: Option<Arc<dyn IdempotencyCache>>,
+        config: DeskConfig,
+        now: WallTime,
+    ) -> Self {
+        Self { store, hears, cache, config, now, names: Mutex::default() }
+    }
+
+    /// Its bounds.
+    #[must_use]
+    pub fn config(&self) -> &DeskConfig {
+        &self.config
+    }
+
+    fn now(&self) -> UnixMs {
+        (self.now)()
+    }
+
+    fn name(&self, now: UnixMs) -> OperationId {
+        // Nobody panics while holding it.
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).next(now, fastrand::u128(..))
+    }
+
+    /// Waits for the store, but not for ever.
+    async fn ask<T, E: From<StoreError>>(&self, call: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+        match tokio::time::timeout(self.config.store_within, call).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                let waited = self.config.store_within.as_millis();
+                Err(StoreError::Unavailable(format!("it did not answer within {waited} ms")).into())
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Desk").field("config", &self.config).finish_non_exhaustive()
+    }
+}

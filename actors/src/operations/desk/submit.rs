@@ -1,0 +1,137 @@
+//! Accepting operations.
+
+use std::collections::BTreeSet;
+
+use guildhall_core::operation::State;
+
+use super::{Accepted, Desk, Submission, Wrong};
+use crate::operations::{IdempotencyKey, NewOperation, Remembered, StoreError, SubmitError, Submitted};
+use crate::telemetry::desk::{KeyFound, KeyIsNew, OperationAccepted};
+use crate::telemetry::emit;
+
+/// Why a submission was not accepted. Nothing of it was kept.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubmitProblem {
+    /// There was nothing in it.
+    #[error("there is no operation in the submission; it takes at least one")]
+    Empty,
+    /// There was too much in it.
+    #[error("{count} operations are too many for one submission; it takes {most}")]
+    TooMany {
+        /// How many there were.
+        count: usize,
+        /// How many there may be.
+        most: usize,
+    },
+    /// Operations are not as they should be: which of the submission, from 0, and what is wrong.
+    #[error("{}", told(.0))]
+    Invalid(Vec<(usize, Wrong)>),
+    /// The store did not take them.
+    #[error(transparent)]
+    Store(#[from] SubmitError),
+}
+
+fn told(wrong: &[(usize, Wrong)]) -> String {
+    let lines = wrong.iter().map(|(index, wrong)| format!("operations[{index}].{}: {}", wrong.field, wrong.message));
+    lines.collect::<Vec<_>>().join("; ")
+}
+
+impl From<StoreError> for SubmitProblem {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+/// What is left of an operation at the desk once the store has it.
+struct Slip {
+    accepted: Accepted,
+    used: Option<(IdempotencyKey, Remembered)>,
+}
+
+impl Slip {
+    fn of(operation: &NewOperation) -> Self {
+        let &NewOperation { id, kind, guild, payload_hash, .. } = operation;
+        Self {
+            accepted: Accepted { id, kind, guild, state: State::Queued, result: None, replayed: false },
+            used: operation.idempotency.clone().map(|key| (key, Remembered { payload_hash, id })),
+        }
+    }
+}
+
+impl Desk {
+    /// Accepts operations, all or none, in their order. Those whose key was used before for the same are what they were.
+    ///
+    /// # Errors
+    ///
+    /// When something is wrong with any of them, or the store does not take them.
+    pub async fn submit(&self, submission: Submission) -> Result<Vec<Accepted>, SubmitProblem> {
+        let drafts = self.draft(submission)?;
+        // A batch is one write, whatever a cache knows of it; for a single one it saves that write.
+        if let [only] = drafts.as_slice()
+            && let Some(known) = self.recall(only).await
+        {
+            return Ok(vec![known]);
+        }
+        let queues: BTreeSet<_> = drafts.iter().map(|operation| operation.queue).collect();
+        let slips: Vec<Slip> = drafts.iter().map(Slip::of).collect();
+        let submitted = self.ask::<_, SubmitError>(self.store.submit(drafts)).await?;
+        if submitted.len() != slips.len() {
+            let counts = format!("{} answers to {} operations", submitted.len(), slips.len());
+            return Err(StoreError::Corrupt(counts).into());
+        }
+        for queue in queues {
+            self.hears.wake(queue);
+        }
+        Ok(self.file(slips, submitted))
+    }
+
+    /// Notes what the store said of each, for callers, for the cache and for whoever watches.
+    fn file(&self, slips: Vec<Slip>, submitted: Vec<Submitted>) -> Vec<Accepted> {
+        let mut used = Vec::new();
+        let mut all = Vec::with_capacity(slips.len());
+        for (Slip { mut accepted, used: mut key }, submitted) in slips.into_iter().zip(submitted) {
+            match submitted {
+                Submitted::Accepted { seq } => {
+                    let Accepted { id, kind, guild, .. } = accepted;
+                    emit(OperationAccepted { id, kind, guild, seq });
+                    if key.is_some() {
+                        emit(KeyIsNew);
+                    }
+                }
+                Submitted::Existing { id, state, result } => {
+                    emit(KeyFound { by: "store" });
+                    if let Some((_, remembered)) = &mut key {
+                        remembered.id = id;
+                    }
+                    accepted = Accepted { id, state, result, replayed: true, ..accepted };
+                }
+            }
+            used.extend(key);
+            all.push(accepted);
+        }
+        if let Some(cache) = &self.cache
+            && !used.is_empty()
+        {
+            cache.put(used);
+        }
+        all
+    }
+
+    /// What the cache knows of an operation's key, if the store still has that operation.
+    async fn recall(&self, operation: &NewOperation) -> Option<Accepted> {
+        let (cache, key) = (self.cache.as_ref()?, operation.idempotency.as_ref()?);
+        let known = cache.get(key).await?;
+        // Used for something else, or forgotten since: only the store can tell.
+        if known.payload_hash != operation.payload_hash {
+            return None;
+        }
+        let shown = self.ask::<_, StoreError>(self.store.show(known.id)).await.ok()??;
+        if shown.stored.operation.payload_hash != operation.payload_hash {
+            return None;
+        }
+        emit(KeyFound { by: "cache" });
+        let &NewOperation { kind, guild, .. } = operation;
+        let (state, result) = (shown.stored.state, shown.result);
+        Some(Accepted { id: known.id, kind, guild, state, result, replayed: true })
+    }
+}

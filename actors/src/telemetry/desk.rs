@@ -1,0 +1,133 @@
+//! What is told of operations at the desk.
+
+use guildhall_core::operation::{Kind, OperationId, Queue};
+use metrics::{Unit, counter, describe_counter};
+use tracing::{debug, info};
+
+use super::InternalEvent;
+use crate::operations::Pausable;
+
+/// Operations that were accepted, by kind.
+pub const ENQUEUED: &str = "guildhall_operations_enqueued_total";
+/// Operations whose idempotency key was used before for the same, by who knew it: the cache or the store.
+pub const KEY_HITS: &str = "guildhall_idempotency_hits_total";
+/// Operations whose idempotency key was new.
+pub const KEY_MISSES: &str = "guildhall_idempotency_misses_total";
+/// Operations that a person took back.
+pub const CANCELLED: &str = "guildhall_operations_cancelled_total";
+/// Dead letters and operations in need of a person that were done again.
+pub const REDRIVEN: &str = "guildhall_dead_letters_redriven_total";
+/// Dead letters that were thrown away.
+pub const DISCARDED: &str = "guildhall_dead_letters_discarded_total";
+
+pub(super) fn describe() {
+    describe_counter!(ENQUEUED, Unit::Count, "Operations accepted, by kind");
+    describe_counter!(KEY_HITS, Unit::Count, "Idempotency keys used before, by who knew: cache or store");
+    describe_counter!(KEY_MISSES, Unit::Count, "Idempotency keys used for the first time");
+    describe_counter!(CANCELLED, Unit::Count, "Operations that a person took back");
+    describe_counter!(REDRIVEN, Unit::Count, "Dead letters and operations in need of a person that were done again");
+    describe_counter!(DISCARDED, Unit::Count, "Dead letters that were thrown away");
+}
+
+/// An operation was kept.
+pub(crate) struct OperationAccepted {
+    pub(crate) id: OperationId,
+    pub(crate) kind: Kind,
+    pub(crate) guild: Option<u64>,
+    pub(crate) seq: u64,
+}
+
+impl InternalEvent for OperationAccepted {
+    fn emit(self) {
+        let Self { id, kind, guild, seq } = self;
+        debug!(operation_id = %id, kind = kind.name(), guild_id = guild, seq, "operation accepted");
+        counter!(ENQUEUED, "kind" => kind.name()).increment(1);
+    }
+}
+
+/// A key was used before for the same.
+pub(crate) struct KeyFound {
+    pub(crate) by: &'static str,
+}
+
+impl InternalEvent for KeyFound {
+    fn emit(self) {
+        counter!(KEY_HITS, "by" => self.by).increment(1);
+    }
+}
+
+/// A key was used for the first time.
+pub(crate) struct KeyIsNew;
+
+impl InternalEvent for KeyIsNew {
+    fn emit(self) {
+        counter!(KEY_MISSES).increment(1);
+    }
+}
+
+/// A person took an operation back.
+pub(crate) struct OperationCancelled {
+    pub(crate) id: OperationId,
+}
+
+impl InternalEvent for OperationCancelled {
+    fn emit(self) {
+        info!(operation_id = %self.id, "operation cancelled");
+        counter!(CANCELLED).increment(1);
+    }
+}
+
+/// A person made an operation due.
+pub(crate) struct OperationHastened {
+    pub(crate) id: OperationId,
+}
+
+impl InternalEvent for OperationHastened {
+    fn emit(self) {
+        info!(operation_id = %self.id, "operation is due by a person's word");
+    }
+}
+
+/// A person paused something, or let it go on.
+pub(crate) struct Paused {
+    pub(crate) what: Pausable,
+    pub(crate) paused: bool,
+}
+
+impl InternalEvent for Paused {
+    fn emit(self) {
+        let guild_id = match self.what {
+            Pausable::Queue(Queue::Guild(guild)) => Some(guild),
+            Pausable::Queue(Queue::User(_) | Queue::Application | Queue::Interaction(_)) | Pausable::All => None,
+        };
+        let everything = self.what == Pausable::All;
+        match self.paused {
+            true => info!(guild_id, everything, "operations paused"),
+            false => info!(guild_id, everything, "operations go on"),
+        }
+    }
+}
+
+/// Letters are done again.
+pub(crate) struct LettersRedriven {
+    pub(crate) count: u64,
+}
+
+impl InternalEvent for LettersRedriven {
+    fn emit(self) {
+        info!(count = self.count, "operations are done again");
+        counter!(REDRIVEN).increment(self.count);
+    }
+}
+
+/// Letters were thrown away.
+pub(crate) struct LettersDiscarded {
+    pub(crate) count: u64,
+}
+
+impl InternalEvent for LettersDiscarded {
+    fn emit(self) {
+        info!(count = self.count, "dead letters discarded");
+        counter!(DISCARDED).increment(self.count);
+    }
+}

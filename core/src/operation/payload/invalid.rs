@@ -1,0 +1,125 @@
+//! What is wrong with a payload.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// How many errors are told of at most.
+const MOST: usize = 50;
+
+/// What is wrong with one field.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FieldError {
+    /// Which field, such as `overwrites[2].allow`; empty for the payload itself.
+    pub field: String,
+    /// What is wrong with it, and what it should be.
+    pub message: String,
+}
+
+/// A payload that cannot be taken: all that is wrong with it, 50 errors at most.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+pub struct Invalid {
+    /// What is wrong, at least one thing.
+    pub errors: Vec<FieldError>,
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.field.is_empty() {
+            write!(f, "the payload {}", self.message)
+        } else {
+            write!(f, "`{}` {}", self.field, self.message)
+        }
+    }
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, error) in self.errors.iter().enumerate() {
+            let between = if place == 0 { "" } else { "; " };
+            write!(f, "{between}{error}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What a `null` means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Nulls {
+    /// The same as leaving the field out.
+    NotSaid,
+    /// Nothing for certain: where a field that is left out stays as it is, `null` could mean to clear it.
+    Refused,
+}
+
+/// What was found to be wrong so far.
+#[derive(Debug)]
+pub(super) struct Findings {
+    errors: Vec<FieldError>,
+    nulls: Nulls,
+}
+
+impl Findings {
+    pub(super) const fn new(nulls: Nulls) -> Self {
+        Self { errors: Vec::new(), nulls }
+    }
+
+    /// The place of the payload itself.
+    pub(super) const fn top(&mut self) -> At<'_> {
+        At { path: String::new(), findings: self }
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.errors.is_empty()
+    }
+
+    pub(super) fn into_invalid(self) -> Invalid {
+        Invalid { errors: self.errors }
+    }
+}
+
+/// A place in a payload, where something may be wrong.
+#[derive(Debug)]
+pub(super) struct At<'f> {
+    path: String,
+    findings: &'f mut Findings,
+}
+
+impl At<'_> {
+    /// Notes what is wrong here.
+    pub(super) fn wrong<T>(&mut self, message: impl Into<String>) -> Option<T> {
+        if self.findings.errors.len() < MOST {
+            self.findings.errors.push(FieldError { field: self.path.clone(), message: message.into() });
+        }
+        None
+    }
+
+    /// The place of a field of this object.
+    pub(super) fn field(&mut self, name: &str) -> At<'_> {
+        let between = if self.path.is_empty() { "" } else { "." };
+        At { path: format!("{}{between}{}", self.path, shown(name)), findings: self.findings }
+    }
+
+    /// The place of an item of this list.
+    pub(super) fn item(&mut self, index: usize) -> At<'_> {
+        At { path: format!("{}[{index}]", self.path), findings: self.findings }
+    }
+
+    /// The same place, for a while.
+    pub(super) fn here(&mut self) -> At<'_> {
+        At { path: self.path.clone(), findings: self.findings }
+    }
+
+    pub(super) const fn nulls(&self) -> Nulls {
+        self.findings.nulls
+    }
+}
+
+/// A caller's text, short enough to be told.
+pub(super) fn shown(text: &str) -> String {
+    const ROOM: usize = 64;
+    match text.char_indices().nth(ROOM) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}

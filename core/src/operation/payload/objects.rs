@@ -1,0 +1,253 @@
+//! What an operation reads and writes, so that another may pass it only where nobody could tell.
+
+use super::{
+    CreateChannel, CreateRole, EnsureChannel, EnsureMessage, EnsureRole, Method, NewChannel, Overwrite,
+    OverwriteTarget, Payload, SendMessage,
+};
+use crate::operation::{ManagedKind, OperationId, Reference};
+
+/// Something that an operation reads or writes.
+///
+/// One object has several names: its id, its key, and the operations that made it or saw to it. Which of them belong
+/// together is not known before they are resolved, and may change until then. So two names *may be one object* unless
+/// it is certain that they are not: waiting for nothing is a pity, passing what should come first is a fault.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Object {
+    /// One that exists, by its id.
+    Id(ManagedKind, u64),
+    /// One that may exist already, by its key.
+    Key(ManagedKind, String),
+    /// One that may exist already, as what this operation made or saw to.
+    Made(ManagedKind, OperationId),
+    /// What this operation is yet to make: nobody can know its id, and only this operation names it.
+    New(ManagedKind, OperationId),
+    /// What is yet to be made, by the key that it is going to have.
+    NewKey(ManagedKind, String),
+    /// All of that kind that a guild has.
+    All(ManagedKind, u64),
+    /// A member of the guild: which roles they have.
+    Member(u64),
+    /// Who has a role.
+    Holders(Reference),
+    /// What was said to a user in private.
+    DirectMessages(u64),
+    /// The answers to an interaction.
+    Interaction(u64),
+    /// Whatever there is.
+    Everything,
+}
+
+impl Object {
+    /// An object that is referred to.
+    fn named(kind: ManagedKind, reference: &Reference) -> Self {
+        match reference {
+            Reference::Id(id) => Self::Id(kind, *id),
+            Reference::Key(key) => Self::Key(kind, key.clone()),
+            Reference::Operation(id) => Self::Made(kind, *id),
+        }
+    }
+
+    /// What kind of object it is, if it is one that references name.
+    const fn kind(&self) -> Option<ManagedKind> {
+        match self {
+            Self::Id(kind, _)
+            | Self::Key(kind, _)
+            | Self::Made(kind, _)
+            | Self::New(kind, _)
+            | Self::NewKey(kind, _)
+            | Self::All(kind, _) => Some(*kind),
+            Self::Member(_) | Self::Holders(_) | Self::DirectMessages(_) | Self::Interaction(_) | Self::Everything => {
+                None
+            }
+        }
+    }
+
+    /// Whether the two may be one, or one may hold the other.
+    ///
+    /// - Two ids, two keys: only if they are the same, since an object has one key.
+    /// - An id and a key, an id and an operation's object, a key and an operation's object, the objects of two
+    ///   operations (both may have seen to the same one): always, within a kind.
+    /// - What is yet to be made: only for who names it by that operation or by its coming key. No id is given to it
+    ///   before it exists, and whatever an earlier operation made is something else.
+    #[must_use]
+    pub fn may_be(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Everything, _) | (_, Self::Everything) => true,
+            (Self::Holders(one), Self::Holders(other)) => {
+                Self::named(ManagedKind::Role, one).may_be(&Self::named(ManagedKind::Role, other))
+            }
+            (one, other) if one == other => true,
+            (one, other) if one.kind().is_none() || one.kind() != other.kind() => false,
+            (Self::All(..), _) | (_, Self::All(..)) => true,
+            (Self::Key(_, one), Self::NewKey(_, other)) | (Self::NewKey(_, one), Self::Key(_, other)) => one == other,
+            (Self::Made(_, one), Self::New(_, other)) | (Self::New(_, one), Self::Made(_, other)) => one == other,
+            (Self::Id(..), Self::Key(..) | Self::Made(..))
+            | (Self::Key(..), Self::Id(..) | Self::Made(..))
+            | (Self::Made(..), Self::Id(..) | Self::Key(..) | Self::Made(..)) => true,
+            // Not the same, or it would have been found above.
+            (one, other) => {
+                debug_assert_ne!(one, other);
+                false
+            }
+        }
+    }
+}
+
+/// What an operation reads and writes.
+///
+/// Within a queue, an operation may pass one that is parked, and those that wait behind that one, if its objects meet
+/// none of theirs. Room within Discord's quotas (250 roles, 500 channels) is no object: an operation that frees some
+/// does not hold back one that takes some.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Objects {
+    /// What has to stay as it is for the operation to mean the same.
+    pub reads: Vec<Object>,
+    /// What it changes.
+    pub writes: Vec<Object>,
+}
+
+impl Objects {
+    /// Whether the order of the two matters: one may write what the other one reads or writes.
+    #[must_use]
+    pub fn meets(&self, other: &Self) -> bool {
+        let meet = |some: &[Object], others: &[Object]| some.iter().any(|one| others.iter().any(|it| one.may_be(it)));
+        meet(&self.writes, &other.writes) || meet(&self.writes, &other.reads) || meet(&self.reads, &other.writes)
+    }
+
+    fn read(&mut self, kind: ManagedKind, reference: &Reference) {
+        self.reads.push(Object::named(kind, reference));
+    }
+
+    fn write(&mut self, kind: ManagedKind, reference: &Reference) {
+        self.writes.push(Object::named(kind, reference));
+    }
+
+    /// Makes something that was not there.
+    fn make(&mut self, kind: ManagedKind, own: OperationId, key: Option<&String>) {
+        self.writes.push(Object::New(kind, own));
+        self.writes.extend(key.map(|key| Object::NewKey(kind, key.clone())));
+    }
+
+    /// Makes something, or changes what is there under its key.
+    fn ensure(&mut self, kind: ManagedKind, own: OperationId, key: &str) {
+        self.writes.extend([Object::New(kind, own), Object::Key(kind, key.to_owned())]);
+    }
+
+    /// Changes which roles a member has.
+    fn hold<'r>(&mut self, member: u64, roles: impl IntoIterator<Item = &'r Reference>) {
+        self.writes.push(Object::Member(member));
+        for role in roles {
+            self.read(ManagedKind::Role, role);
+            self.writes.push(Object::Holders(role.clone()));
+        }
+    }
+
+    /// Changes what others may do in a channel that exists. Who has the role has to stay the same meanwhile: a role that
+    /// is shut out of a channel first and given to somebody then must not be given first.
+    fn govern(&mut self, overwrites: &[Overwrite]) {
+        for overwrite in overwrites {
+            match &overwrite.target {
+                OverwriteTarget::Role(role) => {
+                    self.read(ManagedKind::Role, role);
+                    self.reads.push(Object::Holders(role.clone()));
+                }
+                OverwriteTarget::Member(member) => self.reads.push(Object::Member(*member)),
+            }
+        }
+    }
+
+    /// Needs what a channel that is made refers to.
+    fn need(&mut self, channel: &NewChannel) {
+        self.reads.extend(channel.parent.iter().map(|parent| Object::named(ManagedKind::Channel, parent)));
+        for overwrite in channel.overwrites.iter().flatten() {
+            match &overwrite.target {
+                OverwriteTarget::Role(role) => self.read(ManagedKind::Role, role),
+                OverwriteTarget::Member(_) => {}
+            }
+        }
+    }
+
+    /// Looks through all of a kind for something to take.
+    fn look_through(&mut self, kind: ManagedKind, guild: Option<u64>) {
+        self.reads.push(all(kind, guild));
+    }
+}
+
+fn all(kind: ManagedKind, guild: Option<u64>) -> Object {
+    guild.map_or(Object::Everything, |guild| Object::All(kind, guild))
+}
+
+impl Payload {
+    /// What the operation of this name reads and writes, submitted for this guild or for none.
+    #[must_use]
+    pub fn objects(&self, own: OperationId, guild: Option<u64>) -> Objects {
+        const ROLE: ManagedKind = ManagedKind::Role;
+        const CHANNEL: ManagedKind = ManagedKind::Channel;
+        const MESSAGE: ManagedKind = ManagedKind::Message;
+        let mut objects = Objects::default();
+        match self {
+            Self::CreateRole(CreateRole { key, .. }) => objects.make(ROLE, own, key.as_ref()),
+            Self::EnsureRole(EnsureRole { key, adopt, .. }) => {
+                objects.ensure(ROLE, own, key);
+                if *adopt {
+                    objects.look_through(ROLE, guild);
+                }
+            }
+            Self::DeleteRole(payload) => objects.write(ROLE, &payload.role),
+            Self::AssignRole(payload) => objects.hold(payload.user, [&payload.role]),
+            Self::RemoveRole(payload) => objects.hold(payload.user, [&payload.role]),
+            Self::SetMemberRoles(payload) => objects.hold(payload.user, &payload.roles),
+            Self::CreateChannel(CreateChannel { key, channel }) => {
+                objects.make(CHANNEL, own, key.as_ref());
+                objects.need(channel);
+            }
+            Self::EnsureChannel(EnsureChannel { key, channel, adopt }) => {
+                objects.ensure(CHANNEL, own, key);
+                objects.need(channel);
+                objects.govern(channel.overwrites.as_deref().unwrap_or_default());
+                if *adopt {
+                    objects.look_through(CHANNEL, guild);
+                }
+            }
+            Self::DeleteChannel(payload) => objects.write(CHANNEL, &payload.channel),
+            Self::UpdatePermissions(payload) => {
+                objects.write(CHANNEL, &payload.channel);
+                objects.govern(&payload.overwrites);
+            }
+            Self::ReplaceOverwrites(payload) => {
+                objects.write(CHANNEL, &payload.channel);
+                objects.govern(&payload.overwrites);
+            }
+            // Who moves one moves others. Parents are channels, and so among them.
+            Self::Reorder(payload) => objects.writes.push(all(payload.what.kind(), guild)),
+            // A channel's messages stand in it in an order, so to say something is to change the channel.
+            Self::SendMessage(SendMessage { channel, key, reply_to, .. }) => {
+                objects.make(MESSAGE, own, key.as_ref());
+                objects.write(CHANNEL, channel);
+                objects.reads.extend(reply_to.iter().map(|message| Object::named(MESSAGE, message)));
+            }
+            Self::EnsureMessage(EnsureMessage { key, channel, .. }) => {
+                objects.ensure(MESSAGE, own, key);
+                objects.write(CHANNEL, channel);
+            }
+            Self::EditMessage(payload) => {
+                objects.read(CHANNEL, &payload.channel);
+                objects.write(MESSAGE, &payload.message);
+            }
+            Self::DeleteMessage(payload) => {
+                objects.read(CHANNEL, &payload.channel);
+                objects.write(MESSAGE, &payload.message);
+            }
+            Self::SendDm(payload) => objects.writes.push(Object::DirectMessages(payload.user)),
+            Self::DeferReply(payload) => objects.writes.push(Object::Interaction(payload.interaction)),
+            Self::SendFollowup(payload) => objects.writes.push(Object::Interaction(payload.interaction)),
+            Self::EditOriginal(payload) => objects.writes.push(Object::Interaction(payload.interaction)),
+            Self::Read(_) => objects.reads.push(Object::Everything),
+            Self::Request(request) => match request.method {
+                Method::Get => objects.reads.push(Object::Everything),
+                Method::Post | Method::Put | Method::Patch | Method::Delete => objects.writes.push(Object::Everything),
+            },
+        }
+        objects
+    }
+}

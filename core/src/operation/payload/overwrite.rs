@@ -1,0 +1,145 @@
+//! Who may do what in a channel.
+
+use serde_json::Value;
+
+use super::{
+    form::{Form, object},
+    invalid::At,
+    value::{choice, distinct, id, list, permissions, reference},
+    write::{self, Fields},
+};
+use crate::operation::Reference;
+
+/// Whose permissions.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum OverwriteTarget {
+    /// `role_id`: those of a role's members.
+    Role(Reference),
+    /// `user_id`: those of one member.
+    Member(u64),
+}
+
+/// What somebody may and may not do in a channel.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Overwrite {
+    /// Whose permissions.
+    pub target: OverwriteTarget,
+    /// `allow`: permissions, as a string.
+    pub allow: u64,
+    /// `deny`: permissions, as a string.
+    pub deny: u64,
+}
+
+/// What to do with the permissions that somebody already has in a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OverwriteMode {
+    /// `replace`: these are the permissions.
+    Replace,
+    /// `merge`: these are laid over what there is; what is named in neither `allow` nor `deny` stays.
+    Merge,
+}
+
+/// Changes what some may do in a channel; others are left as they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpdatePermissions {
+    /// `channel_id`.
+    pub channel: Reference,
+    /// `overwrites`: 1 to 100.
+    pub overwrites: Vec<Overwrite>,
+    /// `mode`: `replace` unless it is said.
+    pub mode: OverwriteMode,
+}
+
+/// Gives a channel exactly these overwrites.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplaceOverwrites {
+    /// `channel_id`.
+    pub channel: Reference,
+    /// `overwrites`: at most 100.
+    pub overwrites: Vec<Overwrite>,
+}
+
+impl OverwriteMode {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Replace, Self::Merge];
+
+    /// Its name in payloads.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Replace => "replace",
+            Self::Merge => "merge",
+        }
+    }
+}
+
+impl Overwrite {
+    fn read(value: &Value, at: &mut At<'_>) -> Option<Self> {
+        object(value, at, |form| {
+            let role = form.optional("role_id", reference);
+            let member = form.optional("user_id", id);
+            let target = match (form.says("role_id"), form.says("user_id")) {
+                (true, false) => role.map(OverwriteTarget::Role),
+                (false, true) => member.map(OverwriteTarget::Member),
+                (true, true) | (false, false) => {
+                    form.wrong_here("must name either a `role_id` or a `user_id`");
+                    None
+                }
+            };
+            let allow = form.optional("allow", permissions).unwrap_or(0);
+            let deny = form.optional("deny", permissions).unwrap_or(0);
+            if allow & deny != 0 {
+                form.wrong("deny", format!("must not name what `allow` names, too: {}", allow & deny));
+            }
+            Some(Self { target: target?, allow, deny })
+        })
+    }
+
+    pub(super) fn write(out: &mut String, overwrite: &Self) {
+        write::object(out, |fields| {
+            match &overwrite.target {
+                OverwriteTarget::Role(role) => fields.reference("role_id", role),
+                OverwriteTarget::Member(member) => fields.quoted("user_id", member),
+            }
+            fields.quoted("allow", overwrite.allow);
+            fields.quoted("deny", overwrite.deny);
+        });
+    }
+}
+
+/// At least so many overwrites, each of somebody else.
+pub(super) fn overwrites(min: usize) -> impl FnOnce(&Value, &mut At<'_>) -> Option<Vec<Overwrite>> {
+    move |value, at| {
+        let overwrites = list(min, 100, Overwrite::read)(value, at)?;
+        distinct(&overwrites, |overwrite| &overwrite.target, at);
+        Some(overwrites)
+    }
+}
+
+impl UpdatePermissions {
+    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+        let channel = form.required("channel_id", reference);
+        let overwrites = form.required("overwrites", overwrites(1));
+        let mode = form.optional("mode", choice(&OverwriteMode::ALL.map(|mode| (mode.name(), mode))));
+        Some(Self { channel: channel?, overwrites: overwrites?, mode: mode.unwrap_or(OverwriteMode::Replace) })
+    }
+
+    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+        fields.reference("channel_id", &self.channel);
+        fields.with("overwrites", |out| write::list(out, &self.overwrites, Overwrite::write));
+        fields.text("mode", self.mode.name());
+    }
+}
+
+impl ReplaceOverwrites {
+    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
+        let channel = form.required("channel_id", reference);
+        let overwrites = form.required("overwrites", overwrites(0));
+        Some(Self { channel: channel?, overwrites: overwrites? })
+    }
+
+    pub(super) fn write(&self, fields: &mut Fields<'_>) {
+        fields.reference("channel_id", &self.channel);
+        fields.with("overwrites", |out| write::list(out, &self.overwrites, Overwrite::write));
+    }
+}

@@ -1,0 +1,194 @@
+//! From JSON to payloads and back.
+
+use serde_json::Value;
+
+use super::{
+    AssignRole, CreateChannel, CreateRole, DeferReply, DeleteChannel, DeleteMessage, DeleteRole, EditMessage,
+    EditOriginal, EnsureChannel, EnsureMessage, EnsureRole, Invalid, Payload, Read, RemoveRole, Reorder,
+    ReplaceOverwrites, Request, SendDm, SendFollowup, SendMessage, SetMemberRoles, UpdatePermissions,
+    form::{Form, object},
+    invalid::{Findings, Nulls},
+    write,
+};
+use crate::operation::Kind;
+
+/// How long a payload is at most, written as [`Payload::to_json`] does.
+const LARGEST: usize = 64 * 1024;
+/// How many objects and lists stand within each other at most.
+const DEEPEST: usize = 32;
+
+impl Payload {
+    /// Reads the payload of an operation that is submitted for this guild, or for none.
+    ///
+    /// # Errors
+    ///
+    /// When anything is wrong with it: every field that is, not only the first. One that is nested too deeply is not
+    /// looked into any further.
+    pub fn parse(kind: Kind, value: &Value, guild: Option<u64>) -> Result<Self, Invalid> {
+        let mut findings = Findings::new(nulls(kind));
+        let too_large = || format!("must be at most {LARGEST} bytes of JSON");
+        match Extent::of(value) {
+            Extent::TooDeep => {
+                findings.top().wrong::<()>(format!("must not be nested more than {DEEPEST} deep"));
+                return Err(findings.into_invalid());
+            }
+            Extent::TooLarge => {
+                findings.top().wrong::<()>(too_large());
+            }
+            Extent::Fits => {}
+        }
+        if guild.is_none() && needs_guild(kind) {
+            findings.top().wrong::<()>(format!("of `{}` needs a guild: submit it for one", kind.name()));
+        }
+        let read = object(value, &mut findings.top(), |form| Self::from_form(kind, form, guild));
+        match read {
+            Some(payload) if findings.is_empty() => {
+                if payload.to_json().len() <= LARGEST {
+                    return Ok(payload);
+                }
+                findings.top().wrong::<()>(too_large());
+            }
+            Some(_) => {}
+            None => debug_assert!(!findings.is_empty(), "what is not read is wrong"),
+        }
+        Err(findings.into_invalid())
+    }
+
+    fn from_form(kind: Kind, form: &mut Form<'_, '_>, guild: Option<u64>) -> Option<Self> {
+        match kind {
+            Kind::CreateRole => CreateRole::from_form(form).map(Self::CreateRole),
+            Kind::DeleteRole => DeleteRole::from_form(form).map(Self::DeleteRole),
+            Kind::AssignRole => AssignRole::from_form(form).map(Self::AssignRole),
+            Kind::RemoveRole => RemoveRole::from_form(form).map(Self::RemoveRole),
+            Kind::CreateChannel => CreateChannel::from_form(form).map(Self::CreateChannel),
+            Kind::DeleteChannel => DeleteChannel::from_form(form).map(Self::DeleteChannel),
+            Kind::UpdatePermissions => UpdatePermissions::from_form(form).map(Self::UpdatePermissions),
+            Kind::SetMemberRoles => SetMemberRoles::from_form(form).map(Self::SetMemberRoles),
+            Kind::EnsureRole => EnsureRole::from_form(form).map(Self::EnsureRole),
+            Kind::EnsureChannel => EnsureChannel::from_form(form).map(Self::EnsureChannel),
+            Kind::ReplaceOverwrites => ReplaceOverwrites::from_form(form).map(Self::ReplaceOverwrites),
+            Kind::Reorder => Reorder::from_form(form).map(Self::Reorder),
+            Kind::EnsureMessage => EnsureMessage::from_form(form).map(Self::EnsureMessage),
+            Kind::SendMessage => SendMessage::from_form(form).map(Self::SendMessage),
+            Kind::EditMessage => EditMessage::from_form(form).map(Self::EditMessage),
+            Kind::DeleteMessage => DeleteMessage::from_form(form).map(Self::DeleteMessage),
+            Kind::SendDm => SendDm::from_form(form).map(Self::SendDm),
+            Kind::DeferReply => DeferReply::from_form(form).map(Self::DeferReply),
+            Kind::SendFollowup => SendFollowup::from_form(form).map(Self::SendFollowup),
+            Kind::EditOriginal => EditOriginal::from_form(form).map(Self::EditOriginal),
+            Kind::Read => Read::from_form(form).map(Self::Read),
+            Kind::Request => Request::from_form(form, guild).map(Self::Request),
+        }
+    }
+
+    /// The payload as JSON: the same text for the same payload, whatever order its fields came in, with what was not
+    /// said filled in where there is only one thing that it means.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let mut out = String::new();
+        write::object(&mut out, |fields| match self {
+            Self::CreateRole(payload) => payload.write(fields),
+            Self::DeleteRole(payload) => payload.write(fields),
+            Self::AssignRole(payload) => payload.write(fields),
+            Self::RemoveRole(payload) => payload.write(fields),
+            Self::CreateChannel(payload) => payload.write(fields),
+            Self::DeleteChannel(payload) => payload.write(fields),
+            Self::UpdatePermissions(payload) => payload.write(fields),
+            Self::SetMemberRoles(payload) => payload.write(fields),
+            Self::EnsureRole(payload) => payload.write(fields),
+            Self::EnsureChannel(payload) => payload.write(fields),
+            Self::ReplaceOverwrites(payload) => payload.write(fields),
+            Self::Reorder(payload) => payload.write(fields),
+            Self::EnsureMessage(payload) => payload.write(fields),
+            Self::SendMessage(payload) => payload.write(fields),
+            Self::EditMessage(payload) => payload.write(fields),
+            Self::DeleteMessage(payload) => payload.write(fields),
+            Self::SendDm(payload) => payload.write(fields),
+            Self::DeferReply(payload) => payload.write(fields),
+            Self::SendFollowup(payload) => payload.write(fields),
+            Self::EditOriginal(payload) => payload.write(fields),
+            Self::Read(payload) => payload.write(fields),
+            Self::Request(payload) => payload.write(fields),
+        });
+        out
+    }
+}
+
+/// What `null` means in a kind: where what is left out stays as it is, it could mean two things.
+const fn nulls(kind: Kind) -> Nulls {
+    match kind {
+        Kind::EnsureRole | Kind::EnsureChannel | Kind::EnsureMessage | Kind::EditMessage | Kind::EditOriginal => {
+            Nulls::Refused
+        }
+        Kind::CreateRole
+        | Kind::DeleteRole
+        | Kind::AssignRole
+        | Kind::RemoveRole
+        | Kind::CreateChannel
+        | Kind::DeleteChannel
+        | Kind::UpdatePermissions
+        | Kind::SetMemberRoles
+        | Kind::ReplaceOverwrites
+        | Kind::Reorder
+        | Kind::SendMessage
+        | Kind::DeleteMessage
+        | Kind::SendDm
+        | Kind::DeferReply
+        | Kind::SendFollowup
+        | Kind::Read
+        | Kind::Request => Nulls::NotSaid,
+    }
+}
+
+/// Whether a kind makes no sense outside a guild.
+const fn needs_guild(kind: Kind) -> bool {
+    match kind {
+        Kind::CreateRole
+        | Kind::DeleteRole
+        | Kind::AssignRole
+        | Kind::RemoveRole
+        | Kind::CreateChannel
+        | Kind::DeleteChannel
+        | Kind::UpdatePermissions
+        | Kind::SetMemberRoles
+        | Kind::EnsureRole
+        | Kind::EnsureChannel
+        | Kind::ReplaceOverwrites
+        | Kind::Reorder
+        | Kind::EnsureMessage
+        | Kind::SendMessage
+        | Kind::EditMessage
+        | Kind::DeleteMessage => true,
+        Kind::SendDm | Kind::DeferReply | Kind::SendFollowup | Kind::EditOriginal | Kind::Read | Kind::Request => false,
+    }
+}
+
+/// Whether a value is small enough to be looked into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Extent {
+    Fits,
+    TooLarge,
+    TooDeep,
+}
+
+impl Extent {
+    /// Looks without going down into it, so that no depth can exhaust the stack. The size is what is there at least.
+    fn of(value: &Value) -> Self {
+        let mut left = vec![(value, 1)];
+        let mut size = 0;
+        while let Some((value, depth)) = left.pop() {
+            size += 1;
+            match value {
+                Value::Null | Value::Bool(_) | Value::Number(_) => {}
+                Value::String(text) => size += text.len(),
+                Value::Array(_) | Value::Object(_) if depth > DEEPEST => return Self::TooDeep,
+                Value::Array(items) => left.extend(items.iter().map(|item| (item, depth + 1))),
+                Value::Object(map) => {
+                    size += map.keys().map(String::len).sum::<usize>();
+                    left.extend(map.values().map(|value| (value, depth + 1)));
+                }
+            }
+        }
+        if size > LARGEST { Self::TooLarge } else { Self::Fits }
+    }
+}

@@ -1,0 +1,81 @@
+//! Paths of calls. What a call may do and which limits it is under is told by its path, so it may say one thing only.
+
+use serde_json::Value;
+
+use super::invalid::At;
+
+/// How long a path with its query is at most.
+const LONGEST: usize = 2048;
+
+/// A path below the API's version, with its query.
+pub(super) fn path(value: &Value, at: &mut At<'_>) -> Option<String> {
+    let Some(path) = value.as_str() else {
+        return at.wrong("must be a path, such as \"/guilds/1/roles\"");
+    };
+    match flaw(path) {
+        None => Some(path.to_owned()),
+        Some(flaw) => at.wrong(flaw),
+    }
+}
+
+fn flaw(path: &str) -> Option<&'static str> {
+    if path.len() > LONGEST {
+        return Some("must be a path of at most 2048 characters");
+    }
+    if !path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
+        return Some("must hold printable ASCII without `#`; percent-encode anything else");
+    }
+    let path = path.split_once('?').map_or(path, |(path, _)| path).to_ascii_lowercase();
+    let Some(below) = path.strip_prefix('/') else {
+        return Some("must start with a slash, below the API's version, such as /users/@me");
+    };
+    // Some servers decode twice.
+    if ["\\", "%2f", "%5c", "%252f", "%255c"].iter().any(|slash| path.contains(slash)) {
+        return Some("must hold no encoded slash and no backslash");
+    }
+    for segment in below.split('/') {
+        let decoded = segment.replace("%25", "%").replace("%2e", ".");
+        if decoded.is_empty() {
+            return Some("must hold no empty segment: no two slashes in a row, and none at its end");
+        }
+        if decoded == "." || decoded == ".." {
+            return Some("must hold no `.` or `..` segment, plain or encoded");
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_could_be_read_in_two_ways_is_refused_with_the_reason() {
+        for (path, reason) in [
+            ("", "start with a slash"),
+            ("users/@me", "start with a slash"),
+            ("?a=/", "start with a slash"),
+            ("https://elsewhere/", "start with a slash"),
+            ("/guilds/../users/@me", "`..` segment"),
+            ("/guilds/./1", "`..` segment"),
+            ("/guilds/%2e%2E/1", "`..` segment"),
+            ("/guilds/%252e./1", "`..` segment"),
+            ("/guilds/1%2Froles", "encoded slash"),
+            ("/guilds/1%255croles", "encoded slash"),
+            ("/guilds\\1", "encoded slash"),
+            ("//elsewhere/x", "empty segment"),
+            ("/guilds/1/", "empty segment"),
+            ("/", "empty segment"),
+            ("/a b", "printable"),
+            ("/a\r\nx: y", "printable"),
+            ("/a#b", "printable"),
+            ("/ü", "printable"),
+            (&format!("/{}", "a".repeat(2048)), "2048"),
+        ] {
+            assert!(flaw(path).is_some_and(|flaw| flaw.contains(reason)), "{path}: {:?}", flaw(path));
+        }
+        for path in ["/users/@me", "/guilds/1/audit-logs?before=..%2F", "/a/...", "/a/b.c?d=/../"] {
+            assert_eq!(flaw(path), None, "{path}");
+        }
+    }
+}

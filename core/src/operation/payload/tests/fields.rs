@@ -1,0 +1,179 @@
+//! Every field of every kind, and the fields within them.
+
+use super::*;
+
+/// Where a value stands: the way to it, and how errors name it.
+type Places = Vec<(Vec<Step>, String)>;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Field(String),
+    Item(usize),
+}
+
+/// The places of everything in a value but of what is Discord's own.
+fn places(value: &Value) -> Places {
+    fn go(value: &Value, way: &[Step], name: &str, found: &mut Places) {
+        let opaque = name.ends_with("embeds") || name.ends_with("components") || name.ends_with("body");
+        match value {
+            _ if opaque => {}
+            Value::Object(map) => {
+                for (field, value) in map {
+                    let mut way = way.to_vec();
+                    way.push(Step::Field(field.clone()));
+                    let name = if name.is_empty() { field.clone() } else { format!("{name}.{field}") };
+                    found.push((way.clone(), name.clone()));
+                    go(value, &way, &name, found);
+                }
+            }
+            Value::Array(items) => {
+                for (index, value) in items.iter().enumerate() {
+                    let mut way = way.to_vec();
+                    way.push(Step::Item(index));
+                    let name = format!("{name}[{index}]");
+                    found.push((way.clone(), name.clone()));
+                    go(value, &way, &name, found);
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    let mut found = Places::new();
+    go(value, &[], "", &mut found);
+    found
+}
+
+fn at<'v>(value: &'v mut Value, way: &[Step]) -> &'v mut Value {
+    way.iter().fold(value, |value, step| match step {
+        Step::Field(name) => value.get_mut(name).unwrap(),
+        Step::Item(index) => value.get_mut(index).unwrap(),
+    })
+}
+
+/// A value that is wrong wherever it stands: of a type that the good one has not.
+fn spoilt(good: &Value) -> Value {
+    match good {
+        Value::Bool(_) | Value::Number(_) => json!("no"),
+        Value::String(_) => json!(7),
+        Value::Null | Value::Array(_) | Value::Object(_) => json!(true),
+    }
+}
+
+/// The fields that a kind knows, as its errors tell.
+fn known_fields(kind: Kind) -> Vec<String> {
+    let error = parse(kind, &json!({"0": 0})).unwrap_err();
+    let unknown = error.errors.iter().find(|error| error.field == "0").unwrap();
+    let names = unknown.message.split_once("there are ").unwrap().1;
+    names.split(", ").map(|name| name.trim_matches('`').to_owned()).collect()
+}
+
+#[test]
+fn the_samples_are_taken_and_have_every_field_of_their_kind() {
+    for kind in Kind::ALL {
+        let samples = samples(kind);
+        for sample in &samples {
+            let payload = taken(kind, sample);
+            assert_eq!(payload.kind(), kind);
+        }
+        for field in known_fields(kind) {
+            assert!(samples.iter().any(|sample| sample.get(&field).is_some()), "{}: no sample of {field}", kind.name());
+        }
+    }
+}
+
+#[test]
+fn a_wrong_value_is_named_wherever_it_stands() {
+    for kind in Kind::ALL {
+        for sample in samples(kind) {
+            for (way, name) in places(&sample) {
+                if name == "body" {
+                    continue; // Any JSON is one.
+                }
+                let mut spoilt_sample = sample.clone();
+                let place = at(&mut spoilt_sample, &way);
+                *place = spoilt(place);
+                let fields = wrong_fields(kind, &spoilt_sample);
+                assert!(fields.contains(&name), "{}: {name} is wrong, told were {fields:?}", kind.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn every_wrong_field_is_told_at_once() {
+    for kind in Kind::ALL {
+        for sample in samples(kind) {
+            let mut all_wrong = sample.clone();
+            for value in all_wrong.as_object_mut().unwrap().values_mut() {
+                *value = spoilt(value);
+            }
+            let fields = wrong_fields(kind, &all_wrong);
+            for name in sample.as_object().unwrap().keys().filter(|name| *name != "body") {
+                assert!(fields.contains(name), "{}: {name} is not among {fields:?}", kind.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_field_too_many_is_named_wherever_it_stands() {
+    for kind in Kind::ALL {
+        for sample in samples(kind) {
+            let mut objects: Vec<_> = places(&sample);
+            objects.push((Vec::new(), String::new()));
+            for (way, name) in objects {
+                let mut more = sample.clone();
+                let place = at(&mut more, &way);
+                let opaque = name == "body";
+                if let (Some(object), false) =
+                    (place.as_object_mut(), opaque || name.contains("embeds[") || name.contains("components["))
+                {
+                    object.insert("surplus".to_owned(), json!(1));
+                    let expected = if name.is_empty() { "surplus".to_owned() } else { format!("{name}.surplus") };
+                    assert!(wrong_fields(kind, &more).contains(&expected), "{} {more}", kind.name());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_required_field_that_is_missing_is_named() {
+    for (kind, required) in [
+        (Kind::CreateRole, &["name"][..]),
+        (Kind::DeleteRole, &["role_id"]),
+        (Kind::AssignRole, &["user_id", "role_id"]),
+        (Kind::RemoveRole, &["user_id", "role_id"]),
+        (Kind::CreateChannel, &["name"]),
+        (Kind::DeleteChannel, &["channel_id"]),
+        (Kind::UpdatePermissions, &["channel_id", "overwrites"]),
+        (Kind::SetMemberRoles, &["user_id", "role_ids"]),
+        (Kind::EnsureRole, &["key", "name"]),
+        (Kind::EnsureChannel, &["key", "name"]),
+        (Kind::ReplaceOverwrites, &["channel_id", "overwrites"]),
+        (Kind::Reorder, &["what", "places"]),
+        (Kind::EnsureMessage, &["key", "channel_id", ""]),
+        (Kind::SendMessage, &["channel_id", ""]),
+        (Kind::EditMessage, &["channel_id", "message_id", ""]),
+        (Kind::DeleteMessage, &["channel_id", "message_id"]),
+        (Kind::SendDm, &["user_id", ""]),
+        (Kind::DeferReply, &["interaction_id", "interaction_token"]),
+        (Kind::SendFollowup, &["interaction_id", "interaction_token", ""]),
+        (Kind::EditOriginal, &["interaction_id", "interaction_token", ""]),
+        (Kind::Read, &["path"]),
+        (Kind::Request, &["method", "path"]),
+    ] {
+        assert_eq!(wrong_fields(kind, &json!({})), required, "{}", kind.name());
+        assert_eq!(wrong_fields(kind, &json!([1])), [""], "{}", kind.name());
+    }
+}
+
+#[test]
+fn a_null_says_nothing_where_that_means_one_thing_and_is_refused_where_it_could_mean_two() {
+    let role = taken(Kind::CreateRole, &json!({"name": "a", "color": null, "key": null}));
+    assert_eq!(role, taken(Kind::CreateRole, &json!({"name": "a"})));
+    let ensured = json!({"key": "a", "name": "a", "color": null});
+    assert_eq!(wrong_fields(Kind::EnsureRole, &ensured), ["color"]);
+    let edit = json!({"channel_id": "1", "message_id": "2", "content": null, "embeds": []});
+    assert_eq!(wrong_fields(Kind::EditMessage, &edit), ["content"]);
+}

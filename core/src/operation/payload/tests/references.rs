@@ -1,0 +1,102 @@
+//! What payloads refer to.
+
+use super::*;
+use crate::operation::{ManagedKind, OperationId, Reference};
+
+/// The references in a sample: whatever has the form of one, by the field that it stands in.
+fn expected(value: &Value, field: &str, what: &str, found: &mut Vec<(ManagedKind, String)>) {
+    let kind = match field {
+        "role_id" | "role_ids" => Some(ManagedKind::Role),
+        "channel_id" | "parent_id" => Some(ManagedKind::Channel),
+        "message_id" | "reply_to" => Some(ManagedKind::Message),
+        "id" if what == "roles" => Some(ManagedKind::Role),
+        "id" => Some(ManagedKind::Channel),
+        _ => None,
+    };
+    match (kind, value) {
+        (_, Value::Array(items)) if !["embeds", "components"].contains(&field) => {
+            items.iter().for_each(|item| expected(item, field, what, found));
+        }
+        (Some(kind), value) => found.push((kind, value.to_string())),
+        (None, Value::Object(map)) if field != "body" && field != "allowed_mentions" => {
+            map.iter().for_each(|(name, value)| expected(value, name, what, found));
+        }
+        (None, _) => {}
+    }
+}
+
+fn written(reference: &Reference) -> String {
+    match reference {
+        Reference::Id(id) => json!(id.to_string()),
+        Reference::Key(key) => json!({"key": key}),
+        Reference::Operation(id) => json!({"operation": id.to_string()}),
+    }
+    .to_string()
+}
+
+#[test]
+fn every_reference_of_every_kind_is_found() {
+    for kind in Kind::ALL {
+        for sample in samples(kind) {
+            let mut wanted = Vec::new();
+            expected(&sample, "", sample["what"].as_str().unwrap_or(""), &mut wanted);
+            let payload = taken(kind, &sample);
+            let mut found: Vec<_> = payload.references().into_iter().map(|(kind, it)| (kind, written(it))).collect();
+            wanted.sort();
+            found.sort();
+            assert_eq!(found, wanted, "{} {sample}", kind.name());
+        }
+    }
+}
+
+#[test]
+fn what_is_resolved_holds_ids_only_and_is_else_the_same() {
+    for kind in Kind::ALL {
+        for sample in samples(kind) {
+            let payload = taken(kind, &sample);
+            let resolved = payload.resolve(|_, _| Some(999)).unwrap();
+            assert!(resolved.references().iter().all(|(_, it)| matches!(it, Reference::Id(_))), "{}", kind.name());
+            let text = json!({"key": "mods"}).to_string();
+            let by_hand = payload
+                .to_json()
+                .replace(&text, "\"999\"")
+                .replace(&json!({"key": "lobby"}).to_string(), "\"999\"")
+                .replace(&json!({"key": "rules"}).to_string(), "\"999\"")
+                .replace(&json!({"operation": OPERATION}).to_string(), "\"999\"");
+            assert_eq!(resolved.to_json(), by_hand);
+        }
+    }
+}
+
+#[test]
+fn what_is_not_known_is_told_once_each_and_ids_are_not_asked_for() {
+    let payload = taken(
+        Kind::SetMemberRoles,
+        &json!({"user_id": "1", "role_ids": ["5", {"key": "a"}, {"key": "b"}, {"operation": OPERATION}]}),
+    );
+    let operation: OperationId = OPERATION.parse().unwrap();
+    assert_eq!(payload.operations(), [operation]);
+    let known_a = |kind, reference: &Reference| {
+        assert_eq!(kind, ManagedKind::Role);
+        match reference {
+            Reference::Id(_) => panic!("an id is known"),
+            Reference::Key(key) if key == "a" => Some(5),
+            Reference::Key(_) | Reference::Operation(_) => None,
+        }
+    };
+    let unknown = payload.resolve(known_a).unwrap_err();
+    assert_eq!(unknown, [Reference::Key("b".to_owned()), Reference::Operation(operation)]);
+
+    let channel = json!({"what": "channels", "places": [
+        {"id": "1", "position": 1, "parent_id": {"key": "c"}}, {"id": "2", "position": 2, "parent_id": {"key": "c"}},
+    ]});
+    let unknown = taken(Kind::Reorder, &channel).resolve(|_, _| None).unwrap_err();
+    assert_eq!(unknown, [Reference::Key("c".to_owned())]);
+}
+
+#[test]
+fn a_role_that_was_named_in_two_ways_is_given_once() {
+    let payload = taken(Kind::SetMemberRoles, &json!({"user_id": "1", "role_ids": ["5", {"key": "a"}, "6"]}));
+    let resolved = payload.resolve(|_, _| Some(5)).unwrap();
+    assert_eq!(resolved, taken(Kind::SetMemberRoles, &json!({"user_id": "1", "role_ids": ["5", "6"]})));
+}

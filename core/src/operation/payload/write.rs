@@ -1,0 +1,108 @@
+//! Writing payloads back: the same payload gives the same text, whatever order it came in.
+
+use std::fmt::{Display, Write};
+
+use serde_json::Value;
+
+use crate::operation::Reference;
+
+/// An object that is being written, its fields in the order in which they are told.
+#[derive(Debug)]
+pub(super) struct Fields<'o> {
+    out: &'o mut String,
+    empty: bool,
+}
+
+/// Writes an object.
+pub(super) fn object(out: &mut String, write: impl FnOnce(&mut Fields<'_>)) {
+    out.push('{');
+    write(&mut Fields { out, empty: true });
+    out.push('}');
+}
+
+/// Writes a list.
+pub(super) fn list<T>(out: &mut String, items: &[T], mut write: impl FnMut(&mut String, &T)) {
+    out.push('[');
+    for (place, item) in items.iter().enumerate() {
+        if place > 0 {
+            out.push(',');
+        }
+        write(out, item);
+    }
+    out.push(']');
+}
+
+/// Writes text.
+pub(super) fn text(out: &mut String, text: &str) {
+    out.push_str(&Value::from(text).to_string());
+}
+
+/// Writes any value, its keys sorted.
+pub(super) fn value(out: &mut String, given: &Value) {
+    match given {
+        Value::Array(items) => list(out, items, value),
+        Value::Object(map) => {
+            let mut entries: Vec<_> = map.iter().collect();
+            entries.sort_unstable_by_key(|(name, _)| *name);
+            object(out, |fields| {
+                for (name, entry) in entries {
+                    fields.with(name, |out| value(out, entry));
+                }
+            });
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => out.push_str(&given.to_string()),
+    }
+}
+
+/// Writes a reference.
+pub(super) fn reference(out: &mut String, reference: &Reference) {
+    match reference {
+        Reference::Id(id) => quoted(out, id),
+        Reference::Key(key) => object(out, |fields| fields.text("key", key)),
+        Reference::Operation(id) => object(out, |fields| fields.quoted("operation", id)),
+    }
+}
+
+fn quoted(out: &mut String, plain: &impl Display) {
+    write!(out, "\"{plain}\"").expect("invariant: a string takes what is written to it");
+}
+
+impl Fields<'_> {
+    /// A field, by what writes its value.
+    pub(super) fn with(&mut self, name: &str, write: impl FnOnce(&mut String)) {
+        if !self.empty {
+            self.out.push(',');
+        }
+        self.empty = false;
+        text(self.out, name);
+        self.out.push(':');
+        write(self.out);
+    }
+
+    /// A number or a boolean.
+    pub(super) fn plain(&mut self, name: &str, plain: impl Display) {
+        self.with(name, |out| write!(out, "{plain}").expect("invariant: a string takes what is written to it"));
+    }
+
+    /// A number or an id in quotes.
+    pub(super) fn quoted(&mut self, name: &str, plain: impl Display) {
+        self.with(name, |out| quoted(out, &plain));
+    }
+
+    /// Text.
+    pub(super) fn text(&mut self, name: &str, content: &str) {
+        self.with(name, |out| text(out, content));
+    }
+
+    /// A reference.
+    pub(super) fn reference(&mut self, name: &str, given: &Reference) {
+        self.with(name, |out| reference(out, given));
+    }
+
+    /// A field that may not be there.
+    pub(super) fn maybe<T>(&mut self, name: &str, given: Option<T>, write: impl FnOnce(&mut Self, &str, T)) {
+        if let Some(given) = given {
+            write(self, name, given);
+        }
+    }
+}

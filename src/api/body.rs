@@ -1,0 +1,96 @@
+//! Requests' bodies: those that nobody reads, and those that are read within bounds.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use actix_web::{
+    Error, HttpMessage as _, HttpResponse,
+    body::{BodySize, BoxBody, MessageBody},
+    dev::{Payload, ServiceRequest, ServiceResponse},
+    http::{
+        ConnectionType,
+        header::{CONTENT_LENGTH, HeaderMap},
+    },
+    middleware::Next,
+    web::{Bytes, BytesMut},
+};
+use futures_util::StreamExt as _;
+
+use super::problem::{Problem, Told};
+
+/// What a request may announce that needs no body; this leaves room for clients that send one anyway.
+pub(crate) const UNREAD_MAX: u64 = 64 * 1024;
+
+/// Refuses a body by its announced size, before a byte of it is read. Any other is never read either: if it has not
+/// arrived by then, the connection is closed once the answer is out.
+pub(crate) async fn without_body(
+    mut request: ServiceRequest,
+    next: Next<impl MessageBody + 'static>,
+) -> Result<ServiceResponse<impl MessageBody>, Error> {
+    if announces_more_than(UNREAD_MAX, request.headers()) {
+        let mut response = Problem::BodyTooLarge.response();
+        response.head_mut().set_connection_type(ConnectionType::Close);
+        return Ok(request.into_response(response).map_into_right_body());
+    }
+    let unread = request.take_payload();
+    let response = next.call(request).await?.map_into_boxed_body();
+    Ok(hold(response, unread).map_into_left_body())
+}
+
+pub(crate) fn announces_more_than(most: u64, headers: &HeaderMap) -> bool {
+    let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    announced.is_some_and(|size| size > most)
+}
+
+/// Reads a body of so many bytes at most, within so much time.
+pub(crate) async fn read(payload: &mut Payload, most: usize, within: Duration) -> Result<Bytes, Told> {
+    let all = async {
+        let mut read = BytesMut::new();
+        while let Some(chunk) = payload.next().await {
+            let chunk = chunk.map_err(|error| Problem::BadRequest.says(format!("the body cannot be read: {error}")))?;
+            if read.len() + chunk.len() > most {
+                return Err(Problem::BodyTooLarge.says(format!("The body is larger than {most} bytes.")));
+            }
+            read.extend_from_slice(&chunk);
+        }
+        Ok(read.freeze())
+    };
+    match tokio::time::timeout(within, all).await {
+        Ok(read) => read,
+        Err(_) => Err(Problem::BodyTooSlow.into()),
+    }
+}
+
+/// An answer after which the connection ends: the rest of the request was not read.
+pub(crate) fn last_words(told: &Told) -> HttpResponse {
+    let mut response = told.response();
+    response.head_mut().set_connection_type(ConnectionType::Close);
+    response
+}
+
+/// Keeps what is left of a request's body until the answer is out.
+pub(crate) fn hold(response: ServiceResponse<BoxBody>, unread: Payload) -> ServiceResponse<impl MessageBody> {
+    response.map_body(|_, body| Answer { body, _unread: unread })
+}
+
+/// An answer that holds on to the request's body while it goes out. A chunked body that nobody holds is read to its end
+/// by actix-http, without a bound in size or time, and one that never ends would keep its connection for ever.
+struct Answer {
+    body: BoxBody,
+    _unread: Payload,
+}
+
+impl MessageBody for Answer {
+    type Error = <BoxBody as MessageBody>::Error;
+
+    fn size(&self) -> BodySize {
+        self.body.size()
+    }
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>> {
+        Pin::new(&mut self.body).poll_next(cx)
+    }
+}

@@ -1,0 +1,154 @@
+//! Submitting operations, looking at them, taking them back.
+
+use actix_web::{
+    HttpRequest, HttpResponse,
+    http::header::{HeaderMap, LOCATION},
+    web::Data,
+};
+use guildhall_actors::operations::{
+    ListFilter,
+    desk::{Accepted, Asked, Retried, Submission, Wrong, key_problem, trace_problem},
+};
+use serde_json::{Value, json};
+
+use super::{
+    Served,
+    read::{self, Asking},
+    refusal::{self, Shape},
+    view,
+};
+use crate::api::problem::{Problem, Told};
+
+type Answer = Result<HttpResponse, Told>;
+
+const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
+
+pub(super) async fn submit_in_guild(request: HttpRequest, served: Data<Served>) -> Answer {
+    let guild = read::guild(&request)?;
+    accept(&request, &served, Some(guild)).await
+}
+
+pub(super) async fn submit(request: HttpRequest, served: Data<Served>) -> Answer {
+    accept(&request, &served, None).await
+}
+
+async fn accept(request: &HttpRequest, served: &Served, guild: Option<u64>) -> Answer {
+    let (shape, values) = match read::json(request)? {
+        Value::Object(object) if object.contains_key("operations") => {
+            (Shape::Many, read::only_list(object, "operations")?)
+        }
+        one => (Shape::One, vec![one]),
+    };
+    let mut operations: Vec<_> = values.into_iter().map(Asked::read).collect();
+    if let Some(wrong) = take_key(request.headers(), shape, &mut operations) {
+        return Err(Told::from(Problem::InvalidOperation).errors([(IDEMPOTENCY_KEY.to_owned(), wrong)]));
+    }
+    take_trace(request.headers(), &mut operations);
+    let submission = Submission { tenant: served.tenant.clone(), scope: served.scope.clone(), guild, operations };
+    let accepted = served.ask(|desk| async move { desk.submit(submission).await }).await?;
+    let accepted = accepted.map_err(|problem| refusal::of_submission(problem, shape))?;
+    Ok(match (shape, accepted.as_slice()) {
+        (Shape::One, [one]) => answer_one(one),
+        (Shape::One | Shape::Many, all) => answer_many(all),
+    })
+}
+
+/// Gives the one operation the key that stands in the header; what is wrong with that, if something is.
+fn take_key(headers: &HeaderMap, shape: Shape, operations: &mut [Result<Asked, Vec<Wrong>>]) -> Option<String> {
+    let mut given = headers.get_all(IDEMPOTENCY_KEY);
+    let (first, second) = (given.next()?, given.next());
+    if second.is_some() {
+        return Some("is there more than once".to_owned());
+    }
+    if shape == Shape::Many {
+        return Some("is for a single operation; give each of many its own `key`".to_owned());
+    }
+    let Ok(key) = first.to_str() else { return key_problem("") };
+    if let Some(problem) = key_problem(key) {
+        return Some(problem);
+    }
+    if let [Ok(asked)] = operations {
+        match &asked.key {
+            Some(other) if other != key => return Some("is another one than `key` in the body".to_owned()),
+            Some(_) | None => asked.key = Some(key.to_owned()),
+        }
+    }
+    None
+}
+
+/// A `traceparent` that is not one is not there, as its specification has it.
+fn take_trace(headers: &HeaderMap, operations: &mut [Result<Asked, Vec<Wrong>>]) {
+    let trace = headers.get("traceparent").and_then(|value| value.to_str().ok());
+    let Some(trace) = trace.filter(|trace| trace_problem(trace).is_none()) else { return };
+    for asked in operations.iter_mut().flatten() {
+        asked.trace.get_or_insert_with(|| trace.to_owned());
+    }
+}
+
+fn answer_one(accepted: &Accepted) -> HttpResponse {
+    let mut response = if accepted.replayed { HttpResponse::Ok() } else { HttpResponse::Accepted() };
+    if accepted.replayed {
+        response.insert_header(("Idempotency-Replayed", "true"));
+    }
+    response.insert_header((LOCATION, view::place(accepted.id))).json(view::accepted(accepted))
+}
+
+/// Nothing new at all is no news; each of the list says of itself whether it is new.
+fn answer_many(accepted: &[Accepted]) -> HttpResponse {
+    let replayed = accepted.iter().all(|accepted| accepted.replayed);
+    let mut response = if replayed { HttpResponse::Ok() } else { HttpResponse::Accepted() };
+    if replayed {
+        response.insert_header(("Idempotency-Replayed", "true"));
+    }
+    response.json(json!({"operations": accepted.iter().map(view::accepted).collect::<Vec<_>>()}))
+}
+
+pub(super) async fn show(request: HttpRequest, served: Data<Served>) -> Answer {
+    let id = read::id(&request)?;
+    let shown = served.ask(|desk| async move { desk.show(id).await }).await?;
+    let shown = shown.map_err(|error| refusal::of_desk(&error))?;
+    Ok(HttpResponse::Ok().json(view::operation(&shown)))
+}
+
+pub(super) async fn list(request: HttpRequest, served: Data<Served>) -> Answer {
+    let mut asking = Asking::query(&request);
+    let limit = asking.limit();
+    let filter = ListFilter {
+        tenant: None,
+        guild: asking.guild(),
+        state: asking.state(),
+        kind: asking.kind(),
+        parked: asking.truth("parked"),
+        before: asking.cursor(),
+        // One more tells whether there are more.
+        limit: limit + 1,
+    };
+    asking.end()?;
+    let listed = served.ask(|desk| async move { desk.list(filter).await }).await?;
+    let mut listed = listed.map_err(|error| refusal::of_desk(&error))?;
+    let more = listed.len() > limit;
+    listed.truncate(limit);
+    Ok(HttpResponse::Ok().json(view::operations(&listed, more)))
+}
+
+pub(super) async fn cancel(request: HttpRequest, served: Data<Served>) -> Answer {
+    let id = read::id(&request)?;
+    let cancelled = served.ask(|desk| async move { desk.cancel(id).await }).await?;
+    cancelled.map_err(|error| refusal::of_desk(&error))?;
+    Ok(HttpResponse::Ok().json(json!({"id": id, "state": "cancelled", "href": view::place(id)})))
+}
+
+pub(super) async fn retry(request: HttpRequest, served: Data<Served>) -> Answer {
+    let id = read::id(&request)?;
+    let retried = served.ask(|desk| async move { desk.retry(id).await }).await?;
+    Ok(match retried.map_err(|error| refusal::of_desk(&error))? {
+        Retried::Hastened { state } => {
+            let body = json!({"id": id, "state": state.name(), "redrive_of": null, "href": view::place(id)});
+            HttpResponse::Accepted().insert_header((LOCATION, view::place(id))).json(body)
+        }
+        Retried::Again { id: again } => {
+            let body = json!({"id": again, "state": "queued", "redrive_of": id, "href": view::place(again)});
+            HttpResponse::Accepted().insert_header((LOCATION, view::place(again))).json(body)
+        }
+    })
+}

@@ -1,0 +1,210 @@
+//! What a request says: its path, its query and its body.
+
+use actix_web::{HttpRequest, http::header::CONTENT_TYPE, web::Bytes};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use guildhall_core::operation::{Kind, OperationId, State};
+use serde_json::{Map, Value};
+use url::form_urlencoded;
+use uuid::Uuid;
+
+use super::entry;
+use crate::api::problem::{Problem, Told};
+
+/// Snowflakes do not reach this before 2049; the store counts on it.
+const SNOWFLAKE_END: u64 = 1 << 62;
+/// How many entries a list has unless it is asked for others.
+const PAGE: usize = 50;
+/// How many entries a list may be asked for.
+const PAGE_MOST: usize = 500;
+
+/// The body as JSON.
+pub(super) fn json(request: &HttpRequest) -> Result<Value, Told> {
+    let body: Bytes = entry::body_of(request);
+    let kind = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    if essence != "application/json" && !(essence.starts_with("application/") && essence.ends_with("+json")) {
+        return Err(Problem::NotJson.into());
+    }
+    serde_json::from_slice(&body).map_err(|error| Problem::BadRequest.says(format!("The body is not JSON: {error}.")))
+}
+
+/// A guild's id, from the path.
+pub(super) fn guild(request: &HttpRequest) -> Result<u64, Told> {
+    let given = request.match_info().get("guild_id").unwrap_or_default();
+    snowflake(given).ok_or_else(|| parameter("guild_id", "must be a guild's id, a number such as 1571715189416398849"))
+}
+
+/// An operation's or a letter's id, from the path.
+pub(super) fn id(request: &HttpRequest) -> Result<OperationId, Told> {
+    let given = request.match_info().get("id").unwrap_or_default();
+    given.parse().map_err(|error: guildhall_core::operation::ParseIdError| parameter("id", error.to_string()))
+}
+
+pub(super) fn snowflake(text: &str) -> Option<u64> {
+    let digits = (1..=20).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|id| digits && (1..SNOWFLAKE_END).contains(id))
+}
+
+fn parameter(name: &str, message: impl Into<String>) -> Told {
+    let message = message.into();
+    Problem::BadRequest.says(format!("{name} {message}.")).errors([(name.to_owned(), message)])
+}
+
+/// What a list is asked for, taken out one by one; what is left in the end is unknown.
+pub(super) struct Asking {
+    given: Vec<(String, Value)>,
+    known: Vec<&'static str>,
+    errors: Vec<(String, String)>,
+}
+
+impl Asking {
+    /// The request's query.
+    pub(super) fn query(request: &HttpRequest) -> Self {
+        let pairs = form_urlencoded::parse(request.query_string().as_bytes());
+        Self::new(pairs.map(|(name, value)| (name.into_owned(), Value::String(value.into_owned()))).collect())
+    }
+
+    /// The request's body, which has to be an object.
+    pub(super) fn body(request: &HttpRequest) -> Result<Self, Told> {
+        match json(request)? {
+            Value::Object(fields) => Ok(Self::new(fields.into_iter().collect())),
+            _ => Err(Problem::BadRequest.says("The body must be an object; `{}` names everything.")),
+        }
+    }
+
+    fn new(given: Vec<(String, Value)>) -> Self {
+        Self { given, known: Vec::new(), errors: Vec::new() }
+    }
+
+    /// Takes a value out, and reads it. Numbers and truths may be written as text, as a query must.
+    fn take<T>(&mut self, name: &'static str, allowed: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
+        self.known.push(name);
+        let mut values = Vec::new();
+        self.given.retain_mut(|(given, value)| {
+            let is_it = given == name;
+            if is_it {
+                values.push(value.take());
+            }
+            !is_it
+        });
+        let text = match values.as_slice() {
+            [] | [Value::Null] => return None,
+            [Value::String(text)] => text.clone(),
+            [value @ (Value::Bool(_) | Value::Number(_))] => value.to_string(),
+            _ => String::new(),
+        };
+        let read = read(&text);
+        if read.is_none() {
+            self.errors.push((name.to_owned(), format!("must be {allowed}, once")));
+        }
+        read
+    }
+
+    pub(super) fn guild(&mut self) -> Option<u64> {
+        self.take("guild_id", "a guild's id as a string", snowflake)
+    }
+
+    pub(super) fn state(&mut self) -> Option<State> {
+        let names = State::ALL.map(State::name).join(", ");
+        self.take("state", &format!("one of {names}"), State::from_name)
+    }
+
+    pub(super) fn kind(&mut self) -> Option<Kind> {
+        let names = Kind::ALL.map(Kind::name).join(", ");
+        self.take("kind", &format!("one of {names}"), Kind::from_name)
+    }
+
+    pub(super) fn class(&mut self) -> Option<String> {
+        let names = guildhall_core::operation::FailureClass::ALL.map(|class| class.name());
+        let allowed = format!("one of {}", names.join(", "));
+        self.take("class", &allowed, |name| names.contains(&name).then(|| name.to_owned()))
+    }
+
+    pub(super) fn truth(&mut self, name: &'static str) -> Option<bool> {
+        self.take(name, "true or false", |text| text.parse().ok())
+    }
+
+    /// How many at most.
+    pub(super) fn limit(&mut self) -> usize {
+        self.at_most(PAGE_MOST).unwrap_or(PAGE)
+    }
+
+    pub(super) fn at_most(&mut self, most: usize) -> Option<usize> {
+        let read = |text: &str| text.parse().ok().filter(|limit| (1..=most).contains(limit));
+        self.take("limit", &format!("a whole number from 1 to {most}"), read)
+    }
+
+    /// Where the list before this one ended.
+    pub(super) fn cursor(&mut self) -> Option<OperationId> {
+        self.take("cursor", "`next` of the answer before", read_cursor)
+    }
+
+    /// Everything was asked for that may be.
+    pub(super) fn end(mut self) -> Result<(), Told> {
+        let known = self.known.join(", ");
+        for (name, _) in self.given.iter().take(10) {
+            let shown: String = name.chars().take(64).collect();
+            self.errors.push((shown, format!("is not known here; what is: {known}")));
+        }
+        if self.errors.is_empty() {
+            return Ok(());
+        }
+        let said: Vec<_> = self.errors.iter().map(|(name, message)| format!("{name} {message}")).collect();
+        Err(Problem::BadRequest.says(format!("{}.", said.join("; "))).errors(self.errors))
+    }
+}
+
+/// Where the next list begins. What it holds is nobody's business.
+pub(super) fn cursor(last: OperationId) -> String {
+    let mut bytes = vec![1];
+    bytes.extend_from_slice(last.uuid().as_bytes());
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+fn read_cursor(text: &str) -> Option<OperationId> {
+    let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
+    match bytes.split_first() {
+        Some((1, id)) => Uuid::from_slice(id).ok().map(OperationId::from_uuid),
+        _ => None,
+    }
+}
+
+/// Takes a list out of an object that may hold nothing else.
+pub(super) fn only_list(mut object: Map<String, Value>, name: &str) -> Result<Vec<Value>, Told> {
+    let list = object.remove(name);
+    let mut errors = Vec::new();
+    for other in object.keys().take(10) {
+        let shown: String = other.chars().take(64).collect();
+        errors.push((shown, format!("does not stand beside `{name}`; it belongs into each of them")));
+    }
+    match list {
+        Some(Value::Array(list)) if errors.is_empty() => Ok(list),
+        Some(Value::Array(_)) => Err(Told::from(Problem::InvalidOperation).errors(errors)),
+        _ => {
+            errors.push((name.to_owned(), "must be a list of operations".to_owned()));
+            Err(Told::from(Problem::InvalidOperation).errors(errors))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_reads_back_and_nothing_else_does() {
+        let id = OperationId::new(1_700_000_000_000, [7; 10]);
+        assert_eq!(read_cursor(&cursor(id)), Some(id));
+        for wrong in ["", "AQ", "!", &id.to_string(), &URL_SAFE_NO_PAD.encode([2; 17])] {
+            assert_eq!(read_cursor(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_snowflake_is_digits_alone_and_within_what_discord_gives() {
+        assert_eq!(snowflake("1571715189416398849"), Some(1_571_715_189_416_398_849));
+        for wrong in ["", "0", "+1", "-1", "1.0", " 1", "4611686018427387904", "999999999999999999999999", "x"] {
+            assert_eq!(snowflake(wrong), None, "{wrong}");
+        }
+    }
+}

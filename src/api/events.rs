@@ -1,0 +1,54 @@
+//! What there is to say about the API.
+
+use std::{path::Path, time::Duration};
+
+use actix_web::http::StatusCode;
+use metrics::{counter, histogram};
+use tracing::{debug, info, warn};
+
+use crate::{
+    events::InternalEvent,
+    metrics::{API_REQUEST_SECONDS, API_REQUESTS},
+};
+
+/// A request was answered.
+pub(super) struct ApiAnswered {
+    /// The path's pattern, out of a fixed set.
+    pub(super) route: String,
+    pub(super) method: &'static str,
+    pub(super) status: StatusCode,
+    pub(super) took: Duration,
+}
+
+impl InternalEvent for ApiAnswered {
+    fn emit(self) {
+        let Self { route, method, status, took } = self;
+        let (status, duration_ms) = (status.as_u16(), u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
+        if status >= 500 {
+            warn!(route, method, status, duration_ms, "the API failed");
+        } else {
+            debug!(route, method, status, duration_ms, "the API answered");
+        }
+        histogram!(API_REQUEST_SECONDS, "route" => route.clone()).record(took);
+        counter!(API_REQUESTS, "route" => route, "method" => method, "status" => status.to_string()).increment(1);
+    }
+}
+
+/// The API's key is in a file.
+pub struct AdminKeyInFile<'a> {
+    /// Which.
+    pub file: &'a Path,
+    /// Whether the key is new.
+    pub made: bool,
+}
+
+impl InternalEvent for AdminKeyInFile<'_> {
+    fn emit(self) {
+        let file = self.file.display();
+        if self.made {
+            info!(%file, "api.admin_key is not set: a key was made and put into a file");
+        } else {
+            info!(%file, "api.admin_key is not set: the key is the one in a file");
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The API under `/v1`, over real sockets: a listener, a desk, and a store behind its port.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod docs;
+mod entry;
+mod faults;
+mod fuzz;
+mod idempotency;
+mod letters;
+mod look;
+mod people;
+#[path = "../support/redis.rs"]
+mod redis_server;
+mod store;
+mod submit;
+
+use std::{
+    future::Future,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use guildhall::{
+    api::{self, AdminKey, Control, ControlConfig, Listener, Readiness},
+    settings::Token,
+};
+use guildhall_actors::operations::{
+    Desk, IdempotencyCache, OperationStore, Pausable,
+    desk::{DeskConfig, Hears},
+};
+use guildhall_core::{
+    operation::{OperationId, Queue},
+    time::UnixMs,
+};
+use metrics_exporter_prometheus::PrometheusBuilder;
+use serde_json::{Value, json};
+use store::Memory;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+pub(crate) const KEY: &str = "gh_admin_of-these-tests";
+/// A guild of these tests.
+pub(crate) const GUILD: &str = "1571715189416398849";
+pub(crate) const GUILD_QUEUE: Queue = Queue::Guild(1_571_715_189_416_398_849);
+/// When these tests begin, by their own clock. Each look at it takes a millisecond.
+pub(crate) const BEGIN: u64 = 1_700_000_000_000;
+
+/// Runs a test where a listener can live.
+pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
+    guildhall::app::block_on(test).unwrap()
+}
+
+/// What the supervisor would have heard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    Wake(Queue),
+    Cancelled(OperationId, Queue),
+    Hastened(OperationId, Queue),
+    Paused(Pausable, bool),
+}
+
+#[derive(Default)]
+struct Ear(Mutex<Vec<Heard>>);
+
+impl Ear {
+    fn hear(&self, heard: Heard) {
+        self.0.lock().unwrap().push(heard);
+    }
+}
+
+impl Hears for Ear {
+    fn wake(&self, queue: Queue) {
+        self.hear(Heard::Wake(queue));
+    }
+
+    fn cancelled(&self, id: OperationId, queue: Queue) {
+        self.hear(Heard::Cancelled(id, queue));
+    }
+
+    fn hastened(&self, id: OperationId, queue: Queue) {
+        self.hear(Heard::Hastened(id, queue));
+    }
+
+    fn paused(&self, what: Pausable, paused: bool) {
+        self.hear(Heard::Paused(what, paused));
+    }
+}
+
+/// The API with everything behind it.
+pub(crate) struct Api {
+    pub(crate) store: Arc<Memory>,
+    pub(crate) desk: Arc<Desk>,
+    ear: Arc<Ear>,
+    listener: Listener,
+}
+
+/// What an API is started with.
+pub(crate) struct Setup {
+    pub(crate) most: u64,
+    pub(crate) desk: DeskConfig,
+    pub(crate) control: ControlConfig,
+    pub(crate) cache: Option<Arc<dyn IdempotencyCache>>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        let desk = DeskConfig { store_within: Duration::from_secs(60), ..DeskConfig::default() };
+        Self { most: 1_000, desk, control: ControlConfig::default(), cache: None }
+    }
+}
+
+impl Setup {
+    pub(crate) fn start(self) -> Api {
+        let Self { most, desk, control, cache } = self;
+        let (store, ear) = (Memory::new(most), Arc::new(Ear::default()));
+        let desk = Arc::new(new_desk(store.clone(), ear.clone(), cache, desk));
+        let control = new_control(control);
+        control.open(desk.clone());
+        Api { store, desk, ear, listener: listen(control) }
+    }
+}
+
+pub(crate) fn new_desk(
+    store: Arc<dyn OperationStore>,
+    hears: Arc<dyn Hears>,
+    cache: Option<Arc<dyn IdempotencyCache>>,
+    config: DeskConfig,
+) -> Desk {
+    let time = AtomicU64::new(BEGIN);
+    Desk::new(store, hears, cache, config, Arc::new(move || UnixMs::new(time.fetch_add(1, Ordering::Relaxed))))
+}
+
+pub(crate) fn new_control(config: ControlConfig) -> Control {
+    Control::new(AdminKey::new(&Token::new(KEY)), config)
+}
+
+pub(crate) fn listen(control: Control) -> Listener {
+    let metrics = PrometheusBuilder::new().build_recorder().handle();
+    let bound = api::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    bound.serve(Readiness::default(), metrics, Some(control)).unwrap()
+}
+
+impl Api {
+    pub(crate) fn start() -> Self {
+        Setup::default().start()
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.listener.address()
+    }
+
+    /// What the supervisor has heard since it was last asked.
+    pub(crate) fn heard(&self) -> Vec<Heard> {
+        std::mem::take(&mut self.ear.0.lock().unwrap())
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        call(self.address(), "GET", path, &[], "").await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: Value) -> Answer {
+        self.post_with(path, &[], body).await
+    }
+
+    pub(crate) async fn post_with(&self, path: &str, headers: &[(&str, &str)], body: Value) -> Answer {
+        call(self.address(), "POST", path, headers, &body.to_string()).await
+    }
+
+    pub(crate) async fn delete(&self, path: &str) -> Answer {
+        call(self.address(), "DELETE", path, &[], "").await
+    }
+
+    /// Has a role made in the guild of these tests; the operation's id.
+    pub(crate) async fn create_role(&self, name: &str) -> String {
+        let answer = self.post(&format!("/v1/guilds/{GUILD}/operations"), role(name)).await;
+        assert_eq!(answer.status, 202, "{answer:?}");
+        answer.text("id")
+    }
+}
+
+/// An operation that makes a role.
+pub(crate) fn role(name: &str) -> Value {
+    json!({"kind": "create_role", "payload": {"name": name}})
+}
+
+/// The answer to a request.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    head: String,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    pub(crate) fn text(&self, field: &str) -> String {
+        self.json()[field].as_str().unwrap_or_else(|| panic!("no {field}: {self:?}")).to_owned()
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<String> {
+        self.head.lines().find_map(|line| {
+            let (given, value) = line.split_once(':')?;
+            given.eq_ignore_ascii_case(name).then(|| value.trim().to_owned())
+        })
+    }
+
+    /// That it is a problem of this type, as RFC 9457 has it.
+    #[track_caller]
+    pub(crate) fn is_problem(&self, status: u16, name: &str) -> &Self {
+        assert_eq!(self.header("content-type").as_deref(), Some("application/problem+json"), "{self:?}");
+        let body = self.json();
+        assert_eq!((self.status, &body["status"]), (status, &status.into()), "{self:?}");
+        assert_eq!(body["type"], format!("urn:guildhall:problem:{name}"), "{self:?}");
+        assert!(body["title"].is_string() && body["detail"].is_string(), "{self:?}");
+        self
+    }
+
+    /// The fields that it says are wrong.
+    pub(crate) fn wrong(&self) -> Vec<String> {
+        let errors = self.json()["errors"].as_array().unwrap_or_else(|| panic!("no errors: {self:?}")).clone();
+        errors.iter().map(|error| error["field"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+/// One request with the key, on a connection of its own. A body is JSON unless a header says something else.
+pub(crate) async fn call(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Answer {
+    let mut head = format!("{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n");
+    let has = |name: &str| headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name));
+    if !has("authorization") {
+        head += &format!("Authorization: Bearer {KEY}\r\n");
+    }
+    if !body.is_empty() {
+        head += &format!("Content-Length: {}\r\n", body.len());
+        if !has("content-type") {
+            head += "Content-Type: application/json\r\n";
+        }
+    }
+    for (name, value) in headers {
+        head += &format!("{name}: {value}\r\n");
+    }
+    raw(address, format!("{head}\r\n{body}").as_bytes()).await
+}
+
+/// Sends bytes and reads what comes back until the other side has had enough.
+pub(crate) async fn raw(address: SocketAddr, bytes: &[u8]) -> Answer {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    // It may have answered, and closed, before it has read everything.
+    drop(stream.write_all(bytes).await);
+    let mut answer = Vec::new();
+    drop(stream.read_to_end(&mut answer).await);
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer:?}"));
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    Answer { status, head: head.to_owned(), body: body.to_owned() }
+}

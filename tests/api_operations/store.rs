@@ -1,0 +1,352 @@
+//! A store in memory, behind the port, that can be told to fail.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    future::pending,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use guildhall_actors::operations::{
+    Change, Claim, ClaimFrom, DeadLetter, Fence, IdempotencyKey, LetterFilter, ListFilter, NewOperation, OperationStore,
+    Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, Stored, SubmitError, Submitted, Swept, Wanted,
+};
+use guildhall_core::{
+    operation::{Failure, FailureClass, ManagedKind, OperationId, Queue, State},
+    time::UnixMs,
+};
+
+/// What the store does instead of answering.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    Unavailable,
+    Corrupt,
+    /// It never answers.
+    Silent,
+    /// It answers to too few.
+    Short,
+    Panics,
+}
+
+#[derive(Default)]
+struct Inner {
+    rows: Vec<Shown>,
+    keys: HashMap<IdempotencyKey, ([u8; 32], OperationId)>,
+    letters: Vec<DeadLetter>,
+    everything_paused: bool,
+    paused: BTreeSet<Queue>,
+    fault: Option<Fault>,
+    submits: u64,
+}
+
+/// Operations that are kept for as long as a test takes.
+pub(crate) struct Memory {
+    inner: Mutex<Inner>,
+    most: u64,
+}
+
+impl Memory {
+    pub(crate) fn new(most: u64) -> Arc<Self> {
+        Arc::new(Self { inner: Mutex::default(), most })
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    pub(crate) fn fail(&self, fault: Option<Fault>) {
+        self.inner().fault = fault;
+    }
+
+    /// How many operations it holds.
+    pub(crate) fn count(&self) -> usize {
+        self.inner().rows.len()
+    }
+
+    /// How often something was submitted to it.
+    pub(crate) fn submits(&self) -> u64 {
+        self.inner().submits
+    }
+
+    /// The operation itself, as it was kept.
+    pub(crate) fn kept(&self, id: &str) -> NewOperation {
+        let id: OperationId = id.parse().unwrap();
+        self.inner().find(id).unwrap().stored.operation.clone()
+    }
+
+    /// Has something become of an operation.
+    pub(crate) fn become_state(&self, id: &str, state: State) {
+        let id: OperationId = id.parse().unwrap();
+        let mut inner = self.inner();
+        let row = inner.find(id).unwrap();
+        row.stored.state = state;
+        if state == State::Succeeded {
+            row.result = Some("{\"role_id\":\"77\"}".to_owned());
+        }
+        let row = row.clone();
+        if state == State::Dead {
+            let operation = row.stored.operation;
+            inner.letters.push(DeadLetter {
+                id,
+                tenant: operation.tenant,
+                queue: operation.queue,
+                guild: operation.guild,
+                kind: operation.kind,
+                payload: operation.payload,
+                error: Failure::new(FailureClass::Forbidden, "Missing Permissions"),
+                attempts: 1,
+                reason: operation.reason,
+                created_at: operation.created_at,
+                died_at: UnixMs::new(operation.created_at.millis() + 5),
+                redrive_of: operation.redrive_of,
+                redriven_as: None,
+            });
+        }
+    }
+
+    /// Forgets an operation, as a sweep does, but neither its key nor its letter.
+    pub(crate) fn forget(&self, id: &str) {
+        let id: OperationId = id.parse().unwrap();
+        self.inner().rows.retain(|row| row.stored.operation.id != id);
+    }
+
+    fn answer<'a, T: Send + 'a, E: From<StoreError> + Send + 'a>(
+        &'a self,
+        act: impl FnOnce(&mut Inner) -> Result<T, E> + Send + 'a,
+    ) -> StoreFuture<'a, T, E> {
+        Box::pin(async move {
+            let fault = self.inner().fault;
+            match fault {
+                None | Some(Fault::Short) => act(&mut self.inner()),
+                Some(Fault::Unavailable) => Err(StoreError::Unavailable("the disk is full".to_owned()).into()),
+                Some(Fault::Corrupt) => Err(StoreError::Corrupt("row 7".to_owned()).into()),
+                Some(Fault::Silent) => pending().await,
+                Some(Fault::Panics) => panic!("the store panics, as this test wants it to"),
+            }
+        })
+    }
+}
+
+impl Inner {
+    fn find(&mut self, id: OperationId) -> Option<&mut Shown> {
+        self.rows.iter_mut().find(|row| row.stored.operation.id == id)
+    }
+
+    fn keep(&mut self, operation: NewOperation) -> u64 {
+        let seq = self.rows.iter().filter(|row| row.stored.operation.queue == operation.queue).count() as u64 + 1;
+        let (updated_at, state) = (operation.created_at, State::Queued);
+        let stored =
+            Stored { operation, seq, state, attempts: 0, delays: 0, parked: false, intent: None, error: None };
+        self.rows.push(Shown { stored, result: None, updated_at, finished_at: None, attempts: Vec::new() });
+        seq
+    }
+
+    fn letters(&self, filter: &LetterFilter) -> Vec<DeadLetter> {
+        let fits = |letter: &&DeadLetter| {
+            filter.id.is_none_or(|id| letter.id == id)
+                && filter.guild.is_none_or(|guild| letter.guild == Some(guild))
+                && filter.kind.is_none_or(|kind| letter.kind == kind)
+                && filter.class.as_ref().is_none_or(|class| letter.error.class.name() == class)
+                && filter.redriven.is_none_or(|redriven| letter.redriven_as.is_some() == redriven)
+                && filter.before.is_none_or(|before| letter.id < before)
+        };
+        let mut letters: Vec<_> = self.letters.iter().filter(fits).cloned().collect();
+        letters.sort_by_key(|letter| std::cmp::Reverse(letter.id));
+        letters.truncate(filter.limit);
+        letters
+    }
+}
+
+fn missing<T>() -> Result<T, StoreError> {
+    Err(StoreError::Unavailable("these tests have no use for it".to_owned()))
+}
+
+impl OperationStore for Memory {
+    fn submit(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<Submitted>, SubmitError> {
+        let most = self.most;
+        self.answer(move |inner| {
+            inner.submits += 1;
+            let mut answers = Vec::new();
+            for (index, operation) in batch.iter().enumerate() {
+                let known = operation.idempotency.as_ref().and_then(|key| inner.keys.get(key)).copied();
+                if let Some((hash, id)) = known {
+                    if hash != operation.payload_hash {
+                        return Err(SubmitError::KeyReused { index, id });
+                    }
+                    let (state, result) =
+                        inner.find(id).map_or((State::Succeeded, None), |row| (row.stored.state, row.result.clone()));
+                    answers.push(Submitted::Existing { id, state, result });
+                    continue;
+                }
+                for id in &operation.refers_to {
+                    if inner.find(*id).is_none() {
+                        return Err(SubmitError::NoSuchOperation { index, id: *id });
+                    }
+                }
+                answers.push(Submitted::Accepted { seq: 0 });
+            }
+            let new = answers.iter().filter(|answer| matches!(answer, Submitted::Accepted { .. })).count() as u64;
+            let pending = inner.rows.len() as u64;
+            if pending + new > most {
+                return Err(SubmitError::Full { queue: batch[0].queue, pending, most });
+            }
+            for (operation, answer) in batch.into_iter().zip(&mut answers) {
+                if let Submitted::Accepted { seq } = answer {
+                    if let Some(key) = operation.idempotency.clone() {
+                        inner.keys.insert(key, (operation.payload_hash, operation.id));
+                    }
+                    *seq = inner.keep(operation);
+                }
+            }
+            if inner.fault == Some(Fault::Short) {
+                answers.pop();
+            }
+            Ok(answers)
+        })
+    }
+
+    fn claim(&self, _: ClaimFrom) -> StoreFuture<'_, Vec<Claim>> {
+        self.answer(|_| missing())
+    }
+
+    fn release(&self, _: Queue, _: Fence) -> StoreFuture<'_, bool> {
+        self.answer(|_| missing())
+    }
+
+    fn load(&self, queue: Queue, after: u64, limit: usize) -> StoreFuture<'_, Vec<Stored>> {
+        self.answer(move |inner| {
+            let rows = inner.rows.iter().map(|row| &row.stored);
+            let waits = rows.filter(|row| row.operation.queue == queue && row.seq > after && !row.state.is_final());
+            Ok(waits.take(limit).cloned().collect())
+        })
+    }
+
+    fn record(&self, _: Vec<Change>) -> StoreFuture<'_, Vec<Recorded>> {
+        self.answer(|_| missing())
+    }
+
+    fn resolve(&self, _: Option<u64>, _: Vec<Wanted>) -> StoreFuture<'_, Vec<Resolved>> {
+        self.answer(|_| missing())
+    }
+
+    fn bound(&self, _: u64, _: ManagedKind, _: Vec<u64>) -> StoreFuture<'_, Vec<u64>> {
+        self.answer(|_| missing())
+    }
+
+    fn next_due(&self) -> StoreFuture<'_, Option<UnixMs>> {
+        self.answer(|_| missing())
+    }
+
+    fn show(&self, id: OperationId) -> StoreFuture<'_, Option<Shown>> {
+        self.answer(move |inner| Ok(inner.find(id).cloned()))
+    }
+
+    fn list(&self, filter: ListFilter) -> StoreFuture<'_, Vec<Shown>> {
+        self.answer(move |inner| {
+            let fits = |row: &&Shown| {
+                let operation = &row.stored.operation;
+                filter.guild.is_none_or(|guild| operation.guild == Some(guild))
+                    && filter.state.is_none_or(|state| row.stored.state == state)
+                    && filter.kind.is_none_or(|kind| operation.kind == kind)
+                    && filter.parked.is_none_or(|parked| row.stored.parked == parked)
+                    && filter.before.is_none_or(|before| operation.id < before)
+            };
+            let mut rows: Vec<_> = inner.rows.iter().filter(fits).cloned().collect();
+            rows.sort_by_key(|row| std::cmp::Reverse(row.stored.operation.id));
+            rows.truncate(filter.limit);
+            Ok(rows)
+        })
+    }
+
+    fn cancel(&self, id: OperationId, _: UnixMs) -> StoreFuture<'_, Option<(State, Queue)>> {
+        self.answer(move |inner| {
+            Ok(inner.find(id).map(|row| {
+                if row.stored.state.may_cancel() {
+                    row.stored.state = State::Cancelled;
+                }
+                (row.stored.state, row.stored.operation.queue)
+            }))
+        })
+    }
+
+    fn hasten(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(State, Queue)>> {
+        self.answer(move |inner| {
+            Ok(inner.find(id).map(|row| {
+                row.stored.operation.eligible_at = now;
+                (row.stored.state, row.stored.operation.queue)
+            }))
+        })
+    }
+
+    fn letters(&self, filter: LetterFilter) -> StoreFuture<'_, Vec<DeadLetter>> {
+        self.answer(move |inner| Ok(inner.letters(&filter)))
+    }
+
+    fn redrive(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<OperationId>, SubmitError> {
+        self.answer(move |inner| {
+            for (index, again) in batch.iter().enumerate() {
+                for id in &again.refers_to {
+                    if inner.find(*id).is_none() {
+                        return Err(SubmitError::NoSuchOperation { index, id: *id });
+                    }
+                }
+            }
+            let mut kept = Vec::new();
+            for again in batch {
+                let of = again.redrive_of.unwrap();
+                let letter = inner.letters.iter_mut().find(|letter| letter.id == of);
+                let free = match letter {
+                    Some(letter) if letter.redriven_as.is_some() => false,
+                    Some(letter) => {
+                        letter.redriven_as = Some(again.id);
+                        true
+                    }
+                    None => !inner.rows.iter().any(|row| row.stored.operation.redrive_of == Some(of)),
+                };
+                if free {
+                    kept.push(again.id);
+                    inner.keep(again);
+                }
+            }
+            Ok(kept)
+        })
+    }
+
+    fn discard(&self, filter: LetterFilter) -> StoreFuture<'_, u64> {
+        self.answer(move |inner| {
+            let found: BTreeSet<_> = inner.letters(&filter).into_iter().map(|letter| letter.id).collect();
+            inner.letters.retain(|letter| !found.contains(&letter.id));
+            Ok(found.len() as u64)
+        })
+    }
+
+    fn pause(&self, what: Pausable, paused: bool) -> StoreFuture<'_, ()> {
+        self.answer(move |inner| {
+            match (what, paused) {
+                (Pausable::All, _) => inner.everything_paused = paused,
+                (Pausable::Queue(queue), true) => drop(inner.paused.insert(queue)),
+                (Pausable::Queue(queue), false) => drop(inner.paused.remove(&queue)),
+            }
+            Ok(())
+        })
+    }
+
+    fn paused(&self) -> StoreFuture<'_, (bool, Vec<Queue>)> {
+        self.answer(|inner| Ok((inner.everything_paused, inner.paused.iter().copied().collect())))
+    }
+
+    fn depths(&self) -> StoreFuture<'_, BTreeMap<&'static str, u64>> {
+        self.answer(|_| missing())
+    }
+
+    fn sweep(&self, _: Retention, _: UnixMs) -> StoreFuture<'_, Swept> {
+        self.answer(|_| missing())
+    }
+
+    fn state(&self, _: &str) -> StoreFuture<'_, Option<String>> {
+        self.answer(|_| missing())
+    }
+
+    fn set_state(&self, _: &str, _: Option<String>, _: Option<UnixMs>) -> StoreFuture<'_, ()> {
+        self.answer(|_| missing())
+    }
+}
