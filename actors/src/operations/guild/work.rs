@@ -13,7 +13,7 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use guildhall_core::guild::{HeldBack, Phase, Step};
-use guildhall_core::operation::{Failure, FailureClass, Reference};
+use guildhall_core::operation::{Failure, FailureClass, Reference, State};
 use guildhall_core::time::UnixMs;
 use tokio::sync::oneshot;
 use tokio::task::coop::consume_budget;
@@ -22,6 +22,7 @@ use tokio::time::{sleep, timeout};
 use super::book::{Book, Readiness, own_key};
 use super::verdict::{Verdict, judge, judge_search};
 use super::{Departure, Leave, Seat};
+use crate::failpoint::{self, Point};
 use crate::operations::throttle::Admission;
 use crate::operations::{
     Attempt, Change, Hold, Intent, Performed, Reconciled, Recorded, Resolved, StoreError, StoreFuture, Wanted, Work,
@@ -262,6 +263,9 @@ impl Worker {
                 }
             }
         };
+        if unsaved.iter().any(|change| change.state != State::Running) {
+            failpoint::pass(Point::AfterOutcome);
+        }
         let mut recorded = Recorded::Done;
         for (change, answer) in unsaved.drain(..).zip(answers) {
             match answer {
@@ -361,9 +365,11 @@ impl Worker {
         let started_at = self.seat.clock.now();
         let Some(start) = self.book.borrow_mut().start(seq, started_at) else { return Ok(()) };
         add(unsaved, Some(start));
+        failpoint::pass(Point::BeforeIntent);
         if self.save(unsaved).await? == Recorded::Gone {
             return Ok(());
         }
+        failpoint::pass(Point::AfterIntent);
         if self.may_no_longer_be_sent(seq) {
             add(unsaved, self.book.borrow_mut().unstart(seq, self.seat.clock.now()));
             return Ok(());
@@ -373,6 +379,7 @@ impl Worker {
             Performed::Failed(Failure::new(FailureClass::Ambiguous, format!("nothing came of it within {limit:?}")))
         });
         self.settle(seq, performed, started_at, unsaved);
+        failpoint::pass(Point::BeforeOutcome);
         Ok(())
     }
 
@@ -420,6 +427,7 @@ impl Worker {
         if let Some(case) = book.case(seq) {
             let verdict = judge_search(reconciled, case, &self.seat.config);
             add(unsaved, book.conclude(seq, verdict, None, self.seat.clock.now()));
+            failpoint::pass(Point::BeforeOutcome);
         }
         Ok(())
     }
