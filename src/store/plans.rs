@@ -1,7 +1,5 @@
 //! How the engines find rows: with 100,000 operations that are done, by their indexes.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
 #[path = "../../tests/support/postgres.rs"]
 mod postgres;
 
@@ -45,8 +43,8 @@ async fn plan(on: &DatabaseConnection, explain: &str, sql: &str, values: Vec<Val
     lines.join("\n")
 }
 
-/// The statements that run often, the index each should use, and what would be a scan.
-async fn check(on: &DatabaseConnection, explain: &str, scans: &[&str]) {
+/// The statements that run often, and the index that each should use.
+async fn check(on: &DatabaseConnection, explain: &str, is_scan: impl Fn(&str) -> bool) {
     let page = |filter: ListFilter| operations::list_sql(&ListFilter { limit: 50, ..filter });
     let any = ListFilter::default;
     let (by_guild, guild) = page(ListFilter { guild: Some(7), ..any() });
@@ -68,9 +66,7 @@ async fn check(on: &DatabaseConnection, explain: &str, scans: &[&str]) {
     for (sql, values, index) in cases {
         let plan = plan(on, explain, &sql, values).await;
         assert!(plan.contains(index), "{sql}\nshould use {index}:\n{plan}");
-        for scan in scans {
-            assert!(!plan.lines().any(|line| line.contains(scan)), "{sql}\nscans:\n{plan}");
-        }
+        assert!(!plan.lines().any(&is_scan), "{sql}\nscans:\n{plan}");
     }
 }
 
@@ -88,10 +84,12 @@ async fn sqlite_finds_rows_by_their_indexes() {
     let numbers = "(WITH RECURSIVE count (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM count WHERE n < 100000)
         SELECT n FROM count)";
     fill(&on, "unhex(printf('%032x', n))", "zeroblob(32)", numbers).await;
-    let scans = ["SCAN operations", "SCAN o", "SCAN guild_queues", "SCAN q", "USE TEMP B-TREE FOR ORDER BY"];
-    // The newest of all are read from the end of the primary key: a scan that the limit ends.
-    let scans: Vec<_> = scans.into_iter().filter(|scan| *scan != "SCAN o").collect();
-    check(&on, "EXPLAIN QUERY PLAN", &scans).await;
+    // Only the rows that a statement takes are read from first to last; an index, in its order and up to a limit.
+    let is_scan = |line: &str| {
+        let whole = line.contains("SCAN ") && !line.contains(" USING ") && !line.contains("json_each");
+        (whole && !line.contains("VIRTUAL TABLE")) || line.contains("TEMP B-TREE FOR ORDER BY")
+    };
+    check(&on, "EXPLAIN QUERY PLAN", is_scan).await;
 }
 
 #[tokio::test]
@@ -102,5 +100,5 @@ async fn postgres_finds_rows_by_their_indexes() {
     let on = connect::Writing::connect(&settings).await.unwrap().connection;
     let hash = "decode(repeat('00', 32), 'hex')";
     fill(&on, "lpad(to_hex(n), 32, '0')::uuid", hash, "generate_series(1, 100000) AS n").await;
-    check(&on, "EXPLAIN", &["Seq Scan", "Sort"]).await;
+    check(&on, "EXPLAIN", |line| line.contains("Seq Scan") || line.contains("Sort")).await;
 }
