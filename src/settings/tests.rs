@@ -245,6 +245,29 @@ fn without_redis_a_process_is_alone_and_the_rest_has_its_defaults() {
 }
 
 #[test]
+fn the_store_is_a_file_unless_somebody_names_another_place_and_its_password_is_never_shown() {
+    let store = load_with("", &[], &[]).unwrap().settings.store;
+    assert_eq!(store.url.to_string(), "sqlite:data/guildhall.db");
+    assert!(store.migrate);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("url");
+    let url = format!("postgres://me:{CANARY}@127.0.0.1/guildhall");
+    fs::write(&file, &url).unwrap();
+    for (name, value) in
+        [("GUILDHALL__STORE__URL", url.as_str()), ("GUILDHALL__STORE__URL_FILE", file.to_str().unwrap())]
+    {
+        let loaded = load_with("", &[(name, value)], &[]).unwrap();
+        let all = format!("{:?} {:?}", loaded.settings, loaded.shown());
+        assert!(all.contains("postgres://(redacted)@127.0.0.1/guildhall") && !all.contains(CANARY), "{all}");
+        assert!(loaded.settings.secrets().iter().any(|secret| secret.expose() == CANARY));
+    }
+    let errors = errors_of("", &[("GUILDHALL__STORE__URL", &format!("postgres://me:{CANARY}@:port"))]);
+    assert!(errors.len() == 1 && errors[0].contains("is no URL of PostgreSQL"), "{errors:#?}");
+    let errors = errors_of("[store]\nurl = \"sqlite::memory:\"\n", &[]);
+    assert!(errors[0].contains("would lose every accepted operation"), "{errors:#?}");
+}
+
+#[test]
 fn a_name_holds_nothing_that_could_mean_something_elsewhere() {
     for wrong in ["", "a b", "a:b", "{a}", &"a".repeat(65)] {
         let errors = errors_of("", &[("GUILDHALL__EGRESS__IP_GROUP", wrong)]);
