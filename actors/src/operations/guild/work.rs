@@ -358,6 +358,10 @@ impl Worker {
 
     async fn execute(&self, seq: u64, unsaved: &mut Vec<Change>) -> Result<(), Fenced> {
         let Some(work) = self.prepare(seq, unsaved).await? else { return Ok(()) };
+        if unsaved.iter().any(|change| change.id == work.id) {
+            // What it became before is a step of its own.
+            self.save(unsaved).await?;
+        }
         let started_at = self.seat.clock.now();
         let Some(start) = self.book.borrow_mut().start(seq, started_at) else { return Ok(()) };
         add(unsaved, Some(start));
