@@ -66,9 +66,7 @@ impl Supervisor {
         for queue in kept_waiting.iter().rev() {
             self.wanted.push_front(*queue);
         }
-        if !kept_waiting.is_empty() {
-            self.make_room(kept_waiting.len(), ctx);
-        }
+        self.make_room_for(&kept_waiting, ctx);
         if batch.is_empty() {
             return;
         }
@@ -94,7 +92,7 @@ impl Supervisor {
 
     fn claim_later(&self, error: &StoreError, ctx: &mut Context<Self>) {
         let wait = self.config.store_backoff.delay(1, fastrand::f64());
-        emit(StoreRetried { queue: None, what: "claim", error, wait });
+        emit(StoreRetried { queue: None, what: "claim", error, tried: 1, wait });
         ctx.run_later(wait, Self::claim_wanted);
     }
 
@@ -176,7 +174,7 @@ impl Supervisor {
                     // It is due, and there is no room for it, or another process was faster.
                     Some(Duration::ZERO) => {
                         if most == 0 {
-                            self.make_room(self.config.claim_batch, ctx);
+                            self.make_room_for_guilds(self.config.claim_batch, ctx);
                         }
                         every
                     }
@@ -185,7 +183,7 @@ impl Supervisor {
                 }
             }
             Err(error) => {
-                emit(StoreRetried { queue: None, what: "claim", error: &error, wait: every });
+                emit(StoreRetried { queue: None, what: "claim", error: &error, tried: 1, wait: every });
                 every
             }
         };

@@ -145,11 +145,12 @@ impl Supervisor {
         let generation = self.generations;
         let vitals = Arc::new(Vitals::new());
         let poison = self.kept.get(&queue).and_then(|kept| kept.poison);
+        let paused = paused || self.all_paused;
         let seat = Seat {
             queue,
             fence,
             generation,
-            paused: paused || self.all_paused,
+            paused,
             poison,
             store: Arc::clone(&self.store),
             perform: Arc::clone(&self.perform),

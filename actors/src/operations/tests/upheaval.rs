@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use guildhall_core::operation::{FailureClass, OperationId, Queue, State};
+use guildhall_core::operation::{FailureClass, Kind, OperationId, Queue, State};
 use proptest::prelude::*;
+use serde_json::json;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::LocalSet;
 
 use crate::operations::testing::{Fault, Script, Search, World, paused};
+use crate::operations::{Hold, Pausable};
 
 const GUILD: u64 = 7;
 
@@ -40,7 +42,7 @@ fn live(runtime: &Runtime, world: &World) -> usize {
 /// A world in which everything that can happen does: it is found, lost, held, tried again.
 fn eventful() -> (World, Vec<OperationId>) {
     let world = World::new();
-    let hold = Script::Hold { wait: Some(Duration::from_secs(2)), hold: crate::operations::Hold::Route };
+    let hold = Script::Hold { wait: Some(Duration::from_secs(2)), hold: Hold::Route };
     let ids = vec![
         world.create(GUILD),
         world.assign(GUILD, 100, 1),
@@ -127,6 +129,43 @@ fn while_the_store_does_not_answer_nothing_is_sent_and_what_happened_is_not_forg
         world.until_done().await;
         assert_eq!(world.discord.sent(), [first, second]);
         assert!(world.discord.happened(first) == 1 && world.discord.happened(second) == 1);
+    });
+}
+
+#[test]
+fn what_a_process_may_still_have_under_way_is_waited_out_before_it_is_looked_for() {
+    let runtime = runtime();
+    let _guard = runtime.enter();
+    let world = World::new();
+    let id = world.create(GUILD);
+    // The claim, the page, the start; then it is sent, and the process ends.
+    world.chaos.plan([(3, Fault::KillAfter)]);
+    let killed_at = world.clock.now();
+    live(&runtime, &world);
+    assert_eq!((world.state(id), world.discord.happened(id)), (State::Succeeded, 1));
+    assert!(world.clock.now().since(killed_at) >= world.config.request_timeout);
+}
+
+#[test]
+fn one_that_may_no_longer_be_sent_when_the_store_answers_at_last_is_not_sent() {
+    paused(async {
+        let world = World::new();
+        let mut dated = world.operation(GUILD, Kind::CreateRole, &json!({ "name": "Mods" }));
+        dated.deadline_at = Some(dated.created_at + Duration::from_secs(3));
+        let dated = world.submit(dated);
+        let paused = world.create(8);
+        // The claim and the pages are answered, and what is about to be sent is not kept for a while.
+        world.chaos.plan((3..14).map(|call| (call, Fault::Refuse)));
+        let operations = world.start();
+        operations.pause(Pausable::Queue(Queue::Guild(8)), true).await.unwrap();
+        world.until_state(dated, State::Dead).await;
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        assert!(world.discord.sent().is_empty());
+        let row = world.store.row(paused).stored;
+        assert_eq!((row.state, row.attempts, row.intent), (State::Queued, 0, None));
+        operations.pause(Pausable::Queue(Queue::Guild(8)), false).await.unwrap();
+        world.until_done().await;
+        assert_eq!(world.discord.sent(), [paused]);
     });
 }
 
@@ -218,8 +257,8 @@ fn a_guild_that_breaks_again_and_again_is_left_alone_for_a_while() {
 
 fn scripts() -> impl Strategy<Value = Vec<Script>> {
     let one = prop_oneof![
-        2 => Just(Script::Hold { wait: Some(Duration::from_secs(3)), hold: crate::operations::Hold::Route }),
-        1 => Just(Script::Hold { wait: None, hold: crate::operations::Hold::All }),
+        2 => Just(Script::Hold { wait: Some(Duration::from_secs(3)), hold: Hold::Route }),
+        1 => Just(Script::Hold { wait: None, hold: Hold::All }),
         2 => Just(Script::Fail(FailureClass::Transient)),
         2 => Just(Script::Fail(FailureClass::Ambiguous)),
         2 => Just(Script::DoUnheard),
