@@ -9,7 +9,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::LocalSet;
 
 use crate::operations::testing::{Fault, Script, Search, World, paused};
-use crate::operations::{Hold, Pausable};
+use crate::operations::{Hold, NewOperation, Operations, Pausable};
 
 const GUILD: u64 = 7;
 
@@ -146,26 +146,47 @@ fn what_a_process_may_still_have_under_way_is_waited_out_before_it_is_looked_for
     assert!(world.clock.now().since(killed_at) >= world.config.request_timeout);
 }
 
+/// A guild has done one operation, and the store does not keep for a few seconds that the second is about to be sent.
+async fn about_to_send(world: &World, second: NewOperation) -> (Operations, OperationId) {
+    let (first, second) = (world.create(GUILD), world.submit(second));
+    world.discord.script(first, [Script::Wait]);
+    let operations = world.start();
+    world.discord.began().await;
+    let next = world.chaos.calls();
+    world.chaos.plan((next..next + 8).map(|call| (call, Fault::Refuse)));
+    world.discord.go_on();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert_eq!(world.state(first), State::Running);
+    (operations, second)
+}
+
 #[test]
-fn one_that_may_no_longer_be_sent_when_the_store_answers_at_last_is_not_sent() {
+fn one_whose_time_is_up_when_the_store_answers_at_last_is_not_sent() {
     paused(async {
         let world = World::new();
         let mut dated = world.operation(GUILD, Kind::CreateRole, &json!({ "name": "Mods" }));
-        dated.deadline_at = Some(dated.created_at + Duration::from_secs(3));
-        let dated = world.submit(dated);
-        let paused = world.create(8);
-        // The claim and the pages are answered, and what is about to be sent is not kept for a while.
-        world.chaos.plan((3..14).map(|call| (call, Fault::Refuse)));
-        let operations = world.start();
-        operations.pause(Pausable::Queue(Queue::Guild(8)), true).await.unwrap();
-        world.until_state(dated, State::Dead).await;
-        tokio::time::sleep(Duration::from_secs(30)).await;
-        assert!(world.discord.sent().is_empty());
-        let row = world.store.row(paused).stored;
-        assert_eq!((row.state, row.attempts, row.intent), (State::Queued, 0, None));
-        operations.pause(Pausable::Queue(Queue::Guild(8)), false).await.unwrap();
+        dated.deadline_at = Some(dated.created_at + Duration::from_secs(2));
+        let (_operations, dated) = about_to_send(&world, dated).await;
         world.until_done().await;
-        assert_eq!(world.discord.sent(), [paused]);
+        let row = world.store.row(dated).stored;
+        assert_eq!((row.state, row.attempts, row.intent), (State::Dead, 0, None));
+        assert_eq!(world.discord.happened(dated), 0);
+    });
+}
+
+#[test]
+fn one_that_was_paused_before_the_store_answered_is_not_sent_before_it_may_go_on() {
+    paused(async {
+        let world = World::new();
+        let second = world.operation(GUILD, Kind::CreateRole, &json!({ "name": "Mods" }));
+        let (operations, second) = about_to_send(&world, second).await;
+        operations.pause(Pausable::Queue(Queue::Guild(GUILD)), true).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let row = world.store.row(second).stored;
+        assert_eq!((row.state, row.attempts, row.intent), (State::Queued, 0, None));
+        assert_eq!(world.discord.happened(second), 0);
+        operations.pause(Pausable::Queue(Queue::Guild(GUILD)), false).await.unwrap();
+        world.until_state(second, State::Succeeded).await;
     });
 }
 
