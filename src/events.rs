@@ -1,7 +1,7 @@
 //! What the daemon has to say. One event, one emission: the log line and the metric come from the same fields, so they
 //! cannot disagree.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, path::Path, time::Duration};
 
 use metrics::{counter, gauge};
 use tracing::{debug, error, info, trace, warn};
@@ -34,6 +34,20 @@ pub struct ListenerStarted {
 impl InternalEvent for ListenerStarted {
     fn emit(self) {
         info!(address = %self.address, "listening");
+    }
+}
+
+/// The API's key is the one in a file.
+pub struct AdminKeyInFile<'a> {
+    /// Which file.
+    pub file: &'a Path,
+    /// Whether the key was made just now.
+    pub made: bool,
+}
+
+impl InternalEvent for AdminKeyInFile<'_> {
+    fn emit(self) {
+        info!(file = %self.file.display(), made = self.made, "api.admin_key is not set; the key is in a file");
     }
 }
 
