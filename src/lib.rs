@@ -6,7 +6,7 @@
 //!                                 └──▶ events ──▶ log (stderr), metrics ◀──────────────────── GET /metrics
 //! ```
 //!
-//! Layers, each using only what stands to its left: [`settings`] → [`discord`], [`redis`](mod@redis) → [`api`] → [`app`] → [`cli`] → `main`.
+//! Layers, each using only what stands to its left: [`settings`] → [`discord`], [`redis`](mod@redis), [`store`] → [`api`] → [`app`] → [`cli`] → `main`.
 //! What they all may use: [`events`], [`metrics`], [`process`] and [`logging`].
 
 pub mod api;
@@ -19,3 +19,4 @@ pub mod metrics;
 pub mod process;
 pub mod redis;
 pub mod settings;
+pub mod store;

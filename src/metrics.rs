@@ -27,6 +27,16 @@ pub const IDEMPOTENCY_FORGOTTEN: &str = "guildhall_idempotency_forgotten_total";
 pub const API_REQUESTS: &str = "guildhall_api_requests_total";
 /// How long requests to the API took, by route.
 pub const API_REQUEST_SECONDS: &str = "guildhall_api_request_seconds";
+/// 1 while the store can be written to, else 0.
+pub const STORE_UP: &str = "guildhall_store_up";
+/// Batches of writes that were committed.
+pub const STORE_BATCHES: &str = "guildhall_store_batches_total";
+/// How many requests a batch held.
+pub const STORE_BATCH_REQUESTS: &str = "guildhall_store_batch_requests";
+/// How long a batch took, from its first statement until it was committed.
+pub const STORE_BATCH_SECONDS: &str = "guildhall_store_batch_seconds";
+/// What failed, and why.
+pub const STORE_ERRORS: &str = "guildhall_store_errors_total";
 /// When the process started, in seconds since 1970.
 pub const PROCESS_START_TIME: &str = "process_start_time_seconds";
 /// Memory the process holds in RAM.
@@ -65,6 +75,11 @@ fn describe() {
     describe_counter!(IDEMPOTENCY_FORGOTTEN, "Idempotency keys that could not be put into Redis; the store has them.");
     describe_counter!(API_REQUESTS, "Requests to the API, by route and status.");
     describe_histogram!(API_REQUEST_SECONDS, Unit::Seconds, "How long requests to the API took, by route.");
+    describe_gauge!(STORE_UP, "1 while the store can be written to, else 0.");
+    describe_counter!(STORE_BATCHES, "Batches of writes that were committed to the store.");
+    describe_histogram!(STORE_BATCH_REQUESTS, "How many requests a batch of writes held.");
+    describe_histogram!(STORE_BATCH_SECONDS, Unit::Seconds, "How long a batch of writes took, its commit included.");
+    describe_counter!(STORE_ERRORS, "Calls to the store that failed, by what was tried and why.");
     describe_gauge!(PROCESS_START_TIME, Unit::Seconds, "When the process started, in seconds since 1970.");
     describe_gauge!(PROCESS_RESIDENT_MEMORY, Unit::Bytes, "Memory the process holds in RAM.");
     describe_gauge!(PROCESS_OPEN_FDS, "Files and sockets the process has open.");

@@ -4,5 +4,30 @@
 //!   store (guildhall) ──opens──▶ migrations, oldest first ──▶ SQLite | PostgreSQL
 //! ```
 //!
-//! A migration that has been released is never edited: what it got wrong, a later one mends. The first one
-//! arrives with the store; until then Guildhall keeps nothing on disk.
+//! A migration that has been released is never edited: what it got wrong, a later one mends. Each is written in SQL, since
+//! that is what both engines will still understand when the code around it has changed.
+
+mod m0001_operations;
+
+pub use sea_orm_migration::MigratorTrait;
+use sea_orm_migration::{MigrationTrait, sea_orm::DbBackend};
+
+/// Every migration, the oldest first.
+#[derive(Debug)]
+pub struct Migrator;
+
+#[sea_orm_migration::async_trait::async_trait]
+impl MigratorTrait for Migrator {
+    fn migrations() -> Vec<Box<dyn MigrationTrait>> {
+        vec![Box::new(m0001_operations::Migration)]
+    }
+}
+
+/// Writes a statement in the words of an engine: `{uuid}` and `{bytes}` stand for what it calls these types.
+fn for_engine(sql: &str, engine: DbBackend) -> String {
+    let (uuid, bytes) = match engine {
+        DbBackend::Postgres => ("UUID", "BYTEA"),
+        _ => ("BLOB", "BLOB"),
+    };
+    sql.replace("{uuid}", uuid).replace("{bytes}", bytes)
+}

@@ -6,6 +6,7 @@ mod completions;
 mod config;
 mod demo;
 mod healthcheck;
+mod migrate;
 mod serve;
 mod setting_flags;
 mod sim;
@@ -35,6 +36,8 @@ enum Command {
     Sim(sim::Args),
     /// Look at the settings
     Config(config::Args),
+    /// Bring the store to another version of its schema
+    Migrate(migrate::Args),
     /// Ask a running daemon whether it is ready
     Healthcheck(healthcheck::Args),
     /// Print a shell's completion script
@@ -49,6 +52,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Demo(args) => demo::run(file, args),
         Command::Sim(args) => sim::run(args),
         Command::Config(args) => config::run(file, args),
+        Command::Migrate(args) => migrate::run(file, args),
         Command::Healthcheck(args) => healthcheck::run(file, &args),
         Command::Completions(args) => completions::run(&args),
     };

@@ -15,6 +15,8 @@ mod resolve;
 mod schema;
 mod secret;
 mod source;
+mod store;
+mod store_url;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -37,6 +39,8 @@ pub use self::{
     redis_url::{RedisNode, RedisPlace, RedisUrl, RedisUrlError},
     secret::Token,
     source::{Flag, Origin},
+    store::Store,
+    store_url::{StoreUrl, StoreUrlError},
     template::template,
 };
 use self::{resolve::Effective, source::Layer, value::Value};
@@ -59,6 +63,8 @@ pub struct Settings {
     pub redis: Redis,
     /// What processes that reach Discord from one address share.
     pub egress: Egress,
+    /// Where everything is kept.
+    pub store: Store,
     /// The listener for health, metrics and the API.
     pub api: Api,
     /// What is logged, and how.
@@ -72,7 +78,8 @@ impl Settings {
     #[must_use]
     pub fn secrets(&self) -> Vec<Token> {
         let redis = self.redis.url.iter().flat_map(|url| [&url.username, &url.password]);
-        redis.flatten().chain(&self.discord.token).chain(&self.api.admin_key).cloned().collect()
+        let ours = redis.flatten().chain(&self.discord.token).chain(&self.api.admin_key);
+        ours.cloned().chain(self.store.url.secrets()).collect()
     }
 }
 
@@ -328,6 +335,7 @@ fn typed(effective: &[Effective]) -> Settings {
         },
         redis: redis::typed(effective),
         egress: Egress { ip_group: take!(effective, "egress.ip_group", Text) },
+        store: store::typed(effective),
         api: Api { bind: take!(effective, "api.bind", Address), admin_key: secret(effective, "api.admin_key") },
         log: Log {
             format: match take!(effective, "log.format", Text).as_str() {

@@ -10,6 +10,8 @@ pub(crate) enum Kind {
     Secret,
     /// Where Redis is. It may hold a password, so it is treated like a secret, `*_file` form and all.
     RedisUrl,
+    /// Where the store is. It may hold a password, so it is treated like a secret, `*_file` form and all.
+    StoreUrl,
     /// An absolute URL with one of these schemes. `optional` also takes the empty text, for "none".
     Url { schemes: &'static [&'static str], optional: bool },
     /// A whole number between two others, both included.
@@ -329,6 +331,64 @@ pub(crate) const SCHEMA: &[Key] = &[
         allowed: "1 to 64 letters, digits, `.`, `_` and `-`",
     },
     Key {
+        path: "store.url",
+        kind: Kind::StoreUrl,
+        default: Some("\"sqlite:data/guildhall.db\""),
+        help: "Where operations and all other state are kept: a file of SQLite, or a database of PostgreSQL. If it \
+               holds a password, better keep it out of this file: use the environment or `url_file`.",
+        allowed: "sqlite:PATH or postgres://user:password@host:port/database, with ?sslmode=verify-full for TLS",
+    },
+    Key {
+        path: "store.migrate",
+        kind: Kind::Bool,
+        default: Some("true"),
+        help: "Whether `serve` brings an older store up to date by itself. Otherwise `guildhall migrate up` does.",
+        allowed: "true or false",
+    },
+    Key {
+        path: "store.timeout_ms",
+        kind: Kind::Integer { min: 10, max: 600_000 },
+        default: Some("5000"),
+        help: "How long a call to the store may take as a whole, in milliseconds. After it the store counts as not \
+               available.",
+        allowed: "a whole number from 10 to 600000",
+    },
+    Key {
+        path: "store.lock_wait_ms",
+        kind: Kind::Integer { min: 0, max: 600_000 },
+        default: Some("10000"),
+        help: "How long a process that starts waits for the one before it to let go of PostgreSQL, in milliseconds.",
+        allowed: "a whole number from 0 to 600000",
+    },
+    Key {
+        path: "store.read_connections",
+        kind: Kind::Integer { min: 1, max: 1_000 },
+        default: Some("4"),
+        help: "How many connections read from the store at once. One more writes.",
+        allowed: "a whole number from 1 to 1000",
+    },
+    Key {
+        path: "store.max_waiting",
+        kind: Kind::Integer { min: 1, max: 1_000_000 },
+        default: Some("10000"),
+        help: "Writes that may wait for the store at once. More are told that it is not available.",
+        allowed: "a whole number from 1 to 1000000",
+    },
+    Key {
+        path: "store.max_queued_per_guild",
+        kind: Kind::Integer { min: 1, max: 1_000_000_000 },
+        default: Some("100000"),
+        help: "How many operations of one guild may wait to be done. More are refused.",
+        allowed: "a whole number from 1 to 1000000000",
+    },
+    Key {
+        path: "store.keep_keys_ms",
+        kind: Kind::Integer { min: 1, max: 31_536_000_000 },
+        default: Some("86400000"),
+        help: "How long an idempotency key is kept once its operation is done, in milliseconds.",
+        allowed: "a whole number from 1 to 31536000000",
+    },
+    Key {
         path: "api.bind",
         kind: Kind::Address,
         default: Some("\"127.0.0.1:8080\""),
@@ -382,7 +442,7 @@ pub(crate) enum Named {
 impl Key {
     /// Whether its value must never be shown.
     pub(crate) fn is_secret(&self) -> bool {
-        matches!(self.kind, Kind::Secret | Kind::RedisUrl)
+        matches!(self.kind, Kind::Secret | Kind::RedisUrl | Kind::StoreUrl)
     }
 
     /// The name of the secret's file form, when the setting is a secret.

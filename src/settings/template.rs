@@ -22,9 +22,9 @@ pub fn template() -> String {
         for line in wrapped(&format!("{} Allowed: {}.", key.help, key.allowed), 100) {
             push(&mut text, format_args!("# {line}\n"));
         }
-        match key.default {
-            Some(default) => push(&mut text, format_args!("#{name} = {default}\n")),
-            None => push(&mut text, format_args!("#{name} = \"\"\n#{name}_file = \"\"\n")),
+        push(&mut text, format_args!("#{name} = {}\n", key.default.unwrap_or("\"\"")));
+        if key.file_form().is_some() {
+            push(&mut text, format_args!("#{name}_file = \"\"\n"));
         }
     }
     text

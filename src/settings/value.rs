@@ -11,6 +11,7 @@ use super::{
     schema::{Key, Kind, nearest_of},
     secret::Token,
     source::Raw,
+    store_url::{StoreUrl, StoreUrlError},
 };
 
 /// A checked value.
@@ -18,6 +19,7 @@ use super::{
 pub(crate) enum Value {
     Secret(Token),
     RedisUrl(RedisUrl),
+    StoreUrl(StoreUrl),
     Text(String),
     Url(Option<Url>),
     Integer(u64),
@@ -33,6 +35,7 @@ impl Value {
         match self {
             Self::Secret(_) => "(redacted)".into(),
             Self::RedisUrl(url) => url.to_string().into(),
+            Self::StoreUrl(url) => url.to_string().into(),
             Self::Text(text) => text.as_str().into(),
             Self::Url(url) => url.as_ref().map_or("", |url| url_text(url)).into(),
             Self::Integer(number) => (*number).into(),
@@ -92,6 +95,7 @@ fn parse(kind: Kind, raw: &Raw) -> Result<Value, Wrong> {
     match (kind, raw) {
         (Kind::Secret, Raw::Text(text) | Raw::String(text)) => secret(text).map(Value::Secret),
         (Kind::RedisUrl, Raw::Text(text) | Raw::String(text)) => redis_url(text).map(Value::RedisUrl),
+        (Kind::StoreUrl, Raw::Text(text) | Raw::String(text)) => store_url(text).map(Value::StoreUrl),
         (Kind::Url { schemes, optional }, Raw::Text(text) | Raw::String(text)) => {
             if text.is_empty() && optional {
                 Ok(Value::Url(None))
@@ -129,6 +133,7 @@ fn parse(kind: Kind, raw: &Raw) -> Result<Value, Wrong> {
         (
             Kind::Secret
             | Kind::RedisUrl
+            | Kind::StoreUrl
             | Kind::Url { .. }
             | Kind::Integer { .. }
             | Kind::Bool
@@ -164,6 +169,10 @@ fn redis_url(text: &str) -> Result<RedisUrl, Wrong> {
         return Err(Wrong::Value("is empty".to_owned()));
     }
     text.parse().map_err(|error: RedisUrlError| Wrong::Value(error.to_string()))
+}
+
+fn store_url(text: &str) -> Result<StoreUrl, Wrong> {
+    text.parse().map_err(|error: StoreUrlError| Wrong::Value(error.to_string()))
 }
 
 fn name(text: &str) -> Result<String, Wrong> {

@@ -1,0 +1,152 @@
+//! Where the store is, and as whom to speak to it. Read here, so that a mistake is found with all the others.
+
+use std::{fmt, path::PathBuf, str::FromStr};
+
+use percent_encoding::percent_decode_str;
+use sea_orm::sqlx::postgres::PgConnectOptions;
+use url::Url;
+
+use super::secret::Token;
+
+/// Where the store is: `sqlite:PATH`, or `postgres://[user[:password]@]host[:port]/database[?sslmode=…]`.
+///
+/// What it prints never holds a password.
+#[derive(Clone, Debug)]
+pub enum StoreUrl {
+    /// A file of SQLite, alone or with others made on demand.
+    Sqlite(PathBuf),
+    /// A database of PostgreSQL.
+    Postgres {
+        /// The whole URL.
+        url: Token,
+        /// The URL without login and parameters, for people.
+        shown: String,
+    },
+}
+
+/// What is wrong with the URL of a store. It never holds a part of the URL, since any part may be a piece of the password.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreUrlError {
+    /// The beginning is not one that is known.
+    #[error("does not begin with sqlite:, postgres:// or postgresql://")]
+    Scheme,
+    /// Nothing would be left after the process has ended.
+    #[error(
+        "names a database in memory, which would lose every accepted operation when the process ends; name a file, such \
+         as sqlite:data/guildhall.db"
+    )]
+    Memory,
+    /// A file of SQLite has no name.
+    #[error("does not name a file; write sqlite:data/guildhall.db")]
+    NoFile,
+    /// Parameters would be taken for a part of the file's name.
+    #[error("has a ?, which means nothing after sqlite:; how the file is opened is not for the URL to say")]
+    Parameters,
+    /// It is not a URL of PostgreSQL.
+    #[error(
+        "is no URL of PostgreSQL; write postgres://user:password@host:5432/database, and in a user or password / as \
+         %2F, @ as %40, : as %3A, ? as %3F, # as %23 and % as %25"
+    )]
+    Postgres,
+    /// It does not say which database.
+    #[error("does not name a database; write postgres://user:password@host:5432/database")]
+    NoDatabase,
+}
+
+impl FromStr for StoreUrl {
+    type Err = StoreUrlError;
+
+    fn from_str(text: &str) -> Result<Self, StoreUrlError> {
+        if let Some(rest) = text.strip_prefix("sqlite:") {
+            return sqlite(rest.strip_prefix("//").unwrap_or(rest));
+        }
+        if !text.starts_with("postgres://") && !text.starts_with("postgresql://") {
+            return Err(StoreUrlError::Scheme);
+        }
+        postgres(text)
+    }
+}
+
+fn sqlite(path: &str) -> Result<StoreUrl, StoreUrlError> {
+    match path {
+        "" => Err(StoreUrlError::NoFile),
+        _ if path.starts_with(":memory:") || path.contains("mode=memory") => Err(StoreUrlError::Memory),
+        _ if path.contains('?') => Err(StoreUrlError::Parameters),
+        _ => Ok(StoreUrl::Sqlite(PathBuf::from(path))),
+    }
+}
+
+fn postgres(text: &str) -> Result<StoreUrl, StoreUrlError> {
+    let url = Url::parse(text).map_err(|_| StoreUrlError::Postgres)?;
+    let options: PgConnectOptions = text.parse().map_err(|_| StoreUrlError::Postgres)?;
+    if options.get_database().is_none_or(str::is_empty) {
+        return Err(StoreUrlError::NoDatabase);
+    }
+    let mut shown = url;
+    let login = !shown.username().is_empty() || shown.password().is_some();
+    shown.set_query(None);
+    shown.set_fragment(None);
+    // Neither can fail where there is a host; where there is none, there is no login to hide.
+    let _ = (shown.set_username(""), shown.set_password(None));
+    let shown = if login { shown.as_str().replacen("://", "://(redacted)@", 1) } else { shown.to_string() };
+    Ok(StoreUrl::Postgres { url: Token::new(text), shown })
+}
+
+impl StoreUrl {
+    /// What of it no log line may hold.
+    pub(super) fn secrets(&self) -> Vec<Token> {
+        let Self::Postgres { url, .. } = self else { return Vec::new() };
+        let parsed = Url::parse(url.expose()).ok();
+        let written = parsed.as_ref().and_then(Url::password).map(ToOwned::to_owned);
+        let meant = written.as_deref().map(|text| percent_decode_str(text).decode_utf8_lossy().into_owned());
+        [written, meant].into_iter().flatten().filter(|text| !text.is_empty()).map(Token::new).collect()
+    }
+}
+
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
+            Self::Postgres { shown, .. } => f.write_str(shown),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrong(text: &str) -> StoreUrlError {
+        text.parse::<StoreUrl>().expect_err("this is wrong")
+    }
+
+    #[test]
+    fn a_file_is_named_with_and_without_slashes() {
+        for text in ["sqlite:data/guildhall.db", "sqlite://data/guildhall.db"] {
+            assert_eq!(text.parse::<StoreUrl>().unwrap().to_string(), "sqlite:data/guildhall.db");
+        }
+        assert_eq!("sqlite:///var/g.db".parse::<StoreUrl>().unwrap().to_string(), "sqlite:/var/g.db");
+    }
+
+    #[test]
+    fn what_would_not_last_or_means_nothing_is_refused() {
+        for memory in ["sqlite::memory:", "sqlite://:memory:", "sqlite:file:x?mode=memory"] {
+            assert_eq!(wrong(memory), StoreUrlError::Memory);
+        }
+        assert_eq!(wrong("sqlite:"), StoreUrlError::NoFile);
+        assert_eq!(wrong("sqlite:a.db?mode=ro"), StoreUrlError::Parameters);
+        assert_eq!(wrong("mysql://localhost/x"), StoreUrlError::Scheme);
+        assert_eq!(wrong("postgres://localhost:port/x"), StoreUrlError::Postgres);
+        assert_eq!(wrong("postgres://localhost/x?sslmode=perhaps"), StoreUrlError::Postgres);
+        assert_eq!(wrong("postgres://localhost"), StoreUrlError::NoDatabase);
+    }
+
+    #[test]
+    fn a_password_is_neither_shown_nor_forgotten_by_the_redaction() {
+        let url: StoreUrl = "postgres://me:hunter%2F2@db:6000/guildhall?sslmode=require".parse().unwrap();
+        assert_eq!(url.to_string(), "postgres://(redacted)@db:6000/guildhall");
+        assert!(!format!("{url:?}").contains("hunter"));
+        let secrets: Vec<_> = url.secrets().iter().map(|secret| secret.expose().to_owned()).collect();
+        assert_eq!(secrets, ["hunter%2F2", "hunter/2"]);
+    }
+}

@@ -1,0 +1,66 @@
+//! One process a file: the lock beside a file of SQLite.
+
+use std::{
+    fs::{File, OpenOptions, TryLockError},
+    io::{self, Read as _, Seek as _, Write as _},
+    path::{Path, PathBuf},
+};
+
+/// The right to write to a file of SQLite. The system takes it back when the process ends, however it ends.
+#[derive(Debug)]
+pub(super) struct FileLock {
+    _file: File,
+}
+
+/// Why the lock was not had.
+#[derive(Debug)]
+pub(super) enum LockError {
+    /// Another process has it; its number, if it wrote it down.
+    Held(Option<u32>),
+    /// The lock's file cannot be opened.
+    Io(io::Error),
+}
+
+impl FileLock {
+    pub(super) fn take(database: &Path) -> Result<Self, LockError> {
+        let path = beside(database);
+        let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        let mut file = opened.map_err(LockError::Io)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut text = String::new();
+                // Who it is only helps: without it the answer is the same.
+                let _ = file.take(20).read_to_string(&mut text);
+                return Err(LockError::Held(text.trim().parse().ok()));
+            }
+            Err(TryLockError::Error(error)) => return Err(LockError::Io(error)),
+        }
+        let written =
+            file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
+        written.map_err(LockError::Io)?;
+        Ok(Self { _file: file })
+    }
+}
+
+fn beside(database: &Path) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(".lock");
+    PathBuf::from(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_holder_is_refused_and_told_who_the_first_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("guildhall.db");
+        let first = FileLock::take(&database).unwrap();
+        let refused = FileLock::take(&database).unwrap_err();
+        assert!(matches!(refused, LockError::Held(Some(pid)) if pid == std::process::id()), "{refused:?}");
+        drop(first);
+        FileLock::take(&database).unwrap();
+    }
+}

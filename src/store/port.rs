@@ -1,0 +1,156 @@
+//! The store as the actors see it.
+
+use std::{collections::BTreeMap, future::Future};
+
+use guildhall_actors::operations::{
+    Change, Claim, ClaimFrom, DeadLetter, Fence, LetterFilter, ListFilter, NewOperation, OperationStore, Pausable,
+    Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, Stored, SubmitError, Submitted, Swept, Wanted,
+};
+use guildhall_core::{
+    operation::{ManagedKind, OperationId, Queue, State},
+    time::UnixMs,
+};
+use tokio::{sync::oneshot, time::timeout};
+
+use super::{
+    Store,
+    events::StoreFailed,
+    read::{letters, operations, resolve, totals},
+    rows::kept,
+    trouble::Trouble,
+    write::{Answer, Job, Request},
+};
+use crate::events::emit;
+
+impl Store {
+    /// Asks the writer, and waits for its answer.
+    async fn write(&self, job: Job) -> Result<Answer, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let sent = timeout(self.shared.timeout, self.shared.requests.send(Request { job, reply })).await;
+        match sent {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return Err(closed()),
+            Err(_) => {
+                let says = "more writes wait than store.max_waiting allows; send less, or see why it is slow";
+                return Err(StoreError::Unavailable(says.to_owned()));
+            }
+        }
+        answer.await.unwrap_or_else(|_| Err(closed()))
+    }
+
+    /// Reads, for as long as a call may take.
+    async fn read<T>(&self, reading: impl Future<Output = Result<T, Trouble>>) -> Result<T, StoreError> {
+        let Ok(read) = timeout(self.shared.timeout, reading).await else {
+            let says = "a read took longer than store.timeout_ms";
+            emit(StoreFailed { what: "read", why: "late", says });
+            return Err(StoreError::Unavailable(says.to_owned()));
+        };
+        read.map_err(|trouble| {
+            let told = trouble.tell();
+            emit(StoreFailed { what: "read", why: trouble.meaning().name(), says: &told.to_string() });
+            told
+        })
+    }
+}
+
+fn closed() -> StoreError {
+    StoreError::Unavailable("it is closed, since the process is about to end".to_owned())
+}
+
+/// Takes the answer that belongs to the job.
+macro_rules! answer {
+    ($store:expr, $job:expr, $variant:ident) => {
+        match $store.write($job).await? {
+            Answer::$variant(answer) => answer,
+            other => unreachable!("invariant: the answer to a job is its own, not {other:?}"),
+        }
+    };
+}
+
+impl OperationStore for Store {
+    fn submit(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<Submitted>, SubmitError> {
+        Box::pin(async move { answer!(self, Job::Submit(batch), Submitted) })
+    }
+
+    fn claim(&self, from: ClaimFrom) -> StoreFuture<'_, Vec<Claim>> {
+        Box::pin(async move { Ok(answer!(self, Job::Claim(from), Claimed)) })
+    }
+
+    fn release(&self, queue: Queue, fence: Fence) -> StoreFuture<'_, bool> {
+        Box::pin(async move { Ok(answer!(self, Job::Release(queue, fence), Released)) })
+    }
+
+    fn load(&self, queue: Queue, after: u64, limit: usize) -> StoreFuture<'_, Vec<Stored>> {
+        Box::pin(self.read(operations::load(&self.shared.reading, queue, after, limit)))
+    }
+
+    fn record(&self, changes: Vec<Change>) -> StoreFuture<'_, Vec<Recorded>> {
+        Box::pin(async move { Ok(answer!(self, Job::Record(changes), Recorded)) })
+    }
+
+    fn resolve(&self, guild: Option<u64>, wanted: Vec<Wanted>) -> StoreFuture<'_, Vec<Resolved>> {
+        Box::pin(async move { self.read(resolve::resolve(&self.shared.reading, guild, &wanted)).await })
+    }
+
+    fn bound(&self, guild: u64, kind: ManagedKind, ids: Vec<u64>) -> StoreFuture<'_, Vec<u64>> {
+        Box::pin(async move { self.read(resolve::bound(&self.shared.reading, guild, kind, &ids)).await })
+    }
+
+    fn next_due(&self) -> StoreFuture<'_, Option<UnixMs>> {
+        Box::pin(self.read(totals::next_due(&self.shared.reading)))
+    }
+
+    fn show(&self, id: OperationId) -> StoreFuture<'_, Option<Shown>> {
+        Box::pin(self.read(operations::show(&self.shared.reading, id)))
+    }
+
+    fn list(&self, filter: ListFilter) -> StoreFuture<'_, Vec<Shown>> {
+        Box::pin(async move { self.read(operations::list(&self.shared.reading, &filter)).await })
+    }
+
+    fn cancel(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(State, Queue)>> {
+        Box::pin(async move { Ok(answer!(self, Job::Cancel(id, now), Moved)) })
+    }
+
+    fn hasten(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(State, Queue)>> {
+        Box::pin(async move { Ok(answer!(self, Job::Hasten(id, now), Moved)) })
+    }
+
+    fn letters(&self, filter: LetterFilter) -> StoreFuture<'_, Vec<DeadLetter>> {
+        Box::pin(async move { self.read(letters::list(&self.shared.reading, &filter)).await })
+    }
+
+    fn redrive(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<OperationId>, SubmitError> {
+        Box::pin(async move { answer!(self, Job::Redrive(batch), Redriven) })
+    }
+
+    fn discard(&self, filter: LetterFilter) -> StoreFuture<'_, u64> {
+        Box::pin(async move { Ok(answer!(self, Job::Discard(filter), Discarded)) })
+    }
+
+    fn pause(&self, what: Pausable, paused: bool) -> StoreFuture<'_, ()> {
+        Box::pin(async move { self.write(Job::Pause(what, paused)).await.map(drop) })
+    }
+
+    fn paused(&self) -> StoreFuture<'_, (bool, Vec<Queue>)> {
+        Box::pin(self.read(totals::paused(&self.shared.reading)))
+    }
+
+    fn depths(&self) -> StoreFuture<'_, BTreeMap<&'static str, u64>> {
+        Box::pin(self.read(totals::depths(&self.shared.reading)))
+    }
+
+    fn sweep(&self, retention: Retention, now: UnixMs) -> StoreFuture<'_, Swept> {
+        Box::pin(async move { Ok(answer!(self, Job::Sweep(retention, now), Swept)) })
+    }
+
+    fn state(&self, key: &str) -> StoreFuture<'_, Option<String>> {
+        let key = kept(key);
+        Box::pin(async move { self.read(totals::state(&self.shared.reading, &key)).await })
+    }
+
+    fn set_state(&self, key: &str, value: Option<String>, expires_at: Option<UnixMs>) -> StoreFuture<'_, ()> {
+        let job = Job::SetState { key: kept(key), value: value.map(|value| kept(&value)), expires_at };
+        Box::pin(async move { self.write(job).await.map(drop) })
+    }
+}

@@ -1,0 +1,86 @@
+//! Dead letters.
+
+use std::sync::Arc;
+
+use guildhall_actors::operations::{DeadLetter, LetterFilter};
+use guildhall_core::operation::{Kind, OperationId, Queue};
+use sea_orm::{DatabaseConnection, QueryResult, Value};
+use uuid::Uuid;
+
+use super::Where;
+use crate::store::{
+    operation_row::{failure, small, time},
+    rows::query,
+    trouble::Trouble,
+};
+
+/// Which letters: what stands after `dead_letters l`, and its values.
+pub(in crate::store) struct Condition {
+    pub(in crate::store) sql: String,
+    pub(in crate::store) values: Vec<Value>,
+}
+
+impl Condition {
+    pub(in crate::store) fn of(filter: &LetterFilter) -> Self {
+        let mut conditions = Where::default();
+        if let Some(tenant) = &filter.tenant {
+            conditions.and("l.tenant = ?", tenant.to_string());
+        }
+        if let Some(id) = filter.id {
+            conditions.and("l.id = ?", id.uuid());
+        }
+        if let Some(guild) = filter.guild {
+            conditions.and("l.guild_id = ?", guild.cast_signed());
+        }
+        if let Some(kind) = filter.kind {
+            conditions.and("l.kind = ?", kind.name());
+        }
+        if let Some(class) = &filter.class {
+            conditions.and("l.class = ?", class.clone());
+        }
+        match filter.redriven {
+            Some(true) => conditions.and_that("l.redriven_as IS NOT NULL"),
+            Some(false) => conditions.and_that("l.redriven_as IS NULL"),
+            None => {}
+        }
+        if let Some(before) = filter.before {
+            conditions.and("l.id < ?", before.uuid());
+        }
+        let (sql, values) = conditions.ordered("l.id DESC", filter.limit);
+        Self { sql, values }
+    }
+}
+
+pub(in crate::store) async fn list(on: &DatabaseConnection, filter: &LetterFilter) -> Result<Vec<DeadLetter>, Trouble> {
+    let Condition { sql, values } = Condition::of(filter);
+    let select = format!(
+        "SELECT l.id, l.tenant, l.queue, l.guild_id, l.kind, l.payload, l.error, l.attempts, l.reason, l.created_at,
+        l.died_at, l.redrive_of, l.redriven_as FROM dead_letters l {sql}"
+    );
+    query(on, &select, values).await?.iter().map(letter).collect()
+}
+
+fn letter(row: &QueryResult) -> Result<DeadLetter, Trouble> {
+    let id: Uuid = row.try_get_by_index(0)?;
+    let tenant: String = row.try_get_by_index(1)?;
+    let kind: String = row.try_get_by_index(4)?;
+    let error: String = row.try_get_by_index(6)?;
+    let redrive_of: Option<Uuid> = row.try_get_by_index(11)?;
+    let redriven_as: Option<Uuid> = row.try_get_by_index(12)?;
+    Ok(DeadLetter {
+        id: OperationId::from_uuid(id),
+        tenant: Arc::from(tenant),
+        queue: Queue::from_number(row.try_get_by_index(2)?),
+        guild: row.try_get_by_index::<Option<i64>>(3)?.map(i64::cast_unsigned),
+        kind: Kind::from_name(&kind)
+            .ok_or_else(|| Trouble::Corrupt(format!("the dead letter {id} has a kind that nobody knows")))?,
+        payload: row.try_get_by_index(5)?,
+        error: failure(&error)?,
+        attempts: small(row, 7)?,
+        reason: row.try_get_by_index(8)?,
+        created_at: time(row.try_get_by_index(9)?),
+        died_at: time(row.try_get_by_index(10)?),
+        redrive_of: redrive_of.map(OperationId::from_uuid),
+        redriven_as: redriven_as.map(OperationId::from_uuid),
+    })
+}

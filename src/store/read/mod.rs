@@ -1,0 +1,43 @@
+//! What only reads: several connections, each on its own.
+
+pub(super) mod letters;
+pub(super) mod operations;
+pub(super) mod resolve;
+pub(super) mod totals;
+
+/// How much one read gives at most, whatever was asked for.
+pub(super) const MOST: usize = 10_000;
+
+/// A limit as the engines take it.
+pub(super) fn limit(asked: usize) -> i64 {
+    i64::try_from(asked.min(MOST)).unwrap_or(i64::MAX)
+}
+
+/// Conditions and the values that they need, put together one by one.
+#[derive(Debug, Default)]
+pub(super) struct Where {
+    sql: String,
+    values: Vec<sea_orm::Value>,
+}
+
+impl Where {
+    /// Adds a condition; `?` in it stands for the value.
+    pub(super) fn and(&mut self, condition: &str, value: impl Into<sea_orm::Value>) {
+        self.values.push(value.into());
+        let place = format!("${}", self.values.len());
+        self.sql.push_str(if self.sql.is_empty() { "WHERE " } else { " AND " });
+        self.sql.push_str(&condition.replace('?', &place));
+    }
+
+    /// Adds a condition that needs no value.
+    pub(super) fn and_that(&mut self, condition: &str) {
+        self.sql.push_str(if self.sql.is_empty() { "WHERE " } else { " AND " });
+        self.sql.push_str(condition);
+    }
+
+    /// What stands after the tables, with an order and a limit; and the values.
+    pub(super) fn ordered(mut self, order: &str, asked: usize) -> (String, Vec<sea_orm::Value>) {
+        self.values.push(limit(asked).into());
+        (format!("{} ORDER BY {order} LIMIT ${}", self.sql, self.values.len()), self.values)
+    }
+}

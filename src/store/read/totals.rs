@@ -1,0 +1,59 @@
+//! How much there is, what is paused, and what is due.
+
+use std::collections::BTreeMap;
+
+use guildhall_core::{
+    operation::{Queue, State},
+    time::UnixMs,
+};
+use sea_orm::DatabaseConnection;
+
+use super::MOST;
+use crate::store::{
+    operation_row::{state_named, time},
+    rows::query,
+    trouble::Trouble,
+    write::{PAUSED, now},
+};
+
+/// What dead letters are called among the depths.
+const DEAD_LETTERS: &str = "dead_letters";
+
+pub(in crate::store) async fn next_due(on: &DatabaseConnection) -> Result<Option<UnixMs>, Trouble> {
+    const SELECT: &str = "SELECT ready_at FROM guild_queues
+        WHERE owner IS NULL AND paused = 0 AND ready_at IS NOT NULL
+        AND NOT EXISTS (SELECT 1 FROM switches WHERE name = $1 AND is_on = 1) ORDER BY ready_at LIMIT 1";
+    let rows = query(on, SELECT, vec![PAUSED.into()]).await?;
+    Ok(rows.first().map(|row| row.try_get_by_index(0)).transpose()?.map(time))
+}
+
+pub(in crate::store) async fn paused(on: &DatabaseConnection) -> Result<(bool, Vec<Queue>), Trouble> {
+    let all = query(on, "SELECT 1 FROM switches WHERE name = $1 AND is_on = 1", vec![PAUSED.into()]).await?;
+    let most = i64::try_from(MOST).unwrap_or(i64::MAX);
+    let select = "SELECT queue FROM guild_queues WHERE paused = 1 ORDER BY queue LIMIT $1";
+    let queues = query(on, select, vec![most.into()]).await?;
+    let queues = queues.iter().map(|row| row.try_get_by_index(0).map(Queue::from_number)).collect::<Result<_, _>>()?;
+    Ok((!all.is_empty(), queues))
+}
+
+pub(in crate::store) async fn depths(on: &DatabaseConnection) -> Result<BTreeMap<&'static str, u64>, Trouble> {
+    let mut depths: BTreeMap<&'static str, u64> =
+        State::ALL.into_iter().filter(|state| !state.is_final()).map(|state| (state.name(), 0)).collect();
+    let select = "SELECT state, COUNT(*) FROM operations WHERE finished_at IS NULL GROUP BY state";
+    for row in query(on, select, Vec::new()).await? {
+        let state = state_named(&row.try_get_by_index::<String>(0)?)?;
+        let count: i64 = row.try_get_by_index(1)?;
+        depths.insert(state.name(), count.unsigned_abs());
+    }
+    let letters = query(on, "SELECT COUNT(*) FROM dead_letters", Vec::new()).await?;
+    let count: i64 = letters.first().map_or(Ok(0), |row| row.try_get_by_index(0))?;
+    depths.insert(DEAD_LETTERS, count.unsigned_abs());
+    Ok(depths)
+}
+
+/// A value, unless its time is up.
+pub(in crate::store) async fn state(on: &DatabaseConnection, key: &str) -> Result<Option<String>, Trouble> {
+    let select = "SELECT value FROM state WHERE key = $1 AND (expires_at IS NULL OR expires_at > $2)";
+    let rows = query(on, select, vec![key.into(), now().into()]).await?;
+    Ok(rows.first().map(|row| row.try_get_by_index(0)).transpose()?)
+}

@@ -1,0 +1,163 @@
+//! What can go wrong with an engine, and what that means for whoever waits.
+
+use guildhall_actors::operations::StoreError;
+use sea_orm::{DbErr, RuntimeErr, sqlx};
+
+/// Why a piece of work was not done.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// The engine says so.
+    Engine(DbErr),
+    /// What a row holds makes no sense.
+    Corrupt(String),
+}
+
+impl From<DbErr> for Trouble {
+    fn from(error: DbErr) -> Self {
+        Self::Engine(error)
+    }
+}
+
+/// What a trouble means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// The connection is of no more use.
+    Lost,
+    /// Somebody else holds what is needed.
+    Busy,
+    /// There is no room, or no right to write.
+    Full,
+    /// The request itself may be at fault.
+    Refused,
+    /// What is stored cannot be read.
+    Corrupt,
+}
+
+impl Meaning {
+    /// A short word, for metrics.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Lost => "lost",
+            Self::Busy => "busy",
+            Self::Full => "full",
+            Self::Refused => "refused",
+            Self::Corrupt => "corrupt",
+        }
+    }
+}
+
+impl Trouble {
+    pub(super) fn meaning(&self) -> Meaning {
+        match self {
+            Self::Corrupt(_) => Meaning::Corrupt,
+            Self::Engine(error) => of_engine(error),
+        }
+    }
+
+    /// What whoever waits is told.
+    pub(super) fn tell(&self) -> StoreError {
+        let says = match self {
+            Self::Corrupt(says) => says.clone(),
+            Self::Engine(error) => cause(error).map_or_else(|| error.to_string(), ToString::to_string),
+        };
+        match self.meaning() {
+            Meaning::Lost => {
+                StoreError::Unavailable(format!("the connection is lost or cannot be made ({says}); it is tried again"))
+            }
+            Meaning::Busy => StoreError::Unavailable(format!(
+                "it is busy ({says}); see whether another program holds a lock on it, or raise store.timeout_ms"
+            )),
+            Meaning::Full => StoreError::Unavailable(format!(
+                "it cannot write ({says}); make room on its disk, or let it write there"
+            )),
+            Meaning::Refused => StoreError::Unavailable(format!("it refused the request ({says})")),
+            Meaning::Corrupt => StoreError::Corrupt(says),
+        }
+    }
+}
+
+fn cause(error: &DbErr) -> Option<&sqlx::Error> {
+    match error {
+        DbErr::Conn(RuntimeErr::SqlxError(error))
+        | DbErr::Exec(RuntimeErr::SqlxError(error))
+        | DbErr::Query(RuntimeErr::SqlxError(error)) => Some(error),
+        _ => None,
+    }
+}
+
+fn of_engine(error: &DbErr) -> Meaning {
+    if let DbErr::ConnectionAcquire(_) = error {
+        return Meaning::Lost;
+    }
+    match cause(error) {
+        Some(sqlx::Error::Database(error)) => {
+            let code = error.code().unwrap_or_default();
+            match error.try_downcast_ref::<sqlx::postgres::PgDatabaseError>() {
+                Some(_) => of_postgres(&code),
+                None => of_sqlite(&code),
+            }
+        }
+        Some(
+            sqlx::Error::Io(_)
+            | sqlx::Error::Tls(_)
+            | sqlx::Error::Protocol(_)
+            | sqlx::Error::PoolTimedOut
+            | sqlx::Error::PoolClosed
+            | sqlx::Error::WorkerCrashed
+            | sqlx::Error::Configuration(_),
+        ) => Meaning::Lost,
+        Some(sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_)) => Meaning::Corrupt,
+        Some(_) => Meaning::Refused,
+        None => match error {
+            DbErr::Type(_) | DbErr::Json(_) | DbErr::TryIntoErr { .. } => Meaning::Corrupt,
+            DbErr::Conn(_) => Meaning::Lost,
+            _ => Meaning::Refused,
+        },
+    }
+}
+
+/// By PostgreSQL's code of five characters.
+fn of_postgres(code: &str) -> Meaning {
+    match code {
+        "57014" | "55P03" | "40001" | "40P01" => Meaning::Busy,
+        "53100" | "53200" | "25006" => Meaning::Full,
+        _ if code.starts_with("08") || code.starts_with("57P") || code.starts_with("53") => Meaning::Lost,
+        _ if code.starts_with("28") || code.starts_with("3D") || code.starts_with("XX") => Meaning::Lost,
+        _ => Meaning::Refused,
+    }
+}
+
+/// By SQLite's extended result code.
+fn of_sqlite(code: &str) -> Meaning {
+    match code.parse::<i32>().map(|code| code & 0xff) {
+        Ok(5 | 6 | 9 | 15) => Meaning::Busy,
+        Ok(8 | 13 | 23 | 3) => Meaning::Full,
+        Ok(7 | 10 | 14) => Meaning::Lost,
+        Ok(11 | 26) => Meaning::Corrupt,
+        Ok(_) | Err(_) => Meaning::Refused,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_mean_what_the_engines_say_they_mean() {
+        // SQLITE_BUSY, SQLITE_BUSY_SNAPSHOT, SQLITE_FULL, SQLITE_IOERR_WRITE, SQLITE_CONSTRAINT_UNIQUE, SQLITE_CORRUPT.
+        let sqlite = ["5", "517", "13", "778", "2067", "11"].map(of_sqlite);
+        use Meaning::{Busy, Corrupt, Full, Lost, Refused};
+        assert_eq!(sqlite, [Busy, Busy, Full, Lost, Refused, Corrupt]);
+        // A statement's time is up, no disk left, shut down, no such user, a unique index.
+        let postgres = ["57014", "53100", "57P01", "28000", "23505"].map(of_postgres);
+        assert_eq!(postgres, [Busy, Full, Lost, Lost, Refused]);
+    }
+
+    #[test]
+    fn every_trouble_is_told_with_what_to_do() {
+        let lost = Trouble::Engine(DbErr::Conn(RuntimeErr::SqlxError(sqlx::Error::PoolTimedOut.into())));
+        assert!(lost.tell().to_string().contains("tried again"), "{:?}", lost.tell());
+        let corrupt = Trouble::Corrupt("operation 1 has no kind".to_owned());
+        assert_eq!(corrupt.tell(), StoreError::Corrupt("operation 1 has no kind".to_owned()));
+    }
+}

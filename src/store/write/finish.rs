@@ -1,0 +1,72 @@
+//! What goes with the end of an operation, whoever ends it.
+
+use std::collections::BTreeMap;
+
+use guildhall_core::{
+    operation::{OperationId, Queue, State},
+    time::UnixMs,
+};
+use sea_orm::DatabaseTransaction;
+
+use super::{Context, Trouble, signed};
+use crate::store::rows::{Cell, Holds, Rows, Shape, with_rows};
+
+/// An operation that has just ended.
+#[derive(Debug)]
+pub(super) struct Ended<'a> {
+    pub(super) id: OperationId,
+    pub(super) queue: Queue,
+    pub(super) state: State,
+    pub(super) result: Option<&'a str>,
+    pub(super) at: UnixMs,
+}
+
+const IDS: Shape = Shape(&[("op", Holds::Uuid)]);
+
+/// Counts operations out of their queues, tells their keys, and lets go of what they referred to.
+pub(super) async fn all(on: &DatabaseTransaction, context: &Context, ended: &[Ended<'_>]) -> Result<(), Trouble> {
+    const COUNTS: Shape = Shape(&[("line", Holds::Number), ("n", Holds::Number)]);
+    const COUNT: &str = "UPDATE guild_queues SET pending = pending - v.n FROM {v} WHERE queue = v.line";
+    const KEYS: Shape =
+        Shape(&[("op", Holds::Uuid), ("state", Holds::Text), ("result", Holds::Text), ("expires_at", Holds::Number)]);
+    const TELL: &str = "UPDATE idempotency SET state = v.state, result = v.result, expires_at = v.expires_at
+        FROM {v} WHERE operation_id = v.op";
+    const LET_GO: &str = "DELETE FROM operation_refs WHERE operation_id IN (SELECT op FROM {v})";
+    if ended.is_empty() {
+        return Ok(());
+    }
+    let mut counts: BTreeMap<i64, i64> = BTreeMap::new();
+    let mut keys = Rows::new();
+    for end in ended {
+        *counts.entry(end.queue.number()).or_default() += 1;
+        let expires_at = end.at + context.keep_keys;
+        keys.push(&[
+            Cell::Uuid(end.id.uuid()),
+            Cell::Text(end.state.name()),
+            end.result.into(),
+            Cell::Number(signed(expires_at.millis())),
+        ]);
+    }
+    let mut rows = Rows::new();
+    for (queue, count) in counts {
+        rows.push(&[Cell::Number(queue), Cell::Number(count)]);
+    }
+    with_rows(on, COUNT, COUNTS, rows, Vec::new()).await?;
+    with_rows(on, TELL, KEYS, keys, Vec::new()).await?;
+    let ids: Vec<_> = ended.iter().map(|end| end.id).collect();
+    with_rows(on, LET_GO, IDS, rows_of(&ids), Vec::new()).await?;
+    close_intents(on, &ids).await
+}
+
+/// What came of these is known.
+pub(super) async fn close_intents(on: &DatabaseTransaction, ids: &[OperationId]) -> Result<(), Trouble> {
+    const CLOSE: &str = "DELETE FROM intents WHERE operation_id IN (SELECT op FROM {v})";
+    if !ids.is_empty() {
+        with_rows(on, CLOSE, IDS, rows_of(ids), Vec::new()).await?;
+    }
+    Ok(())
+}
+
+fn rows_of(ids: &[OperationId]) -> Rows {
+    Rows::of(ids.iter().map(|id| Cell::Uuid(id.uuid())))
+}

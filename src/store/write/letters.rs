@@ -1,0 +1,96 @@
+//! Dead letters: done again, or thrown away.
+
+use std::collections::HashMap;
+
+use guildhall_actors::operations::{LetterFilter, NewOperation, SubmitError, Submitted};
+use guildhall_core::operation::OperationId;
+use sea_orm::DatabaseTransaction;
+use uuid::Uuid;
+
+use super::{Context, Trouble, submit};
+use crate::store::{
+    read::letters::Condition,
+    rows::{Cell, Holds, Rows, Shape, query, with_rows},
+};
+
+const IDS: Shape = Shape(&[("op", Holds::Uuid)]);
+const PAIRS: Shape = Shape(&[("op", Holds::Uuid), ("again", Holds::Uuid)]);
+
+/// Accepts operations that do again what nothing does again yet.
+pub(super) async fn redrive(
+    on: &DatabaseTransaction,
+    context: &Context,
+    batch: &[NewOperation],
+) -> Result<Result<Vec<OperationId>, SubmitError>, Trouble> {
+    let mut origins = origins(on, batch).await?;
+    let mut wanted = Vec::new();
+    let mut kept = Vec::new();
+    for operation in batch {
+        let Some(origin) = operation.redrive_of else { continue };
+        match origins.get(&origin) {
+            Some(None) => {
+                origins.insert(origin, Some(operation.id));
+                wanted.push(operation.clone());
+            }
+            // It was kept before, and its caller did not hear of it.
+            Some(Some(again)) if *again == operation.id && !kept.contains(&operation.id) => kept.push(operation.id),
+            Some(Some(_)) | None => {}
+        }
+    }
+    if wanted.is_empty() {
+        return Ok(Ok(kept));
+    }
+    let submitted = match submit::all(on, context, &[&wanted]).await?.pop() {
+        Some(Ok(submitted)) => submitted,
+        Some(Err(error)) => return Ok(Err(error)),
+        None => Vec::new(),
+    };
+    let mut pairs = Rows::new();
+    for (operation, submitted) in wanted.iter().zip(submitted) {
+        let id = match submitted {
+            Submitted::Accepted { .. } => operation.id,
+            Submitted::Existing { id, .. } => id,
+        };
+        let origin = operation.redrive_of.expect("invariant: what is wanted does something again");
+        pairs.push(&[Cell::Uuid(origin.uuid()), Cell::Uuid(id.uuid())]);
+        kept.push(id);
+    }
+    note(on, pairs).await?;
+    Ok(Ok(kept))
+}
+
+/// The letters and operations that the batch does again, and what does each of them again already.
+async fn origins(
+    on: &DatabaseTransaction,
+    batch: &[NewOperation],
+) -> Result<HashMap<OperationId, Option<OperationId>>, Trouble> {
+    const SELECT: &str = "SELECT l.id, l.redriven_as FROM {v} JOIN dead_letters l ON l.id = v.op
+        UNION SELECT o.id, o.redriven_as FROM {v} JOIN operations o ON o.id = v.op WHERE o.state = 'needs_review'";
+    let rows = Rows::of(batch.iter().filter_map(|operation| operation.redrive_of).map(|id| Cell::Uuid(id.uuid())));
+    if rows.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let mut origins = HashMap::new();
+    for row in with_rows(on, SELECT, IDS, rows, Vec::new()).await? {
+        let id: Uuid = row.try_get_by_index(0)?;
+        let again: Option<Uuid> = row.try_get_by_index(1)?;
+        origins.insert(OperationId::from_uuid(id), again.map(OperationId::from_uuid));
+    }
+    Ok(origins)
+}
+
+async fn note(on: &DatabaseTransaction, pairs: Rows) -> Result<(), Trouble> {
+    let rows = pairs.clone();
+    const LETTERS: &str = "UPDATE dead_letters SET redriven_as = v.again FROM {v} WHERE id = v.op";
+    with_rows(on, LETTERS, PAIRS, rows, Vec::new()).await?;
+    const OPERATIONS: &str = "UPDATE operations SET redriven_as = v.again FROM {v} WHERE id = v.op";
+    with_rows(on, OPERATIONS, PAIRS, pairs, Vec::new()).await?;
+    Ok(())
+}
+
+/// Throws letters away.
+pub(super) async fn discard(on: &DatabaseTransaction, filter: &LetterFilter) -> Result<u64, Trouble> {
+    let Condition { sql, values } = Condition::of(filter);
+    let delete = format!("DELETE FROM dead_letters WHERE id IN (SELECT l.id FROM dead_letters l {sql}) RETURNING id");
+    Ok(query(on, &delete, values).await?.len() as u64)
+}

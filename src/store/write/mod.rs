@@ -1,0 +1,400 @@
+//! The one that writes: takes all that waits, does it in one transaction, and answers when that is committed.
+
+mod batch;
+mod finish;
+mod letters;
+mod queues;
+mod record;
+mod single;
+mod submit;
+mod sweep;
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use guildhall_actors::operations::{
+    Change, Claim, ClaimFrom, Fence, LetterFilter, NewOperation, Pausable, Recorded, Retention, StoreError,
+    SubmitError, Submitted, Swept,
+};
+use guildhall_core::{
+    operation::{OperationId, Queue, State},
+    time::UnixMs,
+};
+use sea_orm::{
+    ConnectionTrait as _, DatabaseTransaction, DbErr, RuntimeErr, SqliteTransactionMode, TransactionOptions,
+    TransactionTrait as _,
+};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time::{Instant, timeout},
+};
+use uuid::Uuid;
+
+pub(super) use self::{queues::PAUSED, record::guild_number};
+use super::{
+    Health, Holder, Meaning, Trouble,
+    events::{BatchCommitted, StoreAttached, StoreFailed},
+    file_lock::FileLock,
+};
+use crate::{events::emit, settings::Store as Settings};
+
+/// How many rows go into one transaction, about. What waits longer for a larger one loses more than it gains.
+const BATCH_ROWS: usize = 2_048;
+/// How many bytes of payloads go into one transaction, about.
+const BATCH_BYTES: usize = 8 << 20;
+/// How often an idle connection is looked after while it is lost.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+
+/// Something to write.
+#[derive(Debug)]
+pub(super) enum Job {
+    Submit(Vec<NewOperation>),
+    Redrive(Vec<NewOperation>),
+    Claim(ClaimFrom),
+    Release(Queue, Fence),
+    Record(Vec<Change>),
+    Cancel(OperationId, UnixMs),
+    Hasten(OperationId, UnixMs),
+    Discard(LetterFilter),
+    Pause(Pausable, bool),
+    Sweep(Retention, UnixMs),
+    SetState { key: String, value: Option<String>, expires_at: Option<UnixMs> },
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Submitted(Result<Vec<Submitted>, SubmitError>),
+    Redriven(Result<Vec<OperationId>, SubmitError>),
+    Claimed(Vec<Claim>),
+    Released(bool),
+    Recorded(Vec<Recorded>),
+    Moved(Option<(State, Queue)>),
+    Discarded(u64),
+    Swept(Swept),
+    Kept,
+}
+
+/// A job, and who waits for it.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) job: Job,
+    pub(super) reply: oneshot::Sender<Result<Answer, StoreError>>,
+}
+
+/// What every job may need to know.
+#[derive(Clone, Debug)]
+pub(super) struct Context {
+    /// This process.
+    me: Uuid,
+    /// Where the fences of new queues begin: above all that an earlier process may remember.
+    first_fence: i64,
+    /// How many operations may be pending in a queue.
+    max_queued: u64,
+    /// How long keys are kept.
+    keep_keys: Duration,
+}
+
+/// The one that writes.
+pub(super) struct Writer {
+    settings: Settings,
+    context: Context,
+    holder: Option<Holder>,
+    file: Option<Arc<FileLock>>,
+    health: watch::Sender<Health>,
+    /// The queues that somebody in this process looks after, as far as this knows.
+    held: HashMap<i64, i64>,
+    /// Whether the store may say that this process has queues that nobody in it knows of.
+    claims_in_doubt: bool,
+}
+
+impl Writer {
+    /// Takes the store over: this process is the one that lives, all others are gone.
+    pub(super) async fn attach(
+        settings: Settings,
+        holder: Holder,
+        health: watch::Sender<Health>,
+    ) -> Result<Self, Trouble> {
+        let context = Context {
+            me: Uuid::from_u128(fastrand::u128(..)),
+            first_fence: 0,
+            max_queued: settings.max_queued,
+            keep_keys: settings.keep_keys,
+        };
+        let file = holder.file.clone();
+        let mut writer =
+            Self { settings, context, holder: None, file, health, held: HashMap::new(), claims_in_doubt: false };
+        writer.take_over(&holder).await?;
+        writer.holder = Some(holder);
+        Ok(writer)
+    }
+
+    /// Writes until nobody can ask any more, or until it is told to stop and nothing waits.
+    pub(super) async fn run(mut self, mut waiting: mpsc::Receiver<Request>, mut stop: watch::Receiver<bool>) {
+        loop {
+            let idle = if self.holder.is_some() { self.settings.timeout } else { LOOK_AGAIN };
+            tokio::select! {
+                biased;
+                first = waiting.recv() => match first {
+                    Some(first) => {
+                        let batch = gather(first, &mut waiting);
+                        self.write(batch).await;
+                    }
+                    None => break,
+                },
+                () = async { drop(stop.wait_for(|stop| *stop).await) } => waiting.close(),
+                () = tokio::time::sleep(idle) => self.look().await,
+            }
+            if self.claims_in_doubt && self.holder.is_some() {
+                self.write(VecDeque::new()).await;
+            }
+        }
+        if let Some(holder) = self.holder.take() {
+            holder.let_go().await;
+        }
+    }
+
+    /// Sees whether the connection still lives, or makes it anew.
+    async fn look(&mut self) {
+        let pinged = match &self.holder {
+            Some(holder) => {
+                let ping = holder.writing.connection.execute_unprepared("SELECT 1");
+                let answered = timeout(self.settings.timeout, ping).await;
+                answered.map_err(|_| late()).and_then(|answer| answer.map_err(Trouble::from)).map(drop)
+            }
+            None => self.connect().await,
+        };
+        match pinged {
+            Ok(()) if self.is_sure() => self.tell(Health::Up),
+            Ok(()) => self.lose(&lost("the connection was made anew, without the lock")),
+            Err(trouble) => self.fail("connect", &trouble),
+        }
+    }
+
+    fn is_sure(&self) -> bool {
+        self.holder.as_ref().is_some_and(|holder| holder.writing.is_the_first())
+    }
+
+    /// Writes a batch, and answers all of it.
+    async fn write(&mut self, mut batch: VecDeque<Request>) {
+        let jobs: Vec<&Job> = batch.iter().map(|request| &request.job).collect();
+        match self.attempt(&jobs).await {
+            Ok(answers) => self.answer(batch, answers),
+            Err(trouble) if batch.len() > 1 && is_ones_own(trouble.meaning()) => {
+                // One of them may be at fault: the others are not to suffer for it.
+                while let Some(request) = batch.pop_front() {
+                    let alone = self.attempt(&[&request.job]).await;
+                    match alone {
+                        Ok(answers) => self.answer(VecDeque::from([request]), answers),
+                        Err(trouble) => self.refuse(VecDeque::from([request]), &trouble),
+                    }
+                }
+            }
+            Err(trouble) => self.refuse(batch, &trouble),
+        }
+    }
+
+    fn refuse(&mut self, batch: VecDeque<Request>, trouble: &Trouble) {
+        self.fail("write", trouble);
+        for request in batch {
+            // Whoever does not wait any more does not care.
+            let _ = request.reply.send(Err(trouble.tell()));
+        }
+    }
+
+    fn answer(&mut self, batch: VecDeque<Request>, answers: Vec<Answer>) {
+        self.tell(Health::Up);
+        for (request, answer) in batch.into_iter().zip(answers) {
+            let claims = match &answer {
+                Answer::Claimed(claims) => claims.clone(),
+                Answer::Submitted(_)
+                | Answer::Redriven(_)
+                | Answer::Released(_)
+                | Answer::Recorded(_)
+                | Answer::Moved(_)
+                | Answer::Discarded(_)
+                | Answer::Swept(_)
+                | Answer::Kept => Vec::new(),
+            };
+            if let Job::Release(queue, fence) = &request.job
+                && self.held.get(&queue.number()) == Some(&signed(fence.0))
+            {
+                self.held.remove(&queue.number());
+            }
+            match request.reply.send(Ok(answer)) {
+                Ok(()) => self.held.extend(claims.iter().map(|claim| (claim.queue.number(), signed(claim.fence.0)))),
+                // Nobody will look after these: they go back.
+                Err(_) => self.claims_in_doubt |= !claims.is_empty(),
+            }
+        }
+    }
+
+    /// Does jobs in one transaction. In the end all of it is committed, or nothing, or nobody knows.
+    async fn attempt(&mut self, jobs: &[&Job]) -> Result<Vec<Answer>, Trouble> {
+        let deadline = Instant::now() + self.settings.timeout;
+        if self.holder.is_none() {
+            tokio::time::timeout_at(deadline, self.connect()).await.map_err(|_| late())??;
+        }
+        let began = Instant::now();
+        let may_claim = jobs.iter().any(|job| matches!(job, Job::Claim(_)));
+        let outcome = match tokio::time::timeout_at(deadline, self.transact(jobs)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(late()),
+        };
+        match &outcome {
+            Ok(_) => emit(BatchCommitted { requests: jobs.len(), took: began.elapsed() }),
+            Err(trouble) => {
+                self.claims_in_doubt |= may_claim;
+                if trouble.meaning() == Meaning::Lost {
+                    self.lose(trouble);
+                }
+            }
+        }
+        outcome
+    }
+
+    async fn transact(&mut self, jobs: &[&Job]) -> Result<Vec<Answer>, Trouble> {
+        let holder = self.holder.as_ref().ok_or_else(|| lost("there is no connection"))?;
+        let transaction = begin(holder).await?;
+        if self.claims_in_doubt {
+            queues::free_unknown(&transaction, &self.context, &self.held).await?;
+        }
+        let done = batch::carry_out(&transaction, &self.context, jobs).await;
+        match done {
+            Ok(answers) => {
+                transaction.commit().await?;
+                self.claims_in_doubt = false;
+                Ok(answers)
+            }
+            Err(trouble) => {
+                // Before the next begins: a rollback that is still to come would be in its way.
+                let _ = transaction.rollback().await;
+                Err(trouble)
+            }
+        }
+    }
+
+    async fn connect(&mut self) -> Result<(), Trouble> {
+        let holder = Holder::again(&self.settings, self.file.clone()).await?;
+        self.claims_in_doubt = true;
+        self.take_over(&holder).await?;
+        self.holder = Some(holder);
+        Ok(())
+    }
+
+    /// Says in the store that this process is the one that lives.
+    async fn take_over(&mut self, holder: &Holder) -> Result<(), Trouble> {
+        let transaction = begin(holder).await?;
+        let (epoch, freed) = queues::take_over(&transaction, self.context.me, now()).await?;
+        transaction.commit().await?;
+        self.context.first_fence = epoch << 32;
+        let place = self.settings.url.to_string();
+        emit(StoreAttached { place: &place, epoch, freed });
+        self.tell(Health::Up);
+        Ok(())
+    }
+
+    fn lose(&mut self, trouble: &Trouble) {
+        if let Some(holder) = self.holder.take() {
+            tokio::spawn(holder.let_go());
+        }
+        self.claims_in_doubt = true;
+        self.tell(Health::Down(trouble.tell().to_string()));
+    }
+
+    fn fail(&mut self, what: &'static str, trouble: &Trouble) {
+        let says = trouble.tell().to_string();
+        emit(StoreFailed { what, why: trouble.meaning().name(), says: &says });
+        match trouble.meaning() {
+            Meaning::Lost => self.lose(trouble),
+            Meaning::Busy | Meaning::Full => self.tell(Health::Down(says)),
+            Meaning::Refused | Meaning::Corrupt => {}
+        }
+    }
+
+    fn tell(&self, health: Health) {
+        self.health.send_if_modified(|was| {
+            let changed = *was != health;
+            *was = health;
+            changed
+        });
+    }
+}
+
+/// Begins a transaction on the connection that holds the lock, and on no other.
+async fn begin(holder: &Holder) -> Result<DatabaseTransaction, Trouble> {
+    let options =
+        TransactionOptions { sqlite_transaction_mode: Some(SqliteTransactionMode::Immediate), ..Default::default() };
+    let transaction = holder.writing.connection.begin_with_options(options).await?;
+    if holder.writing.is_the_first() {
+        Ok(transaction)
+    } else {
+        Err(lost("the connection was made anew, without the lock"))
+    }
+}
+
+/// Takes all that waits with the first, up to a bound.
+fn gather(first: Request, waiting: &mut mpsc::Receiver<Request>) -> VecDeque<Request> {
+    let mut size = first.job.size();
+    let mut batch = VecDeque::from([first]);
+    while size.0 < BATCH_ROWS && size.1 < BATCH_BYTES {
+        let Ok(next) = waiting.try_recv() else { break };
+        let more = next.job.size();
+        size = (size.0 + more.0, size.1 + more.1);
+        batch.push_back(next);
+    }
+    batch
+}
+
+impl Job {
+    /// How many rows it writes, and how many bytes of text, about.
+    fn size(&self) -> (usize, usize) {
+        match self {
+            Self::Submit(batch) | Self::Redrive(batch) => {
+                (batch.len(), batch.iter().map(|operation| operation.payload.len()).sum())
+            }
+            Self::Record(changes) => {
+                let text = |change: &Change| change.result.as_ref().map_or(0, String::len);
+                (changes.len(), changes.iter().map(text).sum())
+            }
+            Self::SetState { value, .. } => (1, value.as_ref().map_or(0, String::len)),
+            Self::Claim(_)
+            | Self::Release(..)
+            | Self::Cancel(..)
+            | Self::Hasten(..)
+            | Self::Discard(_)
+            | Self::Pause(..)
+            | Self::Sweep(..) => (1, 0),
+        }
+    }
+}
+
+/// Whether one request of many may be at fault.
+fn is_ones_own(meaning: Meaning) -> bool {
+    match meaning {
+        Meaning::Refused | Meaning::Corrupt => true,
+        Meaning::Lost | Meaning::Busy | Meaning::Full => false,
+    }
+}
+
+fn lost(says: &str) -> Trouble {
+    Trouble::Engine(DbErr::Conn(RuntimeErr::Internal(says.to_owned())))
+}
+
+fn late() -> Trouble {
+    lost("it did not answer within store.timeout_ms")
+}
+
+/// The present time by the wall clock, as the engines keep it.
+pub(super) fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// A count or a time as the engines keep it.
+pub(super) fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,167 @@
+//! Whose a queue is.
+
+use std::collections::{HashMap, HashSet};
+
+use guildhall_actors::operations::{Claim, ClaimFrom, Fence, Pausable};
+use guildhall_core::operation::Queue;
+use sea_orm::{DatabaseTransaction, QueryResult, Value};
+use uuid::Uuid;
+
+use super::{Context, Trouble, signed};
+use crate::store::rows::{Cell, Holds, Rows, Shape, query, with_rows};
+
+const LINES: Shape = Shape(&[("line", Holds::Number)]);
+const HELD: Shape = Shape(&[("line", Holds::Number), ("held", Holds::Number)]);
+
+/// The switch that pauses everything.
+pub(in crate::store) const PAUSED: &str = "paused";
+
+/// What makes a queue due again: its first operation, and those that others may pass.
+const NEXT_DUE: &str = "(SELECT MIN(o.eligible_at) FROM operations o WHERE o.queue = guild_queues.queue
+    AND o.finished_at IS NULL AND (o.parked = 1 OR o.seq = (SELECT MIN(p.seq) FROM operations p
+    WHERE p.queue = guild_queues.queue AND p.finished_at IS NULL AND p.parked = 0)))";
+
+/// Makes this process the one that lives: its epoch, and how many queues it freed.
+pub(super) async fn take_over(on: &DatabaseTransaction, me: Uuid, now: i64) -> Result<(i64, u64), Trouble> {
+    let rows = query(on, "SELECT CAST(COALESCE(MAX(epoch), 0) AS BIGINT) FROM instances", Vec::new()).await?;
+    let last: i64 = rows.first().map_or(Ok(0), |row| row.try_get_by_index(0))?;
+    let epoch = last + 1;
+    query(on, "DELETE FROM instances", Vec::new()).await?;
+    let values = vec![me.into(), epoch.into(), now.into()];
+    query(on, "INSERT INTO instances (id, epoch, started_at) VALUES ($1, $2, $3)", values).await?;
+    const FREE: &str = "UPDATE guild_queues SET owner = NULL, fence = fence + 1
+        WHERE owner IS NOT NULL AND owner <> $1 RETURNING queue";
+    let freed = query(on, FREE, vec![me.into()]).await?;
+    // Queues of interactions and users come and go; those that nothing is left of are not kept for ever.
+    const FORGET: &str = "DELETE FROM guild_queues WHERE queue IN (SELECT q.queue FROM guild_queues q
+        WHERE q.queue < 0 AND q.pending = 0 AND q.owner IS NULL AND q.paused = 0
+        AND NOT EXISTS (SELECT 1 FROM operations o WHERE o.queue = q.queue) LIMIT 10000)";
+    query(on, FORGET, Vec::new()).await?;
+    Ok((epoch, freed.len() as u64))
+}
+
+/// Frees queues that are this process's own by the store's word, and nobody's in the process.
+pub(super) async fn free_unknown(
+    on: &DatabaseTransaction,
+    context: &Context,
+    held: &HashMap<i64, i64>,
+) -> Result<(), Trouble> {
+    let rows = query(on, "SELECT queue, fence FROM guild_queues WHERE owner = $1", vec![context.me.into()]).await?;
+    let mut unknown = Rows::new();
+    for row in rows {
+        let (queue, fence): (i64, i64) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
+        if held.get(&queue) != Some(&fence) {
+            unknown.push(&[Cell::Number(queue), Cell::Number(fence)]);
+        }
+    }
+    if !unknown.is_empty() {
+        let free = format!(
+            "UPDATE guild_queues SET owner = NULL, fence = fence + 1, ready_at = {NEXT_DUE}
+            FROM {{v}} WHERE queue = v.line AND fence = v.held"
+        );
+        with_rows(on, &free, HELD, unknown, Vec::new()).await?;
+    }
+    Ok(())
+}
+
+/// Takes queues that nobody has.
+pub(super) async fn claim(
+    on: &DatabaseTransaction,
+    context: &Context,
+    from: &ClaimFrom,
+) -> Result<Vec<Claim>, Trouble> {
+    const TAKE_DUE: &str = "UPDATE guild_queues SET owner = $1, fence = fence + 1 WHERE queue IN
+        (SELECT queue FROM guild_queues WHERE owner IS NULL AND paused = 0 AND ready_at IS NOT NULL AND ready_at <= $2
+        ORDER BY ready_at LIMIT $3) RETURNING queue, fence, paused, ready_at";
+    const MAKE: &str = "INSERT INTO guild_queues (queue, tenant, next_seq, pending, paused, fence)
+        SELECT line, 'default', 1, 0, 0, $2 FROM {v} WHERE 1 = 1 ON CONFLICT DO NOTHING";
+    const TAKE: &str = "UPDATE guild_queues SET owner = $2, fence = fence + 1 FROM {v}
+        WHERE queue = v.line AND owner IS NULL RETURNING queue, fence, paused, ready_at";
+    let all_paused = is_all_paused(on).await?;
+    let rows = match from {
+        ClaimFrom::Due { .. } if all_paused => Vec::new(),
+        ClaimFrom::Due { now, limit } => {
+            let limit = signed(*limit as u64);
+            query(on, TAKE_DUE, vec![context.me.into(), signed(now.millis()).into(), limit.into()]).await?
+        }
+        ClaimFrom::Queues(queues) => {
+            let lines: HashSet<i64> = queues.iter().map(|queue| queue.number()).collect();
+            let rows = || Rows::of(lines.iter().copied().map(Cell::Number));
+            if lines.is_empty() {
+                return Ok(Vec::new());
+            }
+            with_rows(on, MAKE, LINES, rows(), vec![context.first_fence.into()]).await?;
+            with_rows(on, TAKE, LINES, rows(), vec![context.me.into()]).await?
+        }
+    };
+    let mut claims = rows.iter().map(|row| claim_of(row, all_paused)).collect::<Result<Vec<_>, Trouble>>()?;
+    claims.sort_by_key(|(ready_at, claim)| (ready_at.unwrap_or(i64::MAX), claim.queue));
+    Ok(claims.into_iter().map(|(_, claim)| claim).collect())
+}
+
+fn claim_of(row: &QueryResult, all_paused: bool) -> Result<(Option<i64>, Claim), Trouble> {
+    let queue = Queue::from_number(row.try_get_by_index(0)?);
+    let fence: i64 = row.try_get_by_index(1)?;
+    let paused: i64 = row.try_get_by_index(2)?;
+    let claim = Claim { queue, fence: Fence(fence.unsigned_abs()), paused: paused != 0 || all_paused };
+    Ok((row.try_get_by_index(3)?, claim))
+}
+
+/// Gives queues back. One that was given back before, and that nobody has taken since, is given back.
+pub(super) async fn release(
+    on: &DatabaseTransaction,
+    context: &Context,
+    asked: &[(usize, (Queue, Fence))],
+) -> Result<Vec<(usize, bool)>, Trouble> {
+    if asked.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut rows = Rows::new();
+    let distinct: HashSet<(i64, i64)> = asked.iter().map(|(_, held)| numbers(*held)).collect();
+    for (queue, fence) in &distinct {
+        rows.push(&[Cell::Number(*queue), Cell::Number(*fence)]);
+    }
+    let give_back = format!(
+        "UPDATE guild_queues SET owner = NULL, ready_at = {NEXT_DUE} FROM {{v}}
+        WHERE queue = v.line AND fence = v.held AND (owner = $2 OR owner IS NULL) RETURNING queue, fence"
+    );
+    let given = with_rows(on, &give_back, HELD, rows, vec![context.me.into()]).await?;
+    let given: HashSet<(i64, i64)> = given
+        .iter()
+        .map(|row| Ok::<_, Trouble>((row.try_get_by_index(0)?, row.try_get_by_index(1)?)))
+        .collect::<Result<_, _>>()?;
+    Ok(asked.iter().map(|(place, held)| (*place, given.contains(&numbers(*held)))).collect())
+}
+
+fn numbers((queue, fence): (Queue, Fence)) -> (i64, i64) {
+    (queue.number(), signed(fence.0))
+}
+
+/// Pauses queues, or lets them go on.
+pub(super) async fn pause(
+    on: &DatabaseTransaction,
+    context: &Context,
+    what: Pausable,
+    paused: bool,
+) -> Result<(), Trouble> {
+    const ALL: &str = "INSERT INTO switches (name, is_on) VALUES ($1, $2)
+        ON CONFLICT (name) DO UPDATE SET is_on = excluded.is_on";
+    const ONE: &str = "INSERT INTO guild_queues (queue, tenant, next_seq, pending, paused, fence)
+        VALUES ($1, 'default', 1, 0, $2, $3) ON CONFLICT (queue) DO UPDATE SET paused = excluded.paused";
+    let paused = i64::from(paused);
+    let values: Vec<Value> = match what {
+        Pausable::All => vec![PAUSED.into(), paused.into()],
+        Pausable::Queue(queue) => vec![queue.number().into(), paused.into(), context.first_fence.into()],
+    };
+    let sql = match what {
+        Pausable::All => ALL,
+        Pausable::Queue(_) => ONE,
+    };
+    query(on, sql, values).await?;
+    Ok(())
+}
+
+async fn is_all_paused(on: &DatabaseTransaction) -> Result<bool, Trouble> {
+    let rows = query(on, "SELECT 1 FROM switches WHERE name = $1 AND is_on = 1", vec![PAUSED.into()]).await?;
+    Ok(!rows.is_empty())
+}

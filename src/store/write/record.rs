@@ -1,0 +1,319 @@
+//! Changes of operations, by those who look after their queues.
+
+use std::collections::{HashMap, HashSet};
+
+use guildhall_actors::operations::{Binding, Change, Intent, Recorded};
+use guildhall_core::operation::{Failure, FailureClass, ManagedKind, Marker, OperationId, State};
+use sea_orm::DatabaseTransaction;
+use uuid::Uuid;
+
+use super::{
+    Context, Trouble,
+    finish::{self, Ended},
+    signed,
+};
+use crate::store::rows::{Cell, Holds, Rows, Shape, with_rows};
+
+const CHANGES: Shape = Shape(&[
+    ("op", Holds::Uuid),
+    ("line", Holds::Number),
+    ("held", Holds::Number),
+    ("state", Holds::Text),
+    ("attempts", Holds::Number),
+    ("delays", Holds::Number),
+    ("eligible_at", Holds::Number),
+    ("parked", Holds::Number),
+    ("error", Holds::Text),
+    ("result", Holds::Text),
+    ("made", Holds::Number),
+    ("at", Holds::Number),
+    ("finished_at", Holds::Number),
+]);
+
+const UPDATE: &str = "UPDATE operations SET state = v.state, attempts = v.attempts, delays = v.delays,
+    eligible_at = v.eligible_at, parked = v.parked, error = v.error, result = v.result,
+    made = COALESCE(v.made, operations.made), updated_at = v.at, finished_at = v.finished_at
+    FROM {v}, guild_queues q
+    WHERE operations.id = v.op AND operations.queue = v.line AND operations.finished_at IS NULL
+    AND q.queue = v.line AND q.fence = v.held AND q.owner = $2
+    RETURNING id";
+
+const STANDING: Shape = Shape(&[("op", Holds::Uuid), ("line", Holds::Number)]);
+
+const HOW_THEY_STAND: &str = "SELECT v.op, o.state, o.attempts, o.delays, q.fence, q.owner
+    FROM {v} LEFT JOIN operations o ON o.id = v.op LEFT JOIN guild_queues q ON q.queue = v.line";
+
+/// Keeps the changes of several callers; one answer a change.
+pub(super) async fn all(
+    on: &DatabaseTransaction,
+    context: &Context,
+    asked: &[(usize, &[Change])],
+) -> Result<Vec<(usize, Vec<Recorded>)>, Trouble> {
+    let mut answers: Vec<(usize, Vec<Recorded>)> = Vec::with_capacity(asked.len());
+    let mut flat = Vec::new();
+    for (nth, (place, changes)) in asked.iter().enumerate() {
+        answers.push((*place, vec![Recorded::Gone; changes.len()]));
+        flat.extend(changes.iter().enumerate().map(|(index, change)| (nth, index, change)));
+    }
+    // Within one statement an operation can change once: what changes it again comes after.
+    let mut rest = flat.as_slice();
+    while !rest.is_empty() {
+        let mut seen = HashSet::new();
+        let length = rest.iter().position(|(_, _, change)| !seen.insert(change.id)).unwrap_or(rest.len());
+        let (wave, later) = rest.split_at(length);
+        let changes: Vec<&Change> = wave.iter().map(|(_, _, change)| *change).collect();
+        for ((nth, index, _), recorded) in wave.iter().zip(apply(on, context, &changes).await?) {
+            answers[*nth].1[*index] = recorded;
+        }
+        rest = later;
+    }
+    Ok(answers)
+}
+
+/// Keeps changes of different operations.
+async fn apply(on: &DatabaseTransaction, context: &Context, changes: &[&Change]) -> Result<Vec<Recorded>, Trouble> {
+    let mut rows = Rows::new();
+    for change in changes {
+        let error = change.error.as_ref().map(json);
+        rows.push(&[
+            Cell::Uuid(change.id.uuid()),
+            Cell::Number(change.queue.number()),
+            Cell::Number(signed(change.fence.0)),
+            Cell::Text(change.state.name()),
+            Cell::Number(change.attempts.into()),
+            Cell::Number(change.delays.into()),
+            Cell::Number(signed(change.eligible_at.millis())),
+            Cell::Number(change.parked.into()),
+            error.as_deref().into(),
+            change.result.as_deref().into(),
+            change.made.map(u64::cast_signed).into(),
+            Cell::Number(signed(change.at.millis())),
+            change.state.is_final().then(|| signed(change.at.millis())).into(),
+        ]);
+    }
+    let kept = with_rows(on, UPDATE, CHANGES, rows, vec![context.me.into()]).await?;
+    let kept: HashSet<Uuid> = kept.iter().map(|row| row.try_get_by_index(0)).collect::<Result<_, _>>()?;
+    let (done, left): (Vec<&Change>, Vec<&Change>) =
+        changes.iter().copied().partition(|change| kept.contains(&change.id.uuid()));
+    let why = why_not(on, context, &left).await?;
+    follow(on, context, &done).await?;
+    let answer = |change: &&Change| why.get(&change.id).copied().unwrap_or(Recorded::Done);
+    Ok(changes.iter().map(answer).collect())
+}
+
+/// Why changes were not kept: the queue is somebody else's, or the operation is done. Or this very change was kept before,
+/// and its caller did not hear of it.
+async fn why_not(
+    on: &DatabaseTransaction,
+    context: &Context,
+    left: &[&Change],
+) -> Result<HashMap<OperationId, Recorded>, Trouble> {
+    if left.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let mut rows = Rows::new();
+    for change in left {
+        rows.push(&[Cell::Uuid(change.id.uuid()), Cell::Number(change.queue.number())]);
+    }
+    let mut standing = HashMap::new();
+    for row in with_rows(on, HOW_THEY_STAND, STANDING, rows, Vec::new()).await? {
+        let id: Uuid = row.try_get_by_index(0)?;
+        let state: Option<String> = row.try_get_by_index(1)?;
+        let attempts: Option<i64> = row.try_get_by_index(2)?;
+        let delays: Option<i64> = row.try_get_by_index(3)?;
+        let fence: Option<i64> = row.try_get_by_index(4)?;
+        let owner: Option<Uuid> = row.try_get_by_index(5)?;
+        standing.insert(id, (state, attempts, delays, fence, owner));
+    }
+    let why = |change: &&Change| {
+        let Some((state, attempts, delays, fence, owner)) = standing.get(&change.id.uuid()) else {
+            return (change.id, Recorded::Gone);
+        };
+        let ours = *fence == Some(signed(change.fence.0)) && *owner == Some(context.me);
+        let same = state.as_deref() == Some(change.state.name())
+            && *attempts == Some(change.attempts.into())
+            && *delays == Some(change.delays.into());
+        let recorded = match (ours, same) {
+            (false, _) => Recorded::Fenced,
+            (true, true) => Recorded::Done,
+            (true, false) => Recorded::Gone,
+        };
+        (change.id, recorded)
+    };
+    Ok(left.iter().map(why).collect())
+}
+
+/// Keeps all that goes with changes that were kept.
+async fn follow(on: &DatabaseTransaction, context: &Context, done: &[&Change]) -> Result<(), Trouble> {
+    attempts(on, done).await?;
+    intents(on, done).await?;
+    objects(on, done).await?;
+    let mut ended = Vec::new();
+    for change in done.iter().filter(|change| change.state.is_final()) {
+        ended.push(Ended {
+            id: change.id,
+            queue: change.queue,
+            state: change.state,
+            result: change.result.as_deref(),
+            at: change.at,
+        });
+    }
+    finish::all(on, context, &ended).await?;
+    dead_letters(on, done).await
+}
+
+async fn attempts(on: &DatabaseTransaction, done: &[&Change]) -> Result<(), Trouble> {
+    const SHAPE: Shape = Shape(&[
+        ("op", Holds::Uuid),
+        ("n", Holds::Number),
+        ("started_at", Holds::Number),
+        ("ended_at", Holds::Number),
+        ("status", Holds::Number),
+        ("class", Holds::Text),
+        ("detail", Holds::Text),
+    ]);
+    const INSERT: &str = "INSERT INTO operation_attempts (operation_id, n, started_at, ended_at, status, class, detail)
+        SELECT op, n, started_at, ended_at, status, class, detail FROM {v} WHERE 1 = 1 ON CONFLICT DO NOTHING";
+    let mut rows = Rows::new();
+    for (change, attempt) in done.iter().filter_map(|change| change.attempt.as_ref().map(|attempt| (change, attempt))) {
+        rows.push(&[
+            Cell::Uuid(change.id.uuid()),
+            Cell::Number(attempt.n.into()),
+            Cell::Number(signed(attempt.started_at.millis())),
+            Cell::Number(signed(attempt.ended_at.millis())),
+            attempt.status.map(i64::from).into(),
+            Cell::Text(&attempt.class),
+            attempt.detail.as_deref().into(),
+        ]);
+    }
+    if !rows.is_empty() {
+        with_rows(on, INSERT, SHAPE, rows, Vec::new()).await?;
+    }
+    Ok(())
+}
+
+async fn intents(on: &DatabaseTransaction, done: &[&Change]) -> Result<(), Trouble> {
+    const SHAPE: Shape = Shape(&[("op", Holds::Uuid), ("marker", Holds::Text), ("at", Holds::Number)]);
+    const OPEN: &str = "INSERT INTO intents (operation_id, marker, at) SELECT op, marker, at FROM {v} WHERE 1 = 1
+        ON CONFLICT (operation_id) DO UPDATE SET at = excluded.at";
+    let mut open = Rows::new();
+    let mut closed = Vec::new();
+    for change in done {
+        match change.intent {
+            Intent::Open(at) if !change.state.is_final() => {
+                let marker = Marker::of(change.id).to_string();
+                open.push(&[Cell::Uuid(change.id.uuid()), Cell::Text(&marker), Cell::Number(signed(at.millis()))]);
+            }
+            // Those of operations that end go with them.
+            Intent::Close if !change.state.is_final() => closed.push(change.id),
+            Intent::Open(_) | Intent::Close | Intent::Keep => {}
+        }
+    }
+    if !open.is_empty() {
+        with_rows(on, OPEN, SHAPE, open, Vec::new()).await?;
+    }
+    finish::close_intents(on, &closed).await
+}
+
+/// What is left of the objects after all changes: each of them is bound to one key, or to none.
+async fn objects(on: &DatabaseTransaction, done: &[&Change]) -> Result<(), Trouble> {
+    const OBJECTS: Shape = Shape(&[("sort", Holds::Text), ("object", Holds::Number)]);
+    const FORGET: &str = "DELETE FROM managed_objects WHERE EXISTS
+        (SELECT 1 FROM {v} WHERE v.sort = managed_objects.kind AND v.object = managed_objects.discord_id)";
+    const BINDINGS: Shape = Shape(&[
+        ("guild_id", Holds::Number),
+        ("kind", Holds::Text),
+        ("key", Holds::Text),
+        ("discord_id", Holds::Number),
+        ("channel_id", Holds::Number),
+        ("origin", Holds::Text),
+        ("updated_at", Holds::Number),
+    ]);
+    const BIND: &str = "INSERT INTO managed_objects
+        (guild_id, kind, key, discord_id, channel_id, origin, updated_at)
+        SELECT guild_id, kind, key, discord_id, channel_id, origin, updated_at FROM {v} WHERE 1 = 1
+        ON CONFLICT (guild_id, kind, key) DO UPDATE SET discord_id = excluded.discord_id,
+        channel_id = excluded.channel_id, origin = excluded.origin, updated_at = excluded.updated_at";
+    let bound = net_bindings(done);
+    if bound.is_empty() {
+        return Ok(());
+    }
+    let mut objects = Rows::new();
+    let mut bindings = Rows::new();
+    for ((kind, object), binding) in &bound {
+        objects.push(&[Cell::Text(kind.name()), Cell::Number(object.cast_signed())]);
+        if let Some((change, binding)) = binding {
+            bindings.push(&[
+                Cell::Number(guild_number(change.guild)),
+                Cell::Text(kind.name()),
+                Cell::Text(&binding.key),
+                Cell::Number(object.cast_signed()),
+                binding.channel.map(u64::cast_signed).into(),
+                Cell::Text(binding.origin),
+                Cell::Number(signed(change.at.millis())),
+            ]);
+        }
+    }
+    with_rows(on, FORGET, OBJECTS, objects, Vec::new()).await?;
+    if !bindings.is_empty() {
+        with_rows(on, BIND, BINDINGS, bindings, Vec::new()).await?;
+    }
+    Ok(())
+}
+
+type Bound<'a> = HashMap<(ManagedKind, u64), Option<(&'a Change, &'a Binding)>>;
+
+fn net_bindings<'a>(done: &[&'a Change]) -> Bound<'a> {
+    let mut bound: Bound<'a> = HashMap::new();
+    for change in done {
+        for gone in &change.unbind {
+            bound.insert(*gone, None);
+        }
+        for binding in &change.bind {
+            // A key that was given to another object a moment ago is this one's now.
+            for other in bound.values_mut() {
+                let same = |(earlier, known): &(&Change, &Binding)| {
+                    earlier.guild == change.guild && known.kind == binding.kind && known.key == binding.key
+                };
+                if other.as_ref().is_some_and(same) {
+                    *other = None;
+                }
+            }
+            bound.insert((binding.kind, binding.discord_id), Some((change, binding)));
+        }
+    }
+    bound
+}
+
+async fn dead_letters(on: &DatabaseTransaction, done: &[&Change]) -> Result<(), Trouble> {
+    const SHAPE: Shape =
+        Shape(&[("op", Holds::Uuid), ("class", Holds::Text), ("error", Holds::Text), ("at", Holds::Number)]);
+    const INSERT: &str = "INSERT INTO dead_letters
+        (id, tenant, queue, guild_id, kind, payload, class, error, attempts, reason, created_at, died_at, redrive_of)
+        SELECT o.id, o.tenant, o.queue, o.guild_id, o.kind, o.payload, v.class, v.error, o.attempts, o.reason,
+        o.created_at, v.at, o.redrive_of FROM {v} JOIN operations o ON o.id = v.op WHERE 1 = 1 ON CONFLICT DO NOTHING";
+    let mut rows = Rows::new();
+    for change in done.iter().filter(|change| change.state == State::Dead) {
+        let unsaid = || Failure::new(FailureClass::Transient, "it was given up, and nobody said why");
+        let error = change.error.clone().unwrap_or_else(unsaid);
+        rows.push(&[
+            Cell::Uuid(change.id.uuid()),
+            Cell::Text(error.class.name()),
+            Cell::Text(&json(&error)),
+            Cell::Number(signed(change.at.millis())),
+        ]);
+    }
+    if !rows.is_empty() {
+        with_rows(on, INSERT, SHAPE, rows, Vec::new()).await?;
+    }
+    Ok(())
+}
+
+/// A guild as objects name it: 0 is no guild.
+pub(in crate::store) fn guild_number(guild: Option<u64>) -> i64 {
+    guild.unwrap_or(0).cast_signed()
+}
+
+fn json(failure: &Failure) -> String {
+    serde_json::to_string(failure).expect("invariant: a failure is JSON")
+}

@@ -1,0 +1,82 @@
+//! What concerns one operation or one value, and is rare.
+
+use guildhall_core::{
+    operation::{OperationId, Queue, State},
+    time::UnixMs,
+};
+use sea_orm::{DatabaseTransaction, QueryResult};
+
+use super::{
+    Context, Trouble,
+    finish::{self, Ended},
+    signed,
+};
+use crate::store::{operation_row::state_named, rows::query};
+
+/// Takes an operation back, if nothing of it is under way.
+pub(super) async fn cancel(
+    on: &DatabaseTransaction,
+    context: &Context,
+    id: OperationId,
+    now: UnixMs,
+) -> Result<Option<(State, Queue)>, Trouble> {
+    const CANCEL: &str = "UPDATE operations SET state = 'cancelled', updated_at = $2, finished_at = $2
+        WHERE id = $1 AND state IN ('queued', 'delayed', 'retrying') RETURNING state, queue";
+    let cancelled = query(on, CANCEL, vec![id.uuid().into(), signed(now.millis()).into()]).await?;
+    let Some((state, queue)) = cancelled.first().map(standing).transpose()? else {
+        return as_it_stands(on, id).await;
+    };
+    finish::all(on, context, &[Ended { id, queue, state, result: None, at: now }]).await?;
+    Ok(Some((state, queue)))
+}
+
+/// Makes an operation that waits due now.
+pub(super) async fn hasten(
+    on: &DatabaseTransaction,
+    id: OperationId,
+    now: UnixMs,
+) -> Result<Option<(State, Queue)>, Trouble> {
+    const HASTEN: &str = "UPDATE operations SET eligible_at = $2, updated_at = $2
+        WHERE id = $1 AND state IN ('queued', 'delayed', 'retrying', 'reconciling') AND eligible_at > $2
+        RETURNING state, queue";
+    const READY: &str =
+        "UPDATE guild_queues SET ready_at = $2 WHERE queue = $1 AND (ready_at IS NULL OR ready_at > $2)";
+    let now = signed(now.millis());
+    let hastened = query(on, HASTEN, vec![id.uuid().into(), now.into()]).await?;
+    let Some((state, queue)) = hastened.first().map(standing).transpose()? else {
+        return as_it_stands(on, id).await;
+    };
+    query(on, READY, vec![queue.number().into(), now.into()]).await?;
+    Ok(Some((state, queue)))
+}
+
+async fn as_it_stands(on: &DatabaseTransaction, id: OperationId) -> Result<Option<(State, Queue)>, Trouble> {
+    let rows = query(on, "SELECT state, queue FROM operations WHERE id = $1", vec![id.uuid().into()]).await?;
+    rows.first().map(standing).transpose()
+}
+
+fn standing(row: &QueryResult) -> Result<(State, Queue), Trouble> {
+    let state: String = row.try_get_by_index(0)?;
+    Ok((state_named(&state)?, Queue::from_number(row.try_get_by_index(1)?)))
+}
+
+/// Keeps a value, or removes it.
+pub(super) async fn set_state(
+    on: &DatabaseTransaction,
+    key: &str,
+    value: Option<&str>,
+    expires_at: Option<UnixMs>,
+) -> Result<(), Trouble> {
+    const KEEP: &str = "INSERT INTO state (key, value, expires_at) VALUES ($1, $2, $3)
+        ON CONFLICT (key) DO UPDATE SET value = excluded.value, expires_at = excluded.expires_at";
+    match value {
+        Some(value) => {
+            let expires_at = expires_at.map(|at| signed(at.millis()));
+            query(on, KEEP, vec![key.into(), value.into(), expires_at.into()]).await?;
+        }
+        None => {
+            query(on, "DELETE FROM state WHERE key = $1", vec![key.into()]).await?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,392 @@
+//! Accepting operations.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
+
+use guildhall_actors::operations::{NewOperation, SubmitError, Submitted};
+use guildhall_core::operation::{OperationId, Queue, State};
+use sea_orm::{DatabaseTransaction, QueryResult};
+use uuid::Uuid;
+
+use super::{Context, Trouble, signed};
+use crate::store::{
+    operation_row::state_named,
+    rows::{Cell, Holds, Rows, Shape, kept, with_rows},
+};
+
+/// What stands in the way of a new operation, or is there already.
+#[derive(Clone, Debug)]
+struct Known {
+    id: OperationId,
+    hash: Vec<u8>,
+    state: State,
+    result: Option<String>,
+}
+
+/// An operation that a new one may refer to.
+#[derive(Debug)]
+struct Target {
+    tenant: String,
+    guild: Option<i64>,
+    known: Known,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    next_seq: i64,
+    pending: i64,
+}
+
+type Key = (String, String);
+
+/// What the store held before, and what this batch has added.
+#[derive(Debug, Default)]
+struct Desk {
+    keys: HashMap<Key, Known>,
+    /// Keys whose time is up.
+    expired: Vec<Key>,
+    operations: HashMap<OperationId, Target>,
+    lines: HashMap<i64, Line>,
+}
+
+/// Accepts batches one after the other, each of them as a whole or not at all.
+pub(super) async fn all(
+    on: &DatabaseTransaction,
+    context: &Context,
+    batches: &[&[NewOperation]],
+) -> Result<Vec<Result<Vec<Submitted>, SubmitError>>, Trouble> {
+    if batches.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut desk = Desk::read(on, batches).await?;
+    let mut accepted: Vec<(&NewOperation, i64)> = Vec::new();
+    let mut answers = Vec::with_capacity(batches.len());
+    for batch in batches {
+        answers.push(desk.accept(batch, context.max_queued).map(|(submitted, new)| {
+            accepted.extend(new);
+            submitted
+        }));
+    }
+    forget(on, &desk.expired).await?;
+    insert(on, context, &accepted).await?;
+    Ok(answers)
+}
+
+impl Desk {
+    async fn read(on: &DatabaseTransaction, batches: &[&[NewOperation]]) -> Result<Self, Trouble> {
+        let mut desk = Self::default();
+        let all = || batches.iter().flat_map(|batch| batch.iter());
+        desk.read_keys(on, all()).await?;
+        desk.read_operations(on, all()).await?;
+        desk.read_lines(on, all()).await?;
+        Ok(desk)
+    }
+
+    async fn read_keys<'a>(
+        &mut self,
+        on: &DatabaseTransaction,
+        all: impl Iterator<Item = &'a NewOperation>,
+    ) -> Result<(), Trouble> {
+        const SHAPE: Shape = Shape(&[("scope", Holds::Text), ("key", Holds::Text), ("at", Holds::Number)]);
+        const SELECT: &str = "SELECT i.scope, i.key, i.operation_id, i.payload_hash, COALESCE(i.state, o.state),
+            COALESCE(i.result, o.result), i.expires_at <= v.at FROM {v}
+            JOIN idempotency i ON i.scope = v.scope AND i.key = v.key LEFT JOIN operations o ON o.id = i.operation_id";
+        let mut rows = Rows::new();
+        for operation in all {
+            if let Some(key) = &operation.idempotency {
+                let at = signed(operation.created_at.millis());
+                rows.push(&[Cell::Text(&key.scope), Cell::Text(&key.key), Cell::Number(at)]);
+            }
+        }
+        if rows.is_empty() {
+            return Ok(());
+        }
+        for row in with_rows(on, SELECT, SHAPE, rows, Vec::new()).await? {
+            let key = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
+            if row.try_get_by_index::<Option<bool>>(6)? == Some(true) {
+                self.expired.push(key);
+            } else {
+                self.keys.insert(key, known(&row, 2)?);
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_operations<'a>(
+        &mut self,
+        on: &DatabaseTransaction,
+        all: impl Iterator<Item = &'a NewOperation>,
+    ) -> Result<(), Trouble> {
+        const SHAPE: Shape = Shape(&[("op", Holds::Uuid)]);
+        const SELECT: &str = "SELECT o.tenant, o.guild_id, o.id, o.payload_hash, o.state, o.result
+            FROM {v} JOIN operations o ON o.id = v.op";
+        let mut asked = HashSet::new();
+        for operation in all {
+            asked.insert(operation.id);
+            asked.extend(&operation.refers_to);
+        }
+        let rows = Rows::of(asked.iter().map(|id| Cell::Uuid(id.uuid())));
+        for row in with_rows(on, SELECT, SHAPE, rows, Vec::new()).await? {
+            let known = known(&row, 2)?;
+            let target = Target { tenant: row.try_get_by_index(0)?, guild: row.try_get_by_index(1)?, known };
+            self.operations.insert(target.known.id, target);
+        }
+        Ok(())
+    }
+
+    async fn read_lines<'a>(
+        &mut self,
+        on: &DatabaseTransaction,
+        all: impl Iterator<Item = &'a NewOperation>,
+    ) -> Result<(), Trouble> {
+        const SHAPE: Shape = Shape(&[("line", Holds::Number)]);
+        const SELECT: &str = "SELECT q.queue, q.next_seq, q.pending FROM {v} JOIN guild_queues q ON q.queue = v.line";
+        let queues: HashSet<i64> = all.map(|operation| operation.queue.number()).collect();
+        let rows = Rows::of(queues.into_iter().map(Cell::Number));
+        for row in with_rows(on, SELECT, SHAPE, rows, Vec::new()).await? {
+            let line = Line { next_seq: row.try_get_by_index(1)?, pending: row.try_get_by_index(2)? };
+            self.lines.insert(row.try_get_by_index(0)?, line);
+        }
+        Ok(())
+    }
+
+    /// Accepts a batch, or leaves everything as it was.
+    fn accept<'a>(
+        &mut self,
+        batch: &'a [NewOperation],
+        most: u64,
+    ) -> Result<(Vec<Submitted>, Vec<(&'a NewOperation, i64)>), SubmitError> {
+        let mut submitted = Vec::with_capacity(batch.len());
+        let mut new: Vec<(&NewOperation, i64)> = Vec::new();
+        let mut keys: HashMap<Key, Known> = HashMap::new();
+        let mut lines: HashMap<i64, Line> = HashMap::new();
+        for (index, operation) in batch.iter().enumerate() {
+            let key = operation.idempotency.as_ref().map(|key| (kept(&key.scope), kept(&key.key)));
+            let by_key = key.as_ref().and_then(|key| keys.get(key).or_else(|| self.keys.get(key)));
+            let by_id = || self.operations.get(&operation.id).map(|target| &target.known);
+            if let Some(known) = by_key.or_else(by_id) {
+                if known.hash != operation.payload_hash {
+                    return Err(SubmitError::KeyReused { index, id: known.id });
+                }
+                let Known { id, state, result, .. } = known.clone();
+                submitted.push(Submitted::Existing { id, state, result });
+                continue;
+            }
+            for id in &operation.refers_to {
+                if !new.iter().any(|(earlier, _)| earlier.id == *id && meet(earlier, operation))
+                    && !self.operations.get(id).is_some_and(|target| target.is_seen_by(operation))
+                {
+                    return Err(SubmitError::NoSuchOperation { index, id: *id });
+                }
+            }
+            let queue = operation.queue;
+            let stored = self.lines.get(&queue.number()).copied();
+            let line = lines.entry(queue.number()).or_insert(stored.unwrap_or(Line { next_seq: 1, pending: 0 }));
+            if line.pending >= signed(most) {
+                return Err(SubmitError::Full { queue, pending: line.pending.unsigned_abs(), most });
+            }
+            if let Some(key) = key {
+                keys.insert(key, Known::of(operation));
+            }
+            submitted.push(Submitted::Accepted { seq: line.next_seq.unsigned_abs() });
+            new.push((operation, line.next_seq));
+            line.next_seq += 1;
+            line.pending += 1;
+        }
+        self.keys.extend(keys);
+        self.lines.extend(lines);
+        for (operation, _) in &new {
+            let target = Target {
+                tenant: operation.tenant.to_string(),
+                guild: operation.guild.map(u64::cast_signed),
+                known: Known::of(operation),
+            };
+            self.operations.insert(operation.id, target);
+        }
+        Ok((submitted, new))
+    }
+}
+
+impl Known {
+    fn of(operation: &NewOperation) -> Self {
+        Self { id: operation.id, hash: operation.payload_hash.to_vec(), state: State::Queued, result: None }
+    }
+}
+
+impl Target {
+    fn is_seen_by(&self, operation: &NewOperation) -> bool {
+        self.guild == operation.guild.map(u64::cast_signed) && self.tenant == *operation.tenant
+    }
+}
+
+fn meet(one: &NewOperation, other: &NewOperation) -> bool {
+    one.guild == other.guild && one.tenant == other.tenant
+}
+
+/// An operation's id, hash, state and result, from this column on.
+fn known(row: &QueryResult, from: usize) -> Result<Known, Trouble> {
+    let id: Uuid = row.try_get_by_index(from)?;
+    let state: Option<String> = row.try_get_by_index(from + 2)?;
+    let state = state.ok_or_else(|| {
+        Trouble::Corrupt(format!("the key of operation {id} has no state, and the operation is gone"))
+    })?;
+    Ok(Known {
+        id: OperationId::from_uuid(id),
+        hash: row.try_get_by_index(from + 1)?,
+        state: state_named(&state)?,
+        result: row.try_get_by_index(from + 3)?,
+    })
+}
+
+async fn forget(on: &DatabaseTransaction, expired: &[Key]) -> Result<(), Trouble> {
+    const SHAPE: Shape = Shape(&[("its_scope", Holds::Text), ("its_key", Holds::Text)]);
+    const DELETE: &str = "DELETE FROM idempotency WHERE EXISTS
+        (SELECT 1 FROM {v} WHERE v.its_scope = idempotency.scope AND v.its_key = idempotency.key)";
+    let mut rows = Rows::new();
+    for (scope, key) in expired {
+        rows.push(&[Cell::Text(scope), Cell::Text(key)]);
+    }
+    if !rows.is_empty() {
+        with_rows(on, DELETE, SHAPE, rows, Vec::new()).await?;
+    }
+    Ok(())
+}
+
+const OPERATIONS: Shape = Shape(&[
+    ("id", Holds::Uuid),
+    ("tenant", Holds::Text),
+    ("queue", Holds::Number),
+    ("guild_id", Holds::Number),
+    ("seq", Holds::Number),
+    ("kind", Holds::Text),
+    ("payload", Holds::Text),
+    ("payload_hash", Holds::Bytes),
+    ("lane", Holds::Text),
+    ("max_attempts", Holds::Number),
+    ("eligible_at", Holds::Number),
+    ("deadline_at", Holds::Number),
+    ("deployment_id", Holds::Uuid),
+    ("trace", Holds::Text),
+    ("reason", Holds::Text),
+    ("redrive_of", Holds::Uuid),
+    ("created_at", Holds::Number),
+]);
+
+const INSERT: &str = "INSERT INTO operations (id, tenant, queue, guild_id, seq, kind, payload, payload_hash, lane,
+    max_attempts, eligible_at, deadline_at, deployment_id, trace, reason, redrive_of, created_at, updated_at,
+    state, attempts, delays, parked)
+    SELECT id, tenant, queue, guild_id, seq, kind, payload, payload_hash, lane, max_attempts, eligible_at, deadline_at,
+    deployment_id, trace, reason, redrive_of, created_at, created_at, 'queued', 0, 0, 0 FROM {v}";
+
+async fn insert(on: &DatabaseTransaction, context: &Context, accepted: &[(&NewOperation, i64)]) -> Result<(), Trouble> {
+    const KEYS: Shape = Shape(&[
+        ("scope", Holds::Text),
+        ("key", Holds::Text),
+        ("payload_hash", Holds::Bytes),
+        ("operation_id", Holds::Uuid),
+    ]);
+    const INSERT_KEYS: &str = "INSERT INTO idempotency (scope, key, payload_hash, operation_id)
+        SELECT scope, key, payload_hash, operation_id FROM {v}";
+    const REFS: Shape = Shape(&[("operation_id", Holds::Uuid), ("target", Holds::Uuid)]);
+    const INSERT_REFS: &str = "INSERT INTO operation_refs (operation_id, target)
+        SELECT operation_id, target FROM {v} WHERE 1 = 1 ON CONFLICT DO NOTHING";
+    if accepted.is_empty() {
+        return Ok(());
+    }
+    let mut operations = Rows::new();
+    let mut keys = Rows::new();
+    let mut refs = Rows::new();
+    for (operation, seq) in accepted {
+        push(&mut operations, operation, *seq);
+        let id = Cell::Uuid(operation.id.uuid());
+        if let Some(key) = &operation.idempotency {
+            keys.push(&[Cell::Text(&key.scope), Cell::Text(&key.key), Cell::Bytes(&operation.payload_hash), id]);
+        }
+        for target in &operation.refers_to {
+            refs.push(&[id, Cell::Uuid(target.uuid())]);
+        }
+    }
+    count_in(on, context, accepted).await?;
+    with_rows(on, INSERT, OPERATIONS, operations, Vec::new()).await?;
+    if !keys.is_empty() {
+        with_rows(on, INSERT_KEYS, KEYS, keys, Vec::new()).await?;
+    }
+    if !refs.is_empty() {
+        with_rows(on, INSERT_REFS, REFS, refs, Vec::new()).await?;
+    }
+    Ok(())
+}
+
+fn push(rows: &mut Rows, operation: &NewOperation, seq: i64) {
+    rows.push(&[
+        Cell::Uuid(operation.id.uuid()),
+        Cell::Text(&operation.tenant),
+        Cell::Number(operation.queue.number()),
+        operation.guild.map(u64::cast_signed).into(),
+        Cell::Number(seq),
+        Cell::Text(operation.kind.name()),
+        Cell::Text(&operation.payload),
+        Cell::Bytes(&operation.payload_hash),
+        Cell::Text(operation.lane.name()),
+        Cell::Number(operation.max_attempts.into()),
+        Cell::Number(signed(operation.eligible_at.millis())),
+        operation.deadline_at.map(|at| signed(at.millis())).into(),
+        operation.deployment.map(OperationId::uuid).into(),
+        operation.trace.as_deref().into(),
+        operation.reason.as_deref().into(),
+        operation.redrive_of.map(OperationId::uuid).into(),
+        Cell::Number(signed(operation.created_at.millis())),
+    ]);
+}
+
+/// What a batch adds to one queue.
+struct Added {
+    tenant: Arc<str>,
+    count: i64,
+    next_seq: i64,
+    ready_at: i64,
+}
+
+/// Counts operations into their queues, and makes the queues due when they are.
+async fn count_in(
+    on: &DatabaseTransaction,
+    context: &Context,
+    accepted: &[(&NewOperation, i64)],
+) -> Result<(), Trouble> {
+    const SHAPE: Shape = Shape(&[
+        ("line", Holds::Number),
+        ("tenant", Holds::Text),
+        ("next_seq", Holds::Number),
+        ("n", Holds::Number),
+        ("ready_at", Holds::Number),
+    ]);
+    const UPSERT: &str = "INSERT INTO guild_queues (queue, tenant, next_seq, pending, paused, ready_at, fence)
+        SELECT line, tenant, next_seq, n, 0, ready_at, $2 FROM {v} WHERE 1 = 1
+        ON CONFLICT (queue) DO UPDATE SET next_seq = excluded.next_seq, pending = guild_queues.pending + excluded.pending,
+        ready_at = CASE WHEN guild_queues.ready_at IS NULL OR guild_queues.ready_at > excluded.ready_at
+        THEN excluded.ready_at ELSE guild_queues.ready_at END";
+    let mut added: BTreeMap<Queue, Added> = BTreeMap::new();
+    for (operation, seq) in accepted {
+        let eligible_at = signed(operation.eligible_at.millis());
+        let tenant = Arc::clone(&operation.tenant);
+        let fresh = Added { tenant, count: 0, next_seq: 0, ready_at: i64::MAX };
+        let line = added.entry(operation.queue).or_insert(fresh);
+        line.count += 1;
+        line.next_seq = seq + 1;
+        line.ready_at = line.ready_at.min(eligible_at);
+    }
+    let mut rows = Rows::new();
+    for (queue, line) in &added {
+        rows.push(&[
+            Cell::Number(queue.number()),
+            Cell::Text(&line.tenant),
+            Cell::Number(line.next_seq),
+            Cell::Number(line.count),
+            Cell::Number(line.ready_at),
+        ]);
+    }
+    with_rows(on, UPSERT, SHAPE, rows, vec![context.first_fence.into()]).await?;
+    Ok(())
+}

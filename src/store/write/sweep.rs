@@ -1,0 +1,72 @@
+//! Removing what was kept long enough.
+
+use std::time::Duration;
+
+use guildhall_actors::operations::{Retention, Swept};
+use guildhall_core::{operation::State, time::UnixMs};
+use sea_orm::{DatabaseTransaction, QueryResult};
+use uuid::Uuid;
+
+use super::{Trouble, signed};
+use crate::store::rows::{Cell, Holds, Rows, Shape, query, with_rows};
+
+/// How much of a kind one sweep removes at most: small enough not to hold up others for long.
+pub(in crate::store) const SWEEP: i64 = 500;
+
+/// Removes what was kept long enough, a small batch of each.
+pub(super) async fn sweep(on: &DatabaseTransaction, keep: Retention, now: UnixMs) -> Result<Swept, Trouble> {
+    const LETTERS: &str = "DELETE FROM dead_letters WHERE id IN
+        (SELECT id FROM dead_letters WHERE died_at <= $1 ORDER BY died_at LIMIT $2) RETURNING id";
+    const KEYS: &str = "DELETE FROM idempotency WHERE (scope, key) IN (SELECT scope, key FROM idempotency
+        WHERE expires_at IS NOT NULL AND expires_at <= $1 ORDER BY expires_at LIMIT $2) RETURNING scope";
+    const STATE: &str = "DELETE FROM state WHERE key IN (SELECT key FROM state
+        WHERE expires_at IS NOT NULL AND expires_at <= $1 ORDER BY expires_at LIMIT $2) RETURNING key";
+    let ended = [
+        (State::Succeeded, keep.completed),
+        (State::Cancelled, keep.completed),
+        (State::Dead, keep.failed),
+        (State::NeedsReview, keep.dead_letters),
+    ];
+    let mut operations = 0;
+    for (state, keep) in ended {
+        operations += sweep_operations(on, state, before(now, keep)).await?;
+    }
+    let bound = |at: UnixMs| vec![signed(at.millis()).into(), SWEEP.into()];
+    let letters = query(on, LETTERS, bound(before(now, keep.dead_letters))).await?;
+    let keys = query(on, KEYS, bound(now)).await?;
+    let state = query(on, STATE, bound(now)).await?;
+    Ok(Swept { operations, letters: letters.len() as u64, keys: keys.len() as u64, state: state.len() as u64 })
+}
+
+fn before(now: UnixMs, keep: Duration) -> UnixMs {
+    now.before(keep)
+}
+
+/// Operations of one state that nothing pending refers to.
+pub(in crate::store) const OPERATIONS: &str = "DELETE FROM operations WHERE id IN (SELECT o.id FROM operations o
+    WHERE o.state = $1 AND o.finished_at IS NOT NULL AND o.finished_at <= $2
+    AND NOT EXISTS (SELECT 1 FROM operation_refs r WHERE r.target = o.id)
+    ORDER BY o.finished_at LIMIT $3) RETURNING id, queue";
+
+async fn sweep_operations(on: &DatabaseTransaction, state: State, before: UnixMs) -> Result<u64, Trouble> {
+    const IDS: Shape = Shape(&[("op", Holds::Uuid)]);
+    const LINES: Shape = Shape(&[("line", Holds::Number)]);
+    const ATTEMPTS: &str = "DELETE FROM operation_attempts WHERE operation_id IN (SELECT op FROM {v})";
+    // Queues of interactions and users come and go.
+    const QUEUES: &str = "DELETE FROM guild_queues WHERE queue IN (SELECT line FROM {v}) AND queue < 0 AND pending = 0
+        AND owner IS NULL AND paused = 0 AND NOT EXISTS (SELECT 1 FROM operations o WHERE o.queue = guild_queues.queue)";
+    let values = vec![state.name().into(), signed(before.millis()).into(), SWEEP.into()];
+    let gone = query(on, OPERATIONS, values).await?;
+    if gone.is_empty() {
+        return Ok(0);
+    }
+    let ids = gone.iter().map(|row| row.try_get_by_index::<Uuid>(0)).collect::<Result<Vec<_>, _>>()?;
+    with_rows(on, ATTEMPTS, IDS, Rows::of(ids.into_iter().map(Cell::Uuid)), Vec::new()).await?;
+    let line = |row: &QueryResult| row.try_get_by_index::<i64>(1);
+    let lines = gone.iter().map(line).collect::<Result<Vec<_>, _>>()?;
+    let lines = Rows::of(lines.into_iter().filter(|line| *line < 0).map(Cell::Number));
+    if !lines.is_empty() {
+        with_rows(on, QUEUES, LINES, lines, Vec::new()).await?;
+    }
+    Ok(gone.len() as u64)
+}

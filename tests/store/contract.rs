@@ -1,0 +1,417 @@
+//! What the port promises.
+
+use guildhall_actors::operations::{
+    Binding, ClaimFrom, Fence, Intent, LetterFilter, ListFilter, NewOperation, OperationStore as _, Pausable, Recorded,
+    Resolved, SubmitError, Submitted, Wanted,
+};
+use guildhall_core::operation::{Failure, FailureClass, Kind, ManagedKind, Queue, State};
+
+use crate::setup::{
+    GUILD, KEEP, at, change, claim, ended, fresh, in_guild, keyed, new_id, on_both, operation, record, refused,
+    state_of, submit, tried,
+};
+
+const QUEUE: Queue = Queue::Guild(GUILD);
+
+on_both! {
+    async fn what_is_accepted_is_loaded_in_order_with_all_its_parts(engine) {
+        let (store, _place) = fresh(engine).await;
+        let first = NewOperation {
+            payload: r#"{"name":"ü\u0000\"'"}"#.to_owned(),
+            deadline_at: Some(at(99)),
+            deployment: Some(new_id()),
+            trace: Some("00-a-b-01".to_owned()),
+            reason: Some("because".to_owned()),
+            ..in_guild()
+        };
+        let second = in_guild();
+        let other = operation(Queue::User(5));
+        let submitted = store.submit(vec![first.clone(), second.clone(), other.clone()]).await.unwrap();
+        let accepted = |seq| Submitted::Accepted { seq };
+        assert_eq!(submitted, [accepted(1), accepted(2), accepted(1)]);
+        let loaded = store.load(QUEUE, 0, 10).await.unwrap();
+        assert_eq!(loaded.iter().map(|stored| stored.operation.id).collect::<Vec<_>>(), [first.id, second.id]);
+        let stored = &loaded[0];
+        assert_eq!(stored.operation.payload, first.payload);
+        assert_eq!(stored.operation.payload_hash, first.payload_hash);
+        assert_eq!(stored.operation.deadline_at, first.deadline_at);
+        assert_eq!(stored.operation.deployment, first.deployment);
+        assert_eq!((&stored.operation.trace, &stored.operation.reason), (&first.trace, &first.reason));
+        assert_eq!((stored.operation.kind, stored.operation.guild), (Kind::AssignRole, Some(GUILD)));
+        assert_eq!((stored.seq, stored.state, stored.attempts, stored.delays), (1, State::Queued, 0, 0));
+        assert!(!stored.parked && stored.intent.is_none() && stored.error.is_none());
+        assert_eq!(store.load(QUEUE, 1, 10).await.unwrap().len(), 1);
+        assert_eq!(store.load(QUEUE, 0, 1).await.unwrap().len(), 1);
+        assert_eq!(store.load(Queue::User(5), 0, 10).await.unwrap()[0].operation.id, other.id);
+    }
+
+    async fn a_change_is_kept_once_however_often_it_is_told(engine) {
+        let (store, _place) = fresh(engine).await;
+        let operation = keyed("k");
+        submit(&store, &operation).await;
+        let fence = claim(&store, QUEUE).await.fence;
+        let mut start = change(&operation, fence, State::Running);
+        start.intent = Intent::Open(at(3));
+        for _ in 0..2 {
+            assert_eq!(record(&store, start.clone()).await, Recorded::Done);
+            assert_eq!(store.load(QUEUE, 0, 1).await.unwrap()[0].intent, Some(at(3)));
+        }
+        let mut end = change(&operation, fence, State::Succeeded);
+        end.result = Some("{\"id\":\"9\"}".to_owned());
+        end.made = Some(9);
+        end.attempt = Some(tried(1));
+        for _ in 0..2 {
+            assert_eq!(record(&store, end.clone()).await, Recorded::Done);
+        }
+        let shown = store.show(operation.id).await.unwrap().unwrap();
+        assert_eq!((shown.stored.state, shown.attempts.len()), (State::Succeeded, 1));
+        assert_eq!((shown.result, shown.finished_at), (end.result.clone(), Some(at(10))));
+        assert_eq!(shown.stored.operation.idempotency, operation.idempotency);
+        assert_eq!(record(&store, change(&operation, fence, State::Dead)).await, Recorded::Gone);
+        assert!(store.load(QUEUE, 0, 9).await.unwrap().is_empty());
+        assert!(store.release(QUEUE, fence).await.unwrap());
+        assert_eq!(store.next_due().await.unwrap(), None);
+        let again = NewOperation { id: new_id(), ..operation.clone() };
+        let existing = Submitted::Existing { id: operation.id, state: State::Succeeded, result: end.result };
+        assert_eq!(submit(&store, &again).await, existing);
+    }
+
+    async fn an_end_and_the_next_start_go_together_and_one_operation_may_change_twice(engine) {
+        let (store, _place) = fresh(engine).await;
+        let (one, two) = (in_guild(), in_guild());
+        store.submit(vec![one.clone(), two.clone()]).await.unwrap();
+        let fence = claim(&store, QUEUE).await.fence;
+        let changes = vec![
+            change(&one, fence, State::Running),
+            change(&one, fence, State::Succeeded),
+            change(&two, fence, State::Running),
+            change(&one, fence, State::Dead),
+        ];
+        let recorded = store.record(changes).await.unwrap();
+        assert_eq!(recorded, [Recorded::Done, Recorded::Done, Recorded::Done, Recorded::Gone]);
+        assert_eq!((state_of(&store, one.id).await, state_of(&store, two.id).await), (State::Succeeded, State::Running));
+        assert!(store.letters(LetterFilter { limit: 9, ..Default::default() }).await.unwrap().is_empty());
+    }
+
+    async fn a_stale_fence_changes_nothing(engine) {
+        let (store, _place) = fresh(engine).await;
+        let operation = in_guild();
+        submit(&store, &operation).await;
+        let first = claim(&store, QUEUE).await.fence;
+        assert!(store.claim(ClaimFrom::Queues(vec![QUEUE])).await.unwrap().is_empty(), "it is somebody's");
+        assert!(store.release(QUEUE, first).await.unwrap());
+        assert!(store.release(QUEUE, first).await.unwrap(), "it may be told twice");
+        assert_eq!(record(&store, change(&operation, first, State::Running)).await, Recorded::Fenced);
+        let second = claim(&store, QUEUE).await.fence;
+        assert!(second > first);
+        assert_eq!(record(&store, change(&operation, first, State::Running)).await, Recorded::Fenced);
+        assert!(!store.release(QUEUE, first).await.unwrap());
+        let mixed = vec![change(&operation, second, State::Running), change(&operation, first, State::Dead)];
+        assert_eq!(store.record(mixed).await.unwrap(), [Recorded::Done, Recorded::Fenced]);
+        assert_eq!(state_of(&store, operation.id).await, State::Running);
+    }
+
+    async fn fifty_callers_with_one_key_get_one_operation(engine) {
+        let (store, _place) = fresh(engine).await;
+        let callers: Vec<_> = (0..50).map(|_| {
+            let store = store.clone();
+            tokio::spawn(async move { submit(&store, &keyed("same")).await })
+        }).collect();
+        let mut accepted = 0;
+        let mut ids = std::collections::HashSet::new();
+        for caller in callers {
+            match caller.await.unwrap() {
+                Submitted::Accepted { .. } => accepted += 1,
+                Submitted::Existing { id, state, .. } => {
+                    assert_eq!(state, State::Queued);
+                    ids.insert(id);
+                }
+            }
+        }
+        assert_eq!((accepted, ids.len()), (1, 1));
+        assert_eq!(store.load(QUEUE, 0, 99).await.unwrap().len(), 1);
+    }
+
+    async fn a_batch_is_kept_as_a_whole_or_not_at_all(engine) {
+        let (store, _place) = fresh(engine).await;
+        let first = keyed("used");
+        submit(&store, &first).await;
+        let other = NewOperation { payload_hash: [8; 32], ..keyed("used") };
+        let batch = vec![in_guild(), keyed("fresh"), other];
+        assert_eq!(refused(&store, batch).await, SubmitError::KeyReused { index: 2, id: first.id });
+        let one = keyed("twice");
+        let two = NewOperation { payload_hash: [8; 32], ..keyed("twice") };
+        assert_eq!(refused(&store, vec![one.clone(), two]).await, SubmitError::KeyReused { index: 1, id: one.id });
+        let nobody = new_id();
+        let lost = NewOperation { refers_to: vec![nobody], ..in_guild() };
+        let missing = SubmitError::NoSuchOperation { index: 1, id: nobody };
+        assert_eq!(refused(&store, vec![in_guild(), lost]).await, missing);
+        let elsewhere = NewOperation { refers_to: vec![first.id], ..operation(Queue::Guild(3)) };
+        assert!(matches!(refused(&store, vec![elsewhere]).await, SubmitError::NoSuchOperation { index: 0, .. }));
+        assert_eq!(store.load(QUEUE, 0, 99).await.unwrap().len(), 1);
+        let same = vec![keyed("a"), keyed("a")];
+        let id = same[0].id;
+        let submitted = store.submit(same).await.unwrap();
+        assert_eq!(submitted[1], Submitted::Existing { id, state: State::Queued, result: None });
+        assert_eq!(submitted[0], Submitted::Accepted { seq: 2 });
+    }
+
+    async fn a_queue_takes_no_more_than_it_may(engine) {
+        let (store, _place) = fresh(engine).await;
+        store.submit((0..999).map(|_| in_guild()).collect()).await.unwrap();
+        let full = SubmitError::Full { queue: QUEUE, pending: 1000, most: 1000 };
+        assert_eq!(refused(&store, vec![in_guild(), in_guild()]).await, full);
+        assert_eq!(submit(&store, &in_guild()).await, Submitted::Accepted { seq: 1000 });
+        assert!(matches!(refused(&store, vec![in_guild()]).await, SubmitError::Full { .. }));
+        submit(&store, &operation(Queue::Application)).await;
+        let fence = claim(&store, QUEUE).await.fence;
+        let first = store.load(QUEUE, 0, 1).await.unwrap().remove(0).operation;
+        record(&store, change(&first, fence, State::Succeeded)).await;
+        submit(&store, &in_guild()).await;
+    }
+
+    async fn queues_are_claimed_when_due_the_longest_waiting_first(engine) {
+        let (store, _place) = fresh(engine).await;
+        let due = |guild, when| NewOperation { eligible_at: at(when), ..operation(Queue::Guild(guild)) };
+        store.submit(vec![due(1, 30), due(2, 10), due(3, 20), due(4, 99)]).await.unwrap();
+        assert_eq!(store.next_due().await.unwrap(), Some(at(10)));
+        let claims = store.claim(ClaimFrom::Due { now: at(50), limit: 2 }).await.unwrap();
+        assert_eq!(claims.iter().map(|claim| claim.queue).collect::<Vec<_>>(), [Queue::Guild(2), Queue::Guild(3)]);
+        let rest = store.claim(ClaimFrom::Due { now: at(50), limit: 9 }).await.unwrap();
+        assert_eq!(rest.iter().map(|claim| claim.queue).collect::<Vec<_>>(), [Queue::Guild(1)]);
+        assert_eq!(store.next_due().await.unwrap(), Some(at(99)));
+        let head = store.load(Queue::Guild(2), 0, 1).await.unwrap().remove(0).operation;
+        submit(&store, &due(2, 0)).await;
+        let mut later = change(&head, claims[0].fence, State::Delayed);
+        later.eligible_at = at(77);
+        record(&store, later).await;
+        store.release(Queue::Guild(2), claims[0].fence).await.unwrap();
+        assert_eq!(store.next_due().await.unwrap(), Some(at(77)), "the first is what the others wait for");
+    }
+
+    async fn what_was_cancelled_cannot_start_and_what_started_cannot_be_cancelled(engine) {
+        let (store, _place) = fresh(engine).await;
+        let (one, two) = (keyed("one"), in_guild());
+        store.submit(vec![one.clone(), two.clone()]).await.unwrap();
+        let fence = claim(&store, QUEUE).await.fence;
+        for _ in 0..2 {
+            assert_eq!(store.cancel(one.id, at(1)).await.unwrap(), Some((State::Cancelled, QUEUE)));
+        }
+        assert_eq!(record(&store, change(&one, fence, State::Running)).await, Recorded::Gone);
+        assert_eq!(record(&store, change(&two, fence, State::Running)).await, Recorded::Done);
+        assert_eq!(store.cancel(two.id, at(1)).await.unwrap(), Some((State::Running, QUEUE)));
+        assert_eq!(store.cancel(new_id(), at(1)).await.unwrap(), None);
+        let again = NewOperation { id: new_id(), ..one.clone() };
+        let existing = Submitted::Existing { id: one.id, state: State::Cancelled, result: None };
+        assert_eq!(submit(&store, &again).await, existing);
+        assert_eq!(store.depths().await.unwrap()["running"], 1);
+        assert_eq!(store.depths().await.unwrap()["queued"], 0);
+    }
+
+    async fn an_operation_that_waits_can_be_hastened(engine) {
+        let (store, _place) = fresh(engine).await;
+        let operation = NewOperation { eligible_at: at(500), ..in_guild() };
+        submit(&store, &operation).await;
+        for _ in 0..2 {
+            assert_eq!(store.hasten(operation.id, at(5)).await.unwrap(), Some((State::Queued, QUEUE)));
+        }
+        assert_eq!(store.next_due().await.unwrap(), Some(at(5)));
+        assert_eq!(store.hasten(new_id(), at(5)).await.unwrap(), None);
+    }
+
+    async fn the_sweep_keeps_what_something_pending_refers_to(engine) {
+        let (store, _place) = fresh(engine).await;
+        let fence = claim(&store, QUEUE).await.fence;
+        let (made, plain) = (in_guild(), in_guild());
+        ended(&store, &made, fence, State::Succeeded).await;
+        ended(&store, &plain, fence, State::Succeeded).await;
+        let refers = NewOperation { refers_to: vec![made.id], ..in_guild() };
+        submit(&store, &refers).await;
+        assert_eq!(store.sweep(KEEP, at(1_009)).await.unwrap().operations, 0);
+        assert_eq!(store.sweep(KEEP, at(1_010)).await.unwrap().operations, 1);
+        assert!(store.show(plain.id).await.unwrap().is_none());
+        assert!(store.show(made.id).await.unwrap().is_some());
+        record(&store, change(&refers, fence, State::Succeeded)).await;
+        assert_eq!(store.sweep(KEEP, at(5_000)).await.unwrap().operations, 2);
+    }
+
+    async fn each_kind_of_end_is_kept_for_its_own_time(engine) {
+        let (store, _place) = fresh(engine).await;
+        let fence = claim(&store, QUEUE).await.fence;
+        let (dead, review, keyed) = (in_guild(), in_guild(), keyed("kept"));
+        ended(&store, &dead, fence, State::Dead).await;
+        ended(&store, &review, fence, State::NeedsReview).await;
+        ended(&store, &keyed, fence, State::Succeeded).await;
+        store.set_state("gone", Some("x".to_owned()), Some(at(0))).await.unwrap();
+        let swept = store.sweep(KEEP, at(9_000)).await.unwrap();
+        assert_eq!((swept.operations, swept.letters, swept.keys, swept.state), (1, 0, 0, 1));
+        let again = || NewOperation { id: new_id(), ..keyed.clone() };
+        assert!(matches!(submit(&store, &again()).await, Submitted::Existing { .. }), "the key outlives the operation");
+        let swept = store.sweep(KEEP, at(11_000)).await.unwrap();
+        assert_eq!((swept.operations, swept.letters), (1, 0));
+        let swept = store.sweep(KEEP, at(60_010)).await.unwrap();
+        assert_eq!((swept.operations, swept.keys), (0, 1));
+        assert!(matches!(submit(&store, &again()).await, Submitted::Accepted { .. }));
+        let swept = store.sweep(KEEP, at(100_010)).await.unwrap();
+        assert_eq!((swept.operations, swept.letters), (1, 1));
+    }
+
+    async fn a_key_whose_time_is_up_is_free_before_it_is_swept(engine) {
+        let (store, _place) = fresh(engine).await;
+        let fence = claim(&store, QUEUE).await.fence;
+        let first = keyed("short");
+        ended(&store, &first, fence, State::Succeeded).await;
+        let late = NewOperation { created_at: at(60_010), payload_hash: [9; 32], ..keyed("short") };
+        assert!(matches!(submit(&store, &late).await, Submitted::Accepted { .. }));
+    }
+
+    async fn dead_letters_are_done_again_once_and_keep_their_origin(engine) {
+        let (store, _place) = fresh(engine).await;
+        let fence = claim(&store, QUEUE).await.fence;
+        let (dead, review) = (in_guild(), in_guild());
+        submit(&store, &dead).await;
+        let mut died = change(&dead, fence, State::Dead);
+        died.error = Some(Failure { status: Some(403), ..Failure::new(FailureClass::Forbidden, "may not") });
+        record(&store, died.clone()).await;
+        ended(&store, &review, fence, State::NeedsReview).await;
+        let all = || LetterFilter { limit: 10, ..Default::default() };
+        let letter = store.letters(all()).await.unwrap().remove(0);
+        assert_eq!((letter.id, Some(letter.error), letter.attempts), (dead.id, died.error, 1));
+        let again = NewOperation { redrive_of: Some(dead.id), ..in_guild() };
+        let too = NewOperation { redrive_of: Some(dead.id), ..in_guild() };
+        let reviewed = NewOperation { redrive_of: Some(review.id), ..in_guild() };
+        let nothing = NewOperation { redrive_of: Some(new_id()), ..in_guild() };
+        let batch = vec![again.clone(), too, reviewed.clone(), nothing];
+        assert_eq!(store.redrive(batch.clone()).await.unwrap(), [again.id, reviewed.id]);
+        assert_eq!(store.redrive(batch).await.unwrap(), [again.id, reviewed.id], "it may be told twice");
+        assert_eq!(store.load(QUEUE, 0, 9).await.unwrap().len(), 2);
+        assert_eq!(store.letters(all()).await.unwrap()[0].redriven_as, Some(again.id));
+        let open = LetterFilter { redriven: Some(false), ..all() };
+        assert!(store.letters(open.clone()).await.unwrap().is_empty());
+        record(&store, change(&again, fence, State::Dead)).await;
+        let letters = store.letters(open.clone()).await.unwrap();
+        assert_eq!((letters[0].id, letters[0].redrive_of), (again.id, Some(dead.id)));
+        let forbidden = LetterFilter { class: Some("forbidden".to_owned()), ..all() };
+        assert_eq!(store.discard(forbidden).await.unwrap(), 1);
+        assert_eq!(store.depths().await.unwrap()["dead_letters"], 1);
+    }
+
+    async fn what_is_paused_is_not_claimed_as_due(engine) {
+        let (store, _place) = fresh(engine).await;
+        store.submit(vec![in_guild(), operation(Queue::User(4))]).await.unwrap();
+        store.pause(Pausable::Queue(QUEUE), true).await.unwrap();
+        assert_eq!(store.paused().await.unwrap(), (false, vec![QUEUE]));
+        let claims = store.claim(ClaimFrom::Due { now: at(9), limit: 9 }).await.unwrap();
+        assert_eq!(claims.iter().map(|claim| claim.queue).collect::<Vec<_>>(), [Queue::User(4)]);
+        assert!(claim(&store, QUEUE).await.paused);
+        store.pause(Pausable::Queue(QUEUE), false).await.unwrap();
+        store.pause(Pausable::All, true).await.unwrap();
+        submit(&store, &operation(Queue::Application)).await;
+        assert!(store.claim(ClaimFrom::Due { now: at(9), limit: 9 }).await.unwrap().is_empty());
+        assert_eq!(store.next_due().await.unwrap(), None);
+        assert_eq!(store.paused().await.unwrap(), (true, vec![]));
+        store.pause(Pausable::All, false).await.unwrap();
+        assert_eq!(store.claim(ClaimFrom::Due { now: at(9), limit: 9 }).await.unwrap().len(), 1);
+    }
+
+    async fn objects_are_known_by_their_latest_key(engine) {
+        let (store, _place) = fresh(engine).await;
+        let fence = claim(&store, QUEUE).await.fence;
+        let role = |key: &str, id| Binding {
+            kind: ManagedKind::Role, key: key.to_owned(), discord_id: id, channel: None, origin: "created",
+        };
+        let wanted = || vec![
+            Wanted::Key(ManagedKind::Role, "mod".to_owned()),
+            Wanted::Key(ManagedKind::Role, "vip".to_owned()),
+            Wanted::Key(ManagedKind::Channel, "mod".to_owned()),
+        ];
+        let object = |id| Resolved::Object { id, channel: None };
+        let nothing = Resolved::Nothing(None);
+        let bind = async |bind: Vec<Binding>, unbind: Vec<(ManagedKind, u64)>| {
+            let operation = in_guild();
+            submit(&store, &operation).await;
+            let mut end = change(&operation, fence, State::Succeeded);
+            (end.bind, end.unbind) = (bind, unbind);
+            record(&store, end).await;
+        };
+        bind(vec![role("mod", 1)], vec![]).await;
+        assert_eq!(store.resolve(Some(GUILD), wanted()).await.unwrap(), [object(1), nothing, nothing]);
+        bind(vec![role("mod", 2)], vec![]).await;
+        assert_eq!(store.resolve(Some(GUILD), wanted()).await.unwrap(), [object(2), nothing, nothing]);
+        bind(vec![role("vip", 2)], vec![]).await;
+        assert_eq!(store.resolve(Some(GUILD), wanted()).await.unwrap(), [nothing, object(2), nothing]);
+        assert_eq!(store.bound(GUILD, ManagedKind::Role, vec![1, 2, 3]).await.unwrap(), [2]);
+        bind(vec![role("mod", 5)], vec![(ManagedKind::Role, 2)]).await;
+        assert_eq!(store.resolve(Some(GUILD), wanted()).await.unwrap(), [object(5), nothing, nothing]);
+        assert_eq!(store.resolve(Some(7), wanted()).await.unwrap(), [nothing, nothing, nothing]);
+    }
+
+    async fn what_an_operation_made_is_found_by_its_name(engine) {
+        let (store, _place) = fresh(engine).await;
+        let fence = claim(&store, QUEUE).await.fence;
+        let (role, waits, dead) = (in_guild(), in_guild(), in_guild());
+        store.submit(vec![role.clone(), waits.clone()]).await.unwrap();
+        let mut end = change(&role, fence, State::Succeeded);
+        end.made = Some(55);
+        record(&store, end).await;
+        ended(&store, &dead, fence, State::Dead).await;
+        let ids = [role.id, waits.id, dead.id, new_id()];
+        let wanted = || ids.into_iter().map(Wanted::Operation).collect::<Vec<_>>();
+        let nothing = Resolved::Nothing(None);
+        let resolved = store.resolve(Some(GUILD), wanted()).await.unwrap();
+        let made = Resolved::Object { id: 55, channel: None };
+        assert_eq!(resolved, [made, Resolved::Pending, Resolved::Nothing(Some(State::Dead)), nothing]);
+        assert_eq!(store.resolve(Some(2), wanted()).await.unwrap(), [nothing; 4]);
+        assert_eq!(store.bound(GUILD, ManagedKind::Role, vec![54, 55]).await.unwrap(), [55]);
+    }
+
+    async fn lists_give_the_newest_first_by_whatever_is_asked(engine) {
+        let (store, _place) = fresh(engine).await;
+        let fence = claim(&store, QUEUE).await.fence;
+        let (one, two) = (in_guild(), NewOperation { kind: Kind::CreateRole, ..in_guild() });
+        let other = NewOperation { tenant: "other".into(), ..operation(Queue::Guild(2)) };
+        store.submit(vec![one.clone(), two.clone(), other.clone()]).await.unwrap();
+        let mut parked = change(&two, fence, State::Delayed);
+        parked.parked = true;
+        record(&store, parked).await;
+        let list = async |filter: ListFilter| {
+            let shown = store.list(ListFilter { limit: 10, ..filter }).await.unwrap();
+            shown.into_iter().map(|shown| shown.stored.operation.id).collect::<Vec<_>>()
+        };
+        let any = ListFilter::default;
+        assert_eq!(list(any()).await, [other.id, two.id, one.id]);
+        assert_eq!(list(ListFilter { guild: Some(GUILD), ..any() }).await, [two.id, one.id]);
+        assert_eq!(list(ListFilter { state: Some(State::Delayed), ..any() }).await, [two.id]);
+        assert_eq!(list(ListFilter { kind: Some(Kind::AssignRole), ..any() }).await, [other.id, one.id]);
+        assert_eq!(list(ListFilter { parked: Some(true), ..any() }).await, [two.id]);
+        assert_eq!(list(ListFilter { before: Some(two.id), ..any() }).await, [one.id]);
+        assert_eq!(list(ListFilter { tenant: Some("other".into()), ..any() }).await, [other.id]);
+    }
+
+    async fn values_outlive_the_process_until_their_time_is_up(engine) {
+        let (store, place) = fresh(engine).await;
+        store.set_state("a", Some("1".to_owned()), None).await.unwrap();
+        store.set_state("a", Some("2".to_owned()), None).await.unwrap();
+        store.set_state("b", Some("3".to_owned()), Some(at(0))).await.unwrap();
+        store.close().await;
+        let store = place.open().await;
+        assert_eq!(store.state("a").await.unwrap().as_deref(), Some("2"));
+        store.set_state("a", None, None).await.unwrap();
+        assert_eq!(store.state("a").await.unwrap(), None);
+    }
+
+    async fn the_next_process_takes_every_queue_and_the_last_ones_words_count_no_more(engine) {
+        let (store, place) = fresh(engine).await;
+        let operation = in_guild();
+        submit(&store, &operation).await;
+        let old = claim(&store, QUEUE).await.fence;
+        record(&store, change(&operation, old, State::Running)).await;
+        store.close().await;
+        let store = place.open().await;
+        assert_eq!(record(&store, change(&operation, old, State::Succeeded)).await, Recorded::Fenced);
+        let claims = store.claim(ClaimFrom::Due { now: at(0), limit: 5 }).await.unwrap();
+        assert_eq!(claims.len(), 1);
+        assert!(claims[0].fence > old && claims[0].fence > Fence(0));
+        assert_eq!(store.load(QUEUE, 0, 5).await.unwrap()[0].state, State::Running);
+    }
+}

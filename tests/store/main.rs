@@ -1,0 +1,9 @@
+//! The store, on real engines: one suite, run on SQLite and on PostgreSQL.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod bench;
+mod contract;
+#[path = "../support/postgres.rs"]
+mod postgres;
+mod setup;

@@ -1,0 +1,211 @@
+//! What every test begins with: a store of its own, and operations to put into it.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use guildhall::{settings, store::Store};
+use guildhall_actors::operations::{
+    Attempt, Change, Claim, ClaimFrom, Fence, IdempotencyKey, Intent, NewOperation, OperationStore as _, Recorded,
+    Retention, SubmitError, Submitted,
+};
+use guildhall_core::{
+    lane::Lane,
+    operation::{Kind, OperationId, Queue, State},
+    time::UnixMs,
+};
+use tempfile::TempDir;
+
+use crate::postgres;
+
+/// When all tests take place.
+pub(crate) const NOW: u64 = 1_800_000_000_000;
+
+/// Long enough that only something broken takes longer; never what a test waits for.
+pub(crate) const STUCK: Duration = Duration::from_secs(60);
+
+pub(crate) const GUILD: u64 = 1_000_000_000_000_000_001;
+
+pub(crate) fn at(after: u64) -> UnixMs {
+    UnixMs::new(NOW + after)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Engine {
+    Sqlite,
+    Postgres,
+}
+
+/// A place for a store.
+pub(crate) struct Place {
+    pub(crate) settings: settings::Store,
+    folder: TempDir,
+}
+
+impl Place {
+    pub(crate) async fn new(engine: Engine) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = match engine {
+            Engine::Sqlite => format!("sqlite:{}/data/guildhall.db", folder.path().display()),
+            Engine::Postgres => postgres::shared().database().await,
+        };
+        Self { settings: settings_for(&url), folder }
+    }
+
+    pub(crate) async fn open(&self) -> Store {
+        Store::open(&self.settings).await.unwrap()
+    }
+
+    pub(crate) fn file(&self) -> std::path::PathBuf {
+        self.folder.path().join("data/guildhall.db")
+    }
+}
+
+pub(crate) fn settings_for(url: &str) -> settings::Store {
+    settings::Store {
+        url: url.parse().unwrap(),
+        migrate: true,
+        timeout: Duration::from_secs(20),
+        lock_wait: Duration::from_millis(200),
+        read_connections: 4,
+        max_waiting: 10_000,
+        max_queued: 1_000,
+        keep_keys: Duration::from_secs(60),
+    }
+}
+
+pub(crate) async fn fresh(engine: Engine) -> (Store, Place) {
+    let place = Place::new(engine).await;
+    (place.open().await, place)
+}
+
+/// A name that no other operation has; later ones sort later.
+pub(crate) fn new_id() -> OperationId {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let mut random = [0; 10];
+    random[2..].copy_from_slice(&fastrand::u64(..).to_be_bytes());
+    OperationId::new(NOW + COUNT.fetch_add(1, Ordering::Relaxed), random)
+}
+
+pub(crate) fn operation(queue: Queue) -> NewOperation {
+    let guild = match queue {
+        Queue::Guild(id) => Some(id),
+        Queue::User(_) | Queue::Application | Queue::Interaction(_) => None,
+    };
+    NewOperation {
+        id: new_id(),
+        tenant: Arc::from("default"),
+        queue,
+        guild,
+        kind: Kind::AssignRole,
+        payload: r#"{"user_id":"1","role_id":"2"}"#.to_owned(),
+        payload_hash: [7; 32],
+        lane: Lane::Operation,
+        max_attempts: 3,
+        eligible_at: at(0),
+        deadline_at: None,
+        deployment: None,
+        trace: None,
+        reason: None,
+        idempotency: None,
+        refers_to: Vec::new(),
+        redrive_of: None,
+        created_at: at(0),
+    }
+}
+
+pub(crate) fn in_guild() -> NewOperation {
+    operation(Queue::Guild(GUILD))
+}
+
+pub(crate) fn keyed(key: &str) -> NewOperation {
+    let key = IdempotencyKey { scope: Arc::from("caller"), key: key.to_owned() };
+    NewOperation { idempotency: Some(key), ..in_guild() }
+}
+
+pub(crate) fn change(operation: &NewOperation, fence: Fence, state: State) -> Change {
+    Change {
+        queue: operation.queue,
+        fence,
+        id: operation.id,
+        guild: operation.guild,
+        state,
+        attempts: u32::from(state != State::Running),
+        delays: 0,
+        eligible_at: at(0),
+        parked: false,
+        error: None,
+        result: None,
+        made: None,
+        intent: Intent::Keep,
+        attempt: None,
+        bind: Vec::new(),
+        unbind: Vec::new(),
+        at: at(10),
+    }
+}
+
+pub(crate) fn tried(n: u32) -> Attempt {
+    Attempt { n, started_at: at(5), ended_at: at(9), status: Some(204), class: "succeeded".to_owned(), detail: None }
+}
+
+pub(crate) async fn submit(store: &Store, operation: &NewOperation) -> Submitted {
+    store.submit(vec![operation.clone()]).await.unwrap().remove(0)
+}
+
+pub(crate) async fn refused(store: &Store, batch: Vec<NewOperation>) -> SubmitError {
+    store.submit(batch).await.unwrap_err()
+}
+
+pub(crate) async fn claim(store: &Store, queue: Queue) -> Claim {
+    store.claim(ClaimFrom::Queues(vec![queue])).await.unwrap().remove(0)
+}
+
+pub(crate) async fn record(store: &Store, change: Change) -> Recorded {
+    store.record(vec![change]).await.unwrap().remove(0)
+}
+
+/// Accepts an operation and ends it so.
+pub(crate) async fn ended(store: &Store, operation: &NewOperation, fence: Fence, state: State) {
+    submit(store, operation).await;
+    assert_eq!(record(store, change(operation, fence, state)).await, Recorded::Done);
+}
+
+pub(crate) async fn state_of(store: &Store, id: OperationId) -> State {
+    store.show(id).await.unwrap().unwrap().stored.state
+}
+
+pub(crate) const KEEP: Retention = Retention {
+    completed: Duration::from_secs(1),
+    failed: Duration::from_secs(10),
+    dead_letters: Duration::from_secs(100),
+    idempotency: Duration::from_secs(60),
+};
+
+/// Runs each test on both engines.
+macro_rules! on_both {
+    ($($(#[$attribute:meta])* async fn $name:ident($engine:ident) $body:block)*) => {$(
+        mod $name {
+            #[allow(unused_imports, reason = "not every test needs all")]
+            use super::*;
+
+            $(#[$attribute])*
+            async fn run($engine: crate::setup::Engine) $body
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn sqlite() {
+                tokio::time::timeout(crate::setup::STUCK, run(crate::setup::Engine::Sqlite)).await.unwrap();
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn postgres() {
+                tokio::time::timeout(crate::setup::STUCK, run(crate::setup::Engine::Postgres)).await.unwrap();
+            }
+        }
+    )*};
+}
+pub(crate) use on_both;

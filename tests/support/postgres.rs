@@ -1,0 +1,192 @@
+//! A PostgreSQL of a test binary's own, with a database for each test.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+#![allow(dead_code, reason = "each test file uses its own part of this, and one uses all of it")]
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    net::TcpListener,
+    os::unix::{
+        fs::{MetadataExt as _, PermissionsExt as _, chown},
+        process::CommandExt as _,
+    },
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{
+        Mutex, OnceLock,
+        atomic::{AtomicU32, Ordering},
+        mpsc,
+    },
+    thread,
+};
+
+use sea_orm::{ConnectionTrait as _, Database, DatabaseConnection};
+use tempfile::TempDir;
+
+/// Below what the system gives to whoever asks for any port, so that a server that restarts finds its own still free.
+const PORTS: std::ops::Range<u16> = 20_000..30_000;
+
+/// A `postgres` on 127.0.0.1 with a folder of its own. It ends with this.
+pub(crate) struct PostgresServer {
+    port: u16,
+    folder: TempDir,
+    child: Option<Child>,
+    databases: AtomicU32,
+}
+
+impl PostgresServer {
+    pub(crate) fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let data = folder.path().join("data");
+        fs::create_dir(&data).unwrap();
+        if let Some((uid, gid)) = other_user() {
+            chown(&data, Some(uid), Some(gid)).unwrap();
+        }
+        let made = command("initdb", &data)
+            .args(["--no-sync", "--auth=trust", "--username=guildhall", "--encoding=UTF8", "--locale=C"])
+            .stdout(Stdio::null())
+            .status();
+        assert!(made.unwrap().success(), "initdb failed");
+        let mut server = Self { port: 0, folder, child: None, databases: AtomicU32::new(0) };
+        for _ in 0..100 {
+            server.port = fastrand::u16(PORTS);
+            if TcpListener::bind(("127.0.0.1", server.port)).is_ok() && server.launch() {
+                return server;
+            }
+        }
+        panic!("postgres does not start");
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// Runs it until it serves; `false` when it ends before, as it does when its port is taken.
+    fn launch(&mut self) -> bool {
+        let port = self.port.to_string();
+        let data = self.data();
+        let mut child = command("postgres", &data)
+            .args(["-p", &port, "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="])
+            .args(["-c", "max_connections=200", "-c", "shared_buffers=64MB"])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let (tell, ready) = mpsc::channel();
+        // Reads to the end, since a server that nobody listens to stops at a full pipe.
+        thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                if line.contains("database system is ready to accept connections") {
+                    tell.send(()).unwrap_or_default();
+                }
+            }
+        });
+        let serves = ready.recv().is_ok();
+        if serves {
+            self.child = Some(child);
+        } else {
+            child.wait().unwrap();
+        }
+        serves
+    }
+
+    /// What is static is never dropped: somebody else waits for the end of this process, and cleans up.
+    fn ends_with_the_process(&self) {
+        const CLEAN_UP: &str = r#"read -r _; kill -QUIT "$1"; while kill -0 "$1"; do sleep 0.05; done; rm -rf "$2""#;
+        let pid = self.child.as_ref().unwrap().id().to_string();
+        let mut waits = Command::new("sh")
+            .args(["-c", CLEAN_UP, "sh", &pid, self.folder.path().to_str().unwrap()])
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // Its other end is closed when the process ends.
+        std::mem::forget(waits.stdin.take());
+    }
+
+    /// Makes an empty database, and gives its URL.
+    pub(crate) async fn database(&self) -> String {
+        let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        let connection = self.connect("postgres").await;
+        connection.execute_unprepared(&format!("CREATE DATABASE {name}")).await.unwrap();
+        connection.close().await.unwrap();
+        self.url(&name)
+    }
+
+    pub(crate) fn url(&self, database: &str) -> String {
+        format!("postgres://guildhall@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// A connection of its own, to look at what is in it and to do what no process should.
+    pub(crate) async fn connect(&self, database: &str) -> DatabaseConnection {
+        Database::connect(self.url(database)).await.unwrap()
+    }
+
+    /// Ends it without warning.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // To the first process alone, which takes the others with it: `kill -9` would leave them behind.
+            let quit = format!("kill -QUIT {}", child.id());
+            assert!(Command::new("sh").args(["-c", &quit]).status().unwrap().success());
+            child.wait().unwrap();
+        }
+    }
+
+    /// Starts it again at the same port, with all that it had kept.
+    pub(crate) fn start_again(&mut self) {
+        assert!(self.launch(), "postgres does not start again");
+    }
+}
+
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The server that all tests of a binary share. It ends with the process, however that ends.
+pub(crate) fn shared() -> &'static PostgresServer {
+    static SERVER: OnceLock<PostgresServer> = OnceLock::new();
+    SERVER.get_or_init(|| {
+        let server = PostgresServer::start();
+        server.ends_with_the_process();
+        server
+    })
+}
+
+/// A program of PostgreSQL, as a user that it agrees to run as.
+fn command(program: &str, data: &Path) -> Command {
+    let mut command = Command::new(programs().join(program));
+    if let Some((uid, gid)) = other_user() {
+        command.uid(uid).gid(gid);
+    }
+    command.arg("-D").arg(data).stdin(Stdio::null());
+    command
+}
+
+/// PostgreSQL does not run as root: if this does, its own user is taken.
+fn other_user() -> Option<(u32, u32)> {
+    let root = fs::metadata("/proc/self").unwrap().uid() == 0;
+    root.then(|| {
+        let users = fs::read_to_string("/etc/passwd").unwrap();
+        let line = users.lines().find(|line| line.starts_with("postgres:")).expect("PostgreSQL has a user of its own");
+        let fields: Vec<_> = line.split(':').collect();
+        (fields[2].parse().unwrap(), fields[3].parse().unwrap())
+    })
+}
+
+/// Where Debian keeps its programs; the newest version.
+fn programs() -> PathBuf {
+    static FOUND: Mutex<Option<PathBuf>> = Mutex::new(None);
+    let mut found = FOUND.lock().unwrap();
+    let newest = || {
+        let versions = fs::read_dir("/usr/lib/postgresql").expect("apt-get install postgresql");
+        let versions = versions.map(|entry| entry.unwrap().path().join("bin"));
+        versions.filter(|bin| bin.join("initdb").exists()).max().expect("apt-get install postgresql")
+    };
+    found.get_or_insert_with(newest).clone()
+}
