@@ -32,7 +32,10 @@ pub(crate) fn routes(config: &mut web::ServiceConfig) {
 }
 
 fn get(path: &str, get: actix_web::Route, head: actix_web::Route) -> actix_web::Resource {
-    web::resource(path).route(get).route(head).default_service(web::to(async || Problem::MethodNotAllowed { allow: "GET, HEAD" }.response()))
+    web::resource(path)
+        .route(get)
+        .route(head)
+        .default_service(web::to(async || Problem::MethodNotAllowed { allow: "GET, HEAD" }.response()))
 }
 
 /// Asks the daemon's event loop, not the listener's: that one obviously answers.

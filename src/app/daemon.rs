@@ -12,7 +12,7 @@ use super::{
     rest::{Rest, RestError},
 };
 use crate::{
-    api::{self, BindError, Listener, Readiness},
+    api::{self, AdminKey, BindError, Control, ControlConfig, Listener, Readiness},
     discord::{FatalClose, ShardEnd, ShardEvent, Shards, ShardsConfig},
     events::{ListenerStarted, emit},
     metrics, process,
@@ -119,7 +119,10 @@ impl Daemon {
 
         let readiness = Readiness::default();
         let part = readiness.register("gateway");
-        let listener = bound.serve(readiness.clone(), recorder.clone(), None).map_err(StartError::Serve)?;
+        // It answers that it is starting until it is opened with a desk.
+        let control = settings.api.admin_key.as_ref();
+        let control = control.map(|key| Control::new(AdminKey::new(key), ControlConfig::default()));
+        let listener = bound.serve(readiness.clone(), recorder.clone(), control).map_err(StartError::Serve)?;
         emit(ListenerStarted { address: listener.address() });
 
         let shares = settings.redis.url.is_some().then(|| readiness.register("redis"));

@@ -1,5 +1,6 @@
 //! The daemon put together: what starts in which order, what ends it, and how it ends.
 
+mod admin_key;
 mod daemon;
 mod demo;
 mod discovery;
@@ -12,6 +13,7 @@ mod signals;
 use std::{future::Future, io};
 
 pub use self::{
+    admin_key::settle_admin_key,
     daemon::{Daemon, Ended, StartError, Unfinished},
     demo::{Demo, DemoError},
     discovery::DiscoveryError,

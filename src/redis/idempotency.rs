@@ -149,10 +149,7 @@ fn pack(remembered: &Remembered) -> Vec<u8> {
 
 fn unpack(bytes: &[u8]) -> Option<Remembered> {
     let (hash, id) = bytes.split_at_checked(32)?;
-    Some(Remembered {
-        payload_hash: hash.try_into().ok()?,
-        id: OperationId::from_uuid(Uuid::from_slice(id).ok()?),
-    })
+    Some(Remembered { payload_hash: hash.try_into().ok()?, id: OperationId::from_uuid(Uuid::from_slice(id).ok()?) })
 }
 
 #[cfg(test)]

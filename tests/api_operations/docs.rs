@@ -74,7 +74,8 @@ fn every_example_of_the_page_does_what_it_says() {
                 assert!(has, "{script}: no {line:?} in\n{head}\n{body}");
             }
             if !shown_body.trim().is_empty() {
-                let shown: Value = serde_json::from_str(shown_body).unwrap_or_else(|error| panic!("{error}: {shown_body}"));
+                let shown: Value =
+                    serde_json::from_str(shown_body).unwrap_or_else(|error| panic!("{error}: {shown_body}"));
                 let given: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"));
                 fits(&shown, &given, "");
             }

@@ -13,12 +13,27 @@ use super::{Api, GUILD, call, run};
 /// Any JSON, with names that mean something among the others.
 fn any_json() -> impl Strategy<Value = Value> {
     let name = prop_oneof![
-        Just("operations"), Just("kind"), Just("payload"), Just("key"), Just("max_attempts"), Just("delay_ms"),
-        Just("deadline_ms"), Just("reason"), Just("trace"), Just("role_id"), Just("user_id"), Just("name"), Just("x"),
+        Just("operations"),
+        Just("kind"),
+        Just("payload"),
+        Just("key"),
+        Just("max_attempts"),
+        Just("delay_ms"),
+        Just("deadline_ms"),
+        Just("reason"),
+        Just("trace"),
+        Just("role_id"),
+        Just("user_id"),
+        Just("name"),
+        Just("x"),
     ];
     let text = prop_oneof![
-        Just("create_role".to_owned()), Just("send_dm".to_owned()), Just("request".to_owned()), Just(String::new()),
-        Just("1571715189416398849".to_owned()), ".{0,20}",
+        Just("create_role".to_owned()),
+        Just("send_dm".to_owned()),
+        Just("request".to_owned()),
+        Just(String::new()),
+        Just("1571715189416398849".to_owned()),
+        ".{0,20}",
     ];
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -31,8 +46,9 @@ fn any_json() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(4, 40, 6, move |inner| {
         prop_oneof![
             vec(inner.clone(), 0..6).prop_map(Value::Array),
-            vec((name.clone(), inner), 0..8)
-                .prop_map(|fields| Value::Object(fields.into_iter().map(|(k, v)| (k.to_owned(), v)).collect::<Map<_, _>>())),
+            vec((name.clone(), inner), 0..8).prop_map(|fields| Value::Object(
+                fields.into_iter().map(|(k, v)| (k.to_owned(), v)).collect::<Map<_, _>>()
+            )),
         ]
     })
 }
@@ -57,7 +73,9 @@ fn pointers(value: &Value, here: &str) -> Vec<String> {
     let mut all = vec![here.to_owned()];
     match value {
         Value::Object(fields) => fields.iter().for_each(|(k, v)| all.extend(pointers(v, &format!("{here}/{k}")))),
-        Value::Array(list) => list.iter().enumerate().for_each(|(n, v)| all.extend(pointers(v, &format!("{here}/{n}")))),
+        Value::Array(list) => {
+            list.iter().enumerate().for_each(|(n, v)| all.extend(pointers(v, &format!("{here}/{n}"))))
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
     all
@@ -99,7 +117,12 @@ fn no_path_or_query_makes_the_server_fail() {
     run(async {
         let api = Api::start();
         let mut runner = TestRunner::new(Config::default());
-        let part = prop_oneof![Just("operations".to_owned()), Just("guilds".to_owned()), "[!-~&&[^#? ]]{0,30}", "(%[0-9a-fA-F]{2}){1,4}"];
+        let part = prop_oneof![
+            Just("operations".to_owned()),
+            Just("guilds".to_owned()),
+            "[!-~&&[^#? ]]{0,30}",
+            "(%[0-9a-fA-F]{2}){1,4}"
+        ];
         let query = prop_oneof![Just(String::new()), "\\?(limit|state|cursor|guild_id)=[!-~&&[^# ]]{0,30}"];
         let paths = (vec(part, 1..4), query).prop_map(|(parts, query)| format!("/v1/{}{query}", parts.join("/")));
         for _ in 0..300 {

@@ -140,7 +140,8 @@ fn a_guild_is_shown_with_how_deep_its_queue_is_and_whether_it_is_paused() {
         let api = setup.start();
         let path = format!("/v1/guilds/{GUILD}");
         let empty = api.get(&path).await.json();
-        let standing = |value: &Value| (value["depth"].clone(), value["depth_is_more"].clone(), value["paused"].clone());
+        let standing =
+            |value: &Value| (value["depth"].clone(), value["depth_is_more"].clone(), value["paused"].clone());
         assert_eq!(standing(&empty), (json!(0), json!(false), json!(false)));
         let first = api.create_role("a").await;
         for n in 0..3 {

@@ -48,7 +48,10 @@ fn an_operation_that_waits_is_due_when_a_person_says_so() {
             api.store.become_state(&id, state);
             api.heard();
             let answer = api.post(&format!("/v1/operations/{id}/retry"), json!({})).await;
-            assert_eq!((answer.status, answer.text("id"), answer.text("state")), (202, id.clone(), state.name().into()));
+            assert_eq!(
+                (answer.status, answer.text("id"), answer.text("state")),
+                (202, id.clone(), state.name().into())
+            );
             assert_eq!(api.heard(), [Heard::Hastened(id.parse().unwrap(), GUILD_QUEUE)]);
         }
     });

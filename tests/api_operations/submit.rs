@@ -102,7 +102,10 @@ fn everything_that_is_wrong_in_any_operation_is_told_at_once_and_nothing_is_kept
 
         let answer = api.post(&path(), json!({"kind": "create_role", "payload": {"colour": 1}})).await;
         let wrong = answer.is_problem(422, "invalid-operation").wrong();
-        assert!(wrong.contains(&"payload.colour".to_owned()) && wrong.contains(&"payload.name".to_owned()), "{wrong:?}");
+        assert!(
+            wrong.contains(&"payload.colour".to_owned()) && wrong.contains(&"payload.name".to_owned()),
+            "{wrong:?}"
+        );
     });
 }
 
@@ -241,9 +244,8 @@ fn what_refers_to_an_operation_that_is_not_there_is_refused() {
     run(async {
         let api = Api::start();
         let gone = "01890a5d-ac96-774b-bcce-b302099a8057";
-        let assign = |id: &str| {
-            json!({"kind": "assign_role", "payload": {"user_id": "7", "role_id": {"operation": id}}})
-        };
+        let assign =
+            |id: &str| json!({"kind": "assign_role", "payload": {"user_id": "7", "role_id": {"operation": id}}});
         let answer = api.post(&path(), json!({"operations": [role("a"), assign(gone)]})).await;
         assert_eq!(answer.is_problem(422, "invalid-operation").wrong(), ["operations[1].payload"]);
         let first = api.create_role("Pilots").await;

@@ -113,11 +113,7 @@ impl Served {
 pub(crate) fn routes(config: &mut web::ServiceConfig, served: &Data<Served>) {
     let api = web::scope("/v1")
         .wrap(from_fn(entry::admit))
-        .service(resource(
-            "/guilds/{guild_id}/operations",
-            "POST",
-            [web::post().to(operations::submit_in_guild)],
-        ))
+        .service(resource("/guilds/{guild_id}/operations", "POST", [web::post().to(operations::submit_in_guild)]))
         .service(resource("/guilds/{guild_id}/pause", "POST", [web::post().to(guilds::pause)]))
         .service(resource("/guilds/{guild_id}/resume", "POST", [web::post().to(guilds::resume)]))
         .service(resource("/guilds/{guild_id}", "GET, HEAD", [get().to(guilds::show)]))

@@ -44,8 +44,7 @@ async fn accept(request: &HttpRequest, served: &Served, guild: Option<u64>) -> A
         return Err(Told::from(Problem::InvalidOperation).errors([(IDEMPOTENCY_KEY.to_owned(), wrong)]));
     }
     take_trace(request.headers(), &mut operations);
-    let submission =
-        Submission { tenant: served.tenant.clone(), scope: served.scope.clone(), guild, operations };
+    let submission = Submission { tenant: served.tenant.clone(), scope: served.scope.clone(), guild, operations };
     let accepted = served.ask(|desk| async move { desk.submit(submission).await }).await?;
     let accepted = accepted.map_err(|problem| refusal::of_submission(problem, shape))?;
     Ok(match (shape, accepted.as_slice()) {
@@ -55,11 +54,7 @@ async fn accept(request: &HttpRequest, served: &Served, guild: Option<u64>) -> A
 }
 
 /// Gives the one operation the key that stands in the header; what is wrong with that, if something is.
-fn take_key(
-    headers: &HeaderMap,
-    shape: Shape,
-    operations: &mut [Result<Asked, Vec<Wrong>>],
-) -> Option<String> {
+fn take_key(headers: &HeaderMap, shape: Shape, operations: &mut [Result<Asked, Vec<Wrong>>]) -> Option<String> {
     let mut given = headers.get_all(IDEMPOTENCY_KEY);
     let (first, second) = (given.next()?, given.next());
     if second.is_some() {

@@ -213,13 +213,18 @@ pub fn trace_problem(trace: &str) -> Option<String> {
     let some = |part: &str| part.bytes().any(|byte| byte != b'0');
     let fits = match parts.as_slice() {
         [version, trace, span, flags] => {
-            hex(version, 2) && *version != "ff" && hex(trace, 32) && some(trace) && hex(span, 16) && some(span) && hex(flags, 2)
+            hex(version, 2)
+                && *version != "ff"
+                && hex(trace, 32)
+                && some(trace)
+                && hex(span, 16)
+                && some(span)
+                && hex(flags, 2)
         }
         _ => false,
     };
-    (!fits).then(|| {
-        "must be a W3C traceparent such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".to_owned()
-    })
+    (!fits)
+        .then(|| "must be a W3C traceparent such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".to_owned())
 }
 
 #[cfg(test)]
@@ -259,10 +264,7 @@ mod tests {
         });
         let mut told = fields(wrong);
         told.sort();
-        assert_eq!(
-            told,
-            ["deadline_ms", "delay_ms", "key", "kind", "max_attempts", "playload", "reason", "trace"]
-        );
+        assert_eq!(told, ["deadline_ms", "delay_ms", "key", "kind", "max_attempts", "playload", "reason", "trace"]);
         assert_eq!(fields(json!([])), [""]);
         assert_eq!(fields(json!({"kind": 7})), ["kind"]);
         assert_eq!(fields(json!({"kind": "send_dm", "delay_ms": 5, "deadline_ms": 5})), ["deadline_ms"]);

@@ -122,12 +122,7 @@ impl Desk {
 }
 
 /// The operations that a payload refers to which the store has kept.
-fn references(
-    id: OperationId,
-    kind: Kind,
-    guild: Option<u64>,
-    payload: &str,
-) -> Result<Vec<OperationId>, StoreError> {
+fn references(id: OperationId, kind: Kind, guild: Option<u64>, payload: &str) -> Result<Vec<OperationId>, StoreError> {
     let unreadable = |why: String| StoreError::Corrupt(format!("the payload of operation {id}: {why}"));
     let value: Value = serde_json::from_str(payload).map_err(|error| unreadable(error.to_string()))?;
     let payload = Payload::parse(kind, &value, guild).map_err(|invalid| unreadable(invalid.to_string()))?;
