@@ -1,12 +1,14 @@
 //! What the daemon has to say. One event, one emission: the log line and the metric come from the same fields, so they
 //! cannot disagree.
 
-use std::{net::SocketAddr, path::Path, time::Duration};
+use std::{net::SocketAddr, time::Duration};
 
 use metrics::{counter, gauge};
 use tracing::{debug, error, info, trace, warn};
 
-use crate::metrics::{GATEWAY_DISCONNECTS, GATEWAY_EVENTS, GATEWAY_SESSIONS, GATEWAY_SHARD_CONNECTED, READY};
+use crate::metrics::{
+    GATEWAY_DISCONNECTS, GATEWAY_EVENTS, GATEWAY_SESSIONS, GATEWAY_SHARD_CONNECTED, READY, STORE_SWEPT,
+};
 
 pub use guildhall_actors::telemetry::{InternalEvent, emit};
 
@@ -34,20 +36,6 @@ pub struct ListenerStarted {
 impl InternalEvent for ListenerStarted {
     fn emit(self) {
         info!(address = %self.address, "listening");
-    }
-}
-
-/// The API's key is the one in a file.
-pub struct AdminKeyInFile<'a> {
-    /// Which file.
-    pub file: &'a Path,
-    /// Whether the key was made just now.
-    pub made: bool,
-}
-
-impl InternalEvent for AdminKeyInFile<'_> {
-    fn emit(self) {
-        info!(file = %self.file.display(), made = self.made, "api.admin_key is not set; the key is in a file");
     }
 }
 
@@ -208,5 +196,35 @@ pub struct ShutdownFinished;
 impl InternalEvent for ShutdownFinished {
     fn emit(self) {
         info!("shut down");
+    }
+}
+
+/// What was kept long enough is gone.
+pub struct Swept {
+    /// How much of it.
+    pub swept: guildhall_actors::operations::Swept,
+}
+
+impl InternalEvent for Swept {
+    fn emit(self) {
+        let guildhall_actors::operations::Swept { operations, letters, keys, state } = self.swept;
+        debug!(operations, dead_letters = letters, idempotency_keys = keys, state, "swept what was kept long enough");
+        for (what, count) in
+            [("operations", operations), ("dead_letters", letters), ("idempotency_keys", keys), ("state", state)]
+        {
+            counter!(STORE_SWEPT, "what" => what).increment(count);
+        }
+    }
+}
+
+/// What was kept long enough could not be removed.
+pub struct SweepFailed<'a> {
+    /// Why.
+    pub error: &'a guildhall_actors::operations::StoreError,
+}
+
+impl InternalEvent for SweepFailed<'_> {
+    fn emit(self) {
+        warn!(error = %self.error, "cannot sweep what was kept long enough; it is tried again");
     }
 }

@@ -27,6 +27,8 @@ pub const IDEMPOTENCY_FORGOTTEN: &str = "guildhall_idempotency_forgotten_total";
 pub const API_REQUESTS: &str = "guildhall_api_requests_total";
 /// How long requests to the API took, by route.
 pub const API_REQUEST_SECONDS: &str = "guildhall_api_request_seconds";
+/// Rows that were removed because they were kept long enough, by what they were.
+pub const STORE_SWEPT: &str = "guildhall_store_swept_total";
 /// 1 while the store can be written to, else 0.
 pub const STORE_UP: &str = "guildhall_store_up";
 /// Batches of writes that were committed.
@@ -75,6 +77,7 @@ fn describe() {
     describe_counter!(IDEMPOTENCY_FORGOTTEN, "Idempotency keys that could not be put into Redis; the store has them.");
     describe_counter!(API_REQUESTS, "Requests to the API, by route and status.");
     describe_histogram!(API_REQUEST_SECONDS, Unit::Seconds, "How long requests to the API took, by route.");
+    describe_counter!(STORE_SWEPT, "Rows removed because they were kept long enough, by what they were.");
     describe_gauge!(STORE_UP, "1 while the store can be written to, else 0.");
     describe_counter!(STORE_BATCHES, "Batches of writes that were committed to the store.");
     describe_histogram!(STORE_BATCH_REQUESTS, "How many requests a batch of writes held.");

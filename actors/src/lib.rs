@@ -13,6 +13,8 @@
 pub mod budgets;
 pub mod circuit_breaker;
 pub mod clock;
+pub mod failpoint;
+pub mod memory;
 pub mod operations;
 pub mod rest;
 pub mod telemetry;

@@ -173,7 +173,7 @@ fn settings_of(drive: &Drive) -> anyhow::Result<Settings> {
 }
 
 async fn follow(drive: &Drive) -> anyhow::Result<()> {
-    let rest = Rest::start(&settings_of(drive)?, Token::new(TOKEN))?;
+    let rest = Rest::start(&settings_of(drive)?, Token::new(TOKEN), None)?;
     wait_for_membership(&rest, drive.pending).await?;
     println!("{}", json!({ "mode": "shared" }));
     std::io::stdout().flush()?;

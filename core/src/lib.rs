@@ -13,9 +13,11 @@
 pub mod answer;
 pub mod breaker;
 pub mod budget;
+pub mod guild;
 pub mod invalid;
 pub mod lane;
 pub mod limit;
+pub mod memory;
 pub mod operation;
 pub mod route;
 pub mod time;

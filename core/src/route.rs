@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// A method and a path with its ids taken out: `POST /guilds/{id}/roles`. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -77,6 +77,16 @@ impl Major {
         Self { id, token: hasher.finish() | 1 }
     }
 
+    /// Its id and its token's fingerprint, to be kept over a restart.
+    pub(crate) const fn parts(self) -> (u64, u64) {
+        (self.id, self.token)
+    }
+
+    /// What [`Major::parts`] was taken from.
+    pub(crate) const fn from_parts((id, token): (u64, u64)) -> Self {
+        Self { id, token }
+    }
+
     /// The object's id; 0 for none.
     #[must_use]
     pub const fn id(self) -> u64 {
@@ -97,7 +107,7 @@ impl Serialize for Major {
 }
 
 /// A limit within a route's limit, which some of its calls fall under.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SubLimit {
     /// A channel's name or topic: 2 per 10 minutes.

@@ -3,7 +3,7 @@
 use std::ops::Add;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A point in time, in microseconds since an origin that whoever drives the machines has chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -59,7 +59,7 @@ fn micros(duration: Duration) -> u64 {
 }
 
 /// A point in time by the wall clock, in milliseconds since 1970: what is kept over a restart.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct UnixMs(u64);
 

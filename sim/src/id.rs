@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -33,6 +35,14 @@ impl Snowflake {
     #[must_use]
     pub const fn made_at(self) -> At {
         At::from_micros(((self.0 >> 22) + DISCORD_EPOCH_MS) * 1_000)
+    }
+
+    /// The bot that a token names, as Discord's tokens do: in base64, before the first dot.
+    #[must_use]
+    pub(crate) fn of_token(token: &str) -> Option<Self> {
+        let (first, _) = token.split_once('.')?;
+        let id = STANDARD_NO_PAD.decode(first.trim_end_matches('=')).ok()?;
+        std::str::from_utf8(&id).ok()?.parse().ok().filter(|id: &Self| id.0 != 0)
     }
 
     /// The shard, of `shards`, that carries the guild with this id.
@@ -119,6 +129,14 @@ impl Mint {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_token_of_discords_form_names_its_bot() {
+        assert_eq!(Snowflake::of_token("MTIzNDU2Nzg5MDEyMzQ1Njc4.a.b"), Some(Snowflake(123_456_789_012_345_678)));
+        assert_eq!(Snowflake::of_token("sim-bot-token"), None);
+        assert_eq!(Snowflake::of_token("MTIzNDU2Nzg5MDEyMzQ1Njc4"), None);
+        assert_eq!(Snowflake::of_token("MA.a.b"), None);
+    }
 
     #[test]
     fn an_id_tells_when_it_was_made() {

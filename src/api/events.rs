@@ -1,10 +1,10 @@
 //! What there is to say about the API.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use actix_web::http::StatusCode;
 use metrics::{counter, histogram};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use crate::{
     events::InternalEvent,
@@ -31,5 +31,24 @@ impl InternalEvent for ApiAnswered {
         }
         histogram!(API_REQUEST_SECONDS, "route" => route.clone()).record(took);
         counter!(API_REQUESTS, "route" => route, "method" => method, "status" => status.to_string()).increment(1);
+    }
+}
+
+/// The API's key is in a file.
+pub struct AdminKeyInFile<'a> {
+    /// Which.
+    pub file: &'a Path,
+    /// Whether the key is new.
+    pub made: bool,
+}
+
+impl InternalEvent for AdminKeyInFile<'_> {
+    fn emit(self) {
+        let file = self.file.display();
+        if self.made {
+            info!(%file, "api.admin_key is not set: a key was made and put into a file");
+        } else {
+            info!(%file, "api.admin_key is not set: the key is the one in a file");
+        }
     }
 }

@@ -18,6 +18,7 @@ mod readiness;
 pub use self::{
     admin_key::{AdminKey, AdminKeyError, find_or_make},
     control::{Control, ControlConfig},
+    events::AdminKeyInFile,
     listener::{BindError, Bound, Listener, bind},
     readiness::{PartHandle, Readiness},
 };

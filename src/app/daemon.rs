@@ -1,22 +1,35 @@
 //! The running daemon: a listener and the shards, with one way in and one way out.
 
-use std::{fmt, io, net::SocketAddr, time::Duration};
+use std::{
+    fmt, io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
+use guildhall_actors::operations::{IdempotencyCache, OperationStore};
 use metrics_exporter_prometheus::{BuildError, PrometheusHandle};
 use tokio::{task::JoinHandle, time::Instant};
 
 use super::{
     discovery::{self, DiscoveryError},
     gateway_part::GatewayPart,
+    identity,
+    operations::OperationsPart,
     redis_part::RedisPart,
     rest::{Rest, RestError},
 };
 use crate::{
-    api::{self, AdminKey, BindError, Control, ControlConfig, Listener, Readiness},
-    discord::{FatalClose, ShardEnd, ShardEvent, Shards, ShardsConfig},
+    api::{self, AdminKey, AdminKeyError, AdminKeyInFile, BindError, Control, ControlConfig, Listener, Readiness},
+    discord::{
+        FatalClose, ShardEnd, ShardEvent, Shards, ShardsConfig,
+        operations::{PerformConfig, Performer},
+    },
     events::{ListenerStarted, emit},
     metrics, process,
-    settings::Settings,
+    settings::{Settings, StoreUrl},
+    store::{OpenError, Store},
 };
 
 /// How often the recorder folds what it has collected, which bounds its memory when nobody scrapes.
@@ -37,6 +50,12 @@ pub enum StartError {
     /// The listener cannot start.
     #[error("cannot serve the API: {0}")]
     Serve(#[source] io::Error),
+    /// There is no key for the API.
+    #[error(transparent)]
+    AdminKey(#[from] AdminKeyError),
+    /// Operations cannot be kept.
+    #[error(transparent)]
+    Store(#[from] OpenError),
     /// Metrics cannot be recorded.
     #[error("cannot record metrics: {0}")]
     Metrics(#[from] BuildError),
@@ -67,6 +86,7 @@ pub enum Ended {
 pub struct Unfinished {
     timeout: Duration,
     shards: Vec<u32>,
+    operations: bool,
     listener: bool,
 }
 
@@ -81,8 +101,13 @@ impl fmt::Display for Unfinished {
         if self.shards.len() > NAMED {
             write!(f, " and {} more", self.shards.len() - NAMED)?;
         }
+        let mut comma = if named.is_empty() { "" } else { "," };
+        if self.operations {
+            write!(f, "{comma} operations under way, which the next process takes up")?;
+            comma = ",";
+        }
         if self.listener {
-            write!(f, "{} the API listener", if named.is_empty() { "" } else { "," })?;
+            write!(f, "{comma} the API listener")?;
         }
         Ok(())
     }
@@ -95,42 +120,51 @@ pub struct Daemon {
     listener: Listener,
     shards: Shards,
     rest: Rest,
+    operations: OperationsPart,
     upkeep: JoinHandle<()>,
     _redis: Option<RedisPart>,
 }
 
 impl Daemon {
-    /// Starts the listener and the gate, waits for Redis if there is to be one, asks Discord where the gateway is, then starts the shards. Until Discord has
-    /// answered, the listener tells what is waited for. `observer` sees what the shards tell; it is called on their tasks and
-    /// must not block.
+    /// Opens the store, starts the listener and the gate, waits for Redis if there is to be one, takes up the operations that
+    /// the store holds, asks Discord where the gateway is, then starts the shards. Until Discord has answered, the listener
+    /// tells what is waited for. `observer` sees what the shards tell; it is called on their tasks and must not block.
     ///
     /// # Errors
     ///
-    /// When there is no token, the address cannot be had, or the process has started a daemon before.
+    /// When there is no token, the address or the store cannot be had, or the process has started a daemon before.
     pub async fn start(
         settings: &Settings,
         observer: impl Fn(ShardEvent<'_>) + Send + Sync + 'static,
     ) -> Result<Self, StartError> {
         let token = settings.discord.token.clone().ok_or(StartError::NoToken)?;
-        // Before anything has something to say: a taken port should be the only line.
+        // Before anything has something to say: a taken port or store should be the only line.
         let bound = api::bind(settings.api.bind)?;
+        let store = Store::open(&settings.store).await?;
+        let control = Control::new(admin_key(settings)?, ControlConfig::default());
         let recorder = metrics::install()?;
         process::record_start();
 
         let readiness = Readiness::default();
         let part = readiness.register("gateway");
-        // It answers that it is starting until it is opened with a desk.
-        let control = settings.api.admin_key.as_ref();
-        let control = control.map(|key| Control::new(AdminKey::new(key), ControlConfig::default()));
-        let listener = bound.serve(readiness.clone(), recorder.clone(), control).map_err(StartError::Serve)?;
+        let kept = readiness.register("store");
+        let listener =
+            bound.serve(readiness.clone(), recorder.clone(), Some(control.clone())).map_err(StartError::Serve)?;
         emit(ListenerStarted { address: listener.address() });
 
         let shares = settings.redis.url.is_some().then(|| readiness.register("redis"));
-        let rest = Rest::start(settings, token.clone())?;
+        let shared: Arc<dyn OperationStore> = Arc::new(store.clone());
+        let rest = Rest::start(settings, token.clone(), Some(Arc::clone(&shared)))?;
         let redis = match shares {
             Some(part) => Some(RedisPart::start(&rest.gate, part).await),
             None => None,
         };
+        let who = identity::find(&token, rest.gate.as_ref(), &rest.calls, &part).await?;
+        let gate: Arc<dyn guildhall_actors::rest::Rest> = rest.gate.clone();
+        let performer = Performer::new(gate, who.application, who.bot, shared, PerformConfig::default());
+        let cache = rest.idempotency().map(|cache| Arc::new(cache) as Arc<dyn IdempotencyCache>);
+        let operations = OperationsPart::start(settings, store, Arc::new(performer), cache, kept);
+        control.open(Arc::clone(operations.desk()));
         let upkeep = tokio::spawn(upkeep(recorder));
         let found = discovery::find(settings, rest.gate.as_ref(), &rest.calls, &part).await?;
         let gateway = GatewayPart::new(part, found.shards);
@@ -145,7 +179,7 @@ impl Daemon {
             gateway.observe(&event);
             observer(event);
         });
-        Ok(Self { readiness, listener, shards, rest, upkeep, _redis: redis })
+        Ok(Self { readiness, listener, shards, rest, operations, upkeep, _redis: redis })
     }
 
     /// The way to Discord's REST API.
@@ -171,8 +205,8 @@ impl Daemon {
         }
     }
 
-    /// Ends everything: nothing is ready any more, the shards close so that their sessions can be resumed, and the
-    /// listener, which tells of all this until then, drains.
+    /// Ends everything: nothing is ready any more, no operation is started, those under way end, the shards close so that
+    /// their sessions can be resumed, and the listener, which tells of all this until then, drains.
     ///
     /// # Errors
     ///
@@ -180,14 +214,41 @@ impl Daemon {
     pub async fn shutdown(mut self, timeout: Duration) -> Result<(), Unfinished> {
         let deadline = Instant::now() + timeout;
         self.readiness.stopping();
-        let closed = tokio::time::timeout_at(deadline, self.shards.shutdown()).await;
+        let (drained, closed) =
+            tokio::join!(self.operations.drain(timeout), tokio::time::timeout_at(deadline, self.shards.shutdown()));
         let shards = if closed.is_ok() { Vec::new() } else { self.shards.open() };
         // If there is no time for it, the others find out by the silence.
         let _ = tokio::time::timeout_at(deadline, self.rest.leave()).await;
         let listener = tokio::time::timeout_at(deadline, self.listener.stop()).await.is_err();
+        // What it has said it keeps it has kept; this only lets others in sooner.
+        let _ = tokio::time::timeout_at(deadline, self.operations.close()).await;
         self.upkeep.abort();
-        if shards.is_empty() && !listener { Ok(()) } else { Err(Unfinished { timeout, shards, listener }) }
+        if drained && shards.is_empty() && !listener {
+            Ok(())
+        } else {
+            Err(Unfinished { timeout, shards, operations: !drained, listener })
+        }
     }
+}
+
+/// The key of the API: as it is set, or one that is kept in a file beside the store.
+fn admin_key(settings: &Settings) -> Result<AdminKey, AdminKeyError> {
+    if let Some(key) = &settings.api.admin_key {
+        return Ok(AdminKey::new(key));
+    }
+    let file = admin_key_file(&settings.store.url);
+    let (key, made) = api::find_or_make(&file)?;
+    emit(AdminKeyInFile { file: &file, made });
+    Ok(AdminKey::new(&key))
+}
+
+/// Where the key is kept if nobody chose one.
+pub fn admin_key_file(store: &StoreUrl) -> PathBuf {
+    let folder = match store {
+        StoreUrl::Sqlite(path) => path.parent().filter(|folder| !folder.as_os_str().is_empty()),
+        StoreUrl::Postgres { .. } => Some(Path::new("data")),
+    };
+    folder.unwrap_or(Path::new(".")).join("admin.key")
 }
 
 async fn upkeep(recorder: PrometheusHandle) {
@@ -205,11 +266,11 @@ mod tests {
     #[test]
     fn what_has_not_finished_is_named_but_not_without_end() {
         let timeout = Duration::from_millis(5);
-        let few = Unfinished { timeout, shards: vec![0, 3], listener: true };
+        let few = Unfinished { timeout, shards: vec![0, 3], operations: false, listener: true };
         assert!(few.to_string().ends_with("= 5; not finished: shards 0, 3, the API listener"), "{few}");
-        let many = Unfinished { timeout, shards: (0..16_000).collect(), listener: false };
+        let many = Unfinished { timeout, shards: (0..16_000).collect(), operations: false, listener: false };
         assert!(many.to_string().ends_with("8, 9 and 15990 more"), "{many}");
-        let listener = Unfinished { timeout, shards: vec![], listener: true };
+        let listener = Unfinished { timeout, shards: vec![], operations: false, listener: true };
         assert!(listener.to_string().ends_with("not finished: the API listener"), "{listener}");
     }
 }

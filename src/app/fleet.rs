@@ -77,6 +77,11 @@ impl Fleet {
         Ok(Some(Self { redis, window, rules, seat, state }))
     }
 
+    /// The connection that the fleet meets over.
+    pub(super) fn redis(&self) -> &Redis {
+        &self.redis
+    }
+
     /// How the token bucket shares its limits.
     pub(super) fn limits(&self, credential: Credential) -> SharedLimits {
         let sharing = Sharing { rules: self.rules.clone(), seat: self.seat.id().to_owned(), life: self.seat.life() };

@@ -1,11 +1,12 @@
 //! The daemon put together: what starts in which order, what ends it, and how it ends.
 
-mod admin_key;
 mod daemon;
 mod demo;
 mod discovery;
 mod fleet;
 mod gateway_part;
+mod identity;
+mod operations;
 mod redis_part;
 mod rest;
 mod signals;
@@ -13,10 +14,10 @@ mod signals;
 use std::{future::Future, io};
 
 pub use self::{
-    admin_key::settle_admin_key,
     daemon::{Daemon, Ended, StartError, Unfinished},
     demo::{Demo, DemoError},
     discovery::DiscoveryError,
+    operations::OperationsPart,
     rest::{Rest, RestError},
     signals::{Signal, Signals},
 };

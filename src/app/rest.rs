@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
-use guildhall_actors::rest::{Gate, GateConfig};
+use guildhall_actors::{
+    memory::{MemoryConfig, StoreMemory},
+    operations::OperationStore,
+    rest::{Gate, GateConfig},
+};
 use guildhall_core::answer::Credential;
-use twilight_model::id::Id;
+use twilight_model::id::{Id, marker::ApplicationMarker};
 
 use super::fleet::{Fleet, Membership};
 use crate::{
@@ -12,7 +16,7 @@ use crate::{
         application_of,
         rest::{Calls, HyperTransport, TransportConfig, TransportConfigError},
     },
-    redis::RedisConfigError,
+    redis::{Keys, Redis, RedisConfigError, RedisIdempotency, fingerprint},
     settings::{Settings, Token},
 };
 
@@ -34,20 +38,29 @@ pub struct Rest {
     pub gate: Arc<Gate>,
     /// What calls are built with.
     pub calls: Calls,
+    application: Id<ApplicationMarker>,
     membership: Option<Membership>,
+    redis: Option<Redis>,
 }
 
 impl Rest {
     /// Starts the gate's actors where the caller runs, which must be an actix `System` or a `LocalSet`. If the settings name
-    /// a Redis, the gate shares its limits with all others there.
+    /// a Redis, the gate shares its limits with all others there; if there is a store, it remembers over a restart what it
+    /// must not forget.
     ///
     /// # Errors
     ///
     /// When the settings cannot be worked with.
-    pub fn start(settings: &Settings, token: Token) -> Result<Self, RestError> {
+    pub fn start(settings: &Settings, token: Token, store: Option<Arc<dyn OperationStore>>) -> Result<Self, RestError> {
         // A token that does not name its application is a simulator's; any id keeps its calls together.
         let application = application_of(&token).and_then(Id::new_checked).unwrap_or(Id::new(1));
         let fleet = Fleet::meet(settings, application.get(), &token)?;
+        let redis = fleet.as_ref().map(|fleet| fleet.redis().clone());
+        let memory = store.map(|store| {
+            let memory = StoreMemory::new(store, application.get(), None);
+            let tokens = vec![(Credential::Application(application.get()), fingerprint(&token))];
+            MemoryConfig::new(Arc::new(memory), tokens)
+        });
         let transport = HyperTransport::new(TransportConfig::new(settings, token))?;
         let shared = fleet.as_ref().map(|fleet| fleet.limits(Credential::Application(application.get())));
         let config = GateConfig {
@@ -57,14 +70,25 @@ impl Rest {
             // Only spreads cooldowns between processes.
             seed: u64::from(std::process::id()),
             shared,
+            memory,
         };
         let gate = Gate::start(transport, config);
         let membership = fleet.map(|fleet| fleet.join(&gate));
-        Ok(Self { gate, calls: Calls::new(application), membership })
+        Ok(Self { gate, calls: Calls::new(application), application, membership, redis })
     }
 
-    /// Says goodbye to the processes that share the limits: they need not wait to find out.
+    /// Where idempotency keys are remembered beside the store, if there is a Redis.
+    #[must_use]
+    pub fn idempotency(&self) -> Option<RedisIdempotency> {
+        let redis = self.redis.clone()?;
+        Some(RedisIdempotency::start(redis, Keys::new(self.application.get())))
+    }
+
+    /// Keeps what must not be forgotten, and says goodbye to the processes that share the limits: they need not wait to find
+    /// out.
     pub async fn leave(&self) {
+        // First, while it still knows what is shared.
+        self.gate.remember().await;
         self.gate.tokens().leave().await;
         if let Some(membership) = &self.membership {
             membership.leave().await;

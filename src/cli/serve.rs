@@ -5,7 +5,6 @@ use std::{path::PathBuf, process::ExitCode};
 use super::setting_flags::{self, SettingFlags};
 use crate::{
     app::{self, StartError},
-    events::{AdminKeyInFile, emit},
     logging,
 };
 
@@ -16,16 +15,12 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
-    let mut settings = setting_flags::load(file, args.settings)?.settings;
+    let settings = setting_flags::load(file, args.settings)?.settings;
     // Before the log starts: the answer is for the person who typed the command.
     if settings.discord.token.is_none() {
         return Err(StartError::NoToken.into());
     }
-    let key_file = app::settle_admin_key(&mut settings)?;
     logging::init(&settings.log, settings.secrets())?;
-    if let Some((file, made)) = &key_file {
-        emit(AdminKeyInFile { file, made: *made });
-    }
     app::raise_open_files();
     app::block_on(app::serve(&settings))??;
     Ok(ExitCode::SUCCESS)

@@ -3,6 +3,7 @@
 mod application;
 mod fatal;
 mod gateway;
+pub mod operations;
 pub mod rest;
 mod shard;
 

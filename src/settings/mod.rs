@@ -9,6 +9,7 @@
 //! ```
 
 mod error;
+mod operations;
 mod redis;
 mod redis_url;
 mod resolve;
@@ -35,6 +36,7 @@ use url::Url;
 
 pub use self::{
     error::{Problem, SettingsError},
+    operations::{Operations, Retention},
     redis::Redis,
     redis_url::{RedisNode, RedisPlace, RedisUrl, RedisUrlError},
     secret::Token,
@@ -61,6 +63,8 @@ pub struct Settings {
     pub gate: Gate,
     /// How processes that share one bot meet.
     pub redis: Redis,
+    /// How operations are carried out.
+    pub operations: Operations,
     /// What processes that reach Discord from one address share.
     pub egress: Egress,
     /// Where everything is kept.
@@ -78,8 +82,8 @@ impl Settings {
     #[must_use]
     pub fn secrets(&self) -> Vec<Token> {
         let redis = self.redis.url.iter().flat_map(|url| [&url.username, &url.password]);
-        let ours = redis.flatten().chain(&self.discord.token).chain(&self.api.admin_key);
-        ours.cloned().chain(self.store.url.secrets()).collect()
+        let own = self.discord.token.iter().chain(&self.api.admin_key);
+        redis.flatten().chain(own).cloned().chain(self.store.url.secrets()).collect()
     }
 }
 
@@ -334,9 +338,10 @@ fn typed(effective: &[Effective]) -> Settings {
             },
         },
         redis: redis::typed(effective),
+        operations: operations::typed(effective),
         egress: Egress { ip_group: take!(effective, "egress.ip_group", Text) },
-        store: store::typed(effective),
         api: Api { bind: take!(effective, "api.bind", Address), admin_key: secret(effective, "api.admin_key") },
+        store: store::typed(effective),
         log: Log {
             format: match take!(effective, "log.format", Text).as_str() {
                 "pretty" => LogFormat::Pretty,

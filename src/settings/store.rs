@@ -35,6 +35,6 @@ pub(super) fn typed(effective: &[Effective]) -> Store {
         read_connections: take!(effective, "store.read_connections", Integer).try_into().expect(narrow),
         max_waiting: take!(effective, "store.max_waiting", Integer).try_into().expect(narrow),
         max_queued: take!(effective, "store.max_queued_per_guild", Integer),
-        keep_keys: Duration::from_millis(take!(effective, "store.keep_keys_ms", Integer)),
+        keep_keys: Duration::from_millis(take!(effective, "retention.idempotency_ms", Integer)),
     }
 }

@@ -10,6 +10,7 @@
 //! and tells what they did. If there are other processes, a [`Courier`] carries it to them.
 
 mod call;
+mod memory;
 mod pass;
 mod probe;
 mod shared;
@@ -20,6 +21,7 @@ mod tests;
 mod voice;
 
 pub use call::CallError;
+pub(crate) use memory::{RecallBreakers, RememberBreakers};
 pub use pass::{Pass, Verdict};
 pub use probe::{ProbeRequest, Prober};
 pub use shared::{
@@ -44,6 +46,7 @@ use serde::Serialize;
 use tokio::sync::{broadcast, oneshot};
 
 use crate::clock::Clock;
+use crate::memory::Bell;
 use crate::telemetry::breaker::{BreakersStarted, CallRefused, ProbeSent, TargetRefused};
 use crate::telemetry::emit;
 use pass::Admitted;
@@ -60,6 +63,8 @@ pub struct CircuitBreaker {
     prober: Option<Prober>,
     /// Who carries what is decided here to the other processes, if there are any.
     courier: Option<Arc<dyn Courier>>,
+    /// What wakes whoever keeps what must not be forgotten, if anybody does.
+    bell: Option<Arc<Bell>>,
     voice: Voice,
     /// When it wakes next.
     timer: Option<(Timestamp, SpawnHandle)>,
@@ -160,6 +165,7 @@ impl CircuitBreaker {
             ledger: Ledger::new(invalid),
             prober: None,
             courier: None,
+            bell: None,
             voice: Voice::new(),
             timer: None,
         }
@@ -200,6 +206,7 @@ impl CircuitBreaker {
         for effect in effects {
             match effect {
                 Effect::Transition { key, from, to, why, origin } => {
+                    self.keep();
                     let severity = self.breakers.severity(key.kind());
                     self.voice.turned(BreakerChanged::new(key, from, to, why, origin, now), severity);
                     if origin == Origin::Here {
@@ -301,6 +308,7 @@ impl Handler<Report> for CircuitBreaker {
                 let was_invalid = matches!(result, CallResult::Answered(class) if class.is_invalid());
                 this.ledger.settle(reservation, was_invalid, now);
                 if was_invalid {
+                    this.keep();
                     this.ask_ledger();
                 }
             }

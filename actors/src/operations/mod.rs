@@ -7,16 +7,33 @@
 //!
 //! Nothing is told to have been accepted that the store has not kept, and nothing is sent whose intent it has not kept.
 
+mod bell;
 mod cache;
+mod config;
 pub mod desk;
+mod guild;
+mod handle;
 mod perform;
 mod store;
+mod supervisor;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod throttle;
+mod wall;
 
+pub use bell::Word;
 pub use cache::{CacheFuture, IdempotencyCache, Remembered};
+pub use config::OperationsConfig;
 pub use desk::Desk;
+pub use guild::{Guild, GuildSnapshot, Seat};
+pub use handle::Operations;
 pub use perform::{Done, Hold, Perform, PerformFuture, Performed, Reconciled, Work};
 pub use store::{
     Attempt, Binding, Change, Claim, ClaimFrom, DeadLetter, Fence, IdempotencyKey, Intent, LetterFilter, ListFilter,
     NewOperation, OperationStore, Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, Stored,
     SubmitError, Submitted, Swept, Wanted,
 };
+pub use supervisor::{OperationsSnapshot, Spawn, Supervisor};
+pub use wall::WallClock;

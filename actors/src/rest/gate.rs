@@ -11,13 +11,14 @@ use guildhall_core::lane::Lane;
 use guildhall_core::limit::LimitConfig;
 use guildhall_core::route::Route;
 use http::Method;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::{
     Answered, CallFuture, Cleared, Effects, NotSent, Outcome, Request, Rest, Transport, TransportError, Unknown,
 };
 use crate::circuit_breaker::{self, Admit, CircuitBreaker, Pass, ProbeRequest, SetProber};
 use crate::clock::Clock;
+use crate::memory::{Bell, Keeper, MemoryConfig, Recalled};
 use crate::telemetry::emit;
 use crate::telemetry::limits::{CallAnswered, RouteLabels};
 use crate::token_bucket::{Permit, SharedLimits, TokenBucket, Tokens};
@@ -32,6 +33,8 @@ pub struct Gate {
     tokens: Tokens,
     clock: Clock,
     labels: Mutex<RouteLabels>,
+    /// Who keeps what must not be forgotten, and whether it has recalled what was; nobody if nothing is kept.
+    keeper: Option<(Keeper, Recalled)>,
     /// Itself, for the tasks that calls are sent in.
     own: Weak<Self>,
 }
@@ -60,6 +63,8 @@ pub struct GateConfig {
     pub seed: u64,
     /// How limits are shared with other processes, if they are.
     pub shared: Option<SharedLimits>,
+    /// What outlives the process, if anything does.
+    pub memory: Option<MemoryConfig>,
 }
 
 impl Gate {
@@ -68,13 +73,30 @@ impl Gate {
     #[must_use]
     pub fn start(transport: impl Transport, config: GateConfig) -> Arc<Self> {
         let clock = Clock::start();
-        let breaker = CircuitBreaker::new(clock, config.breakers, config.invalid, config.seed).start();
+        // As many invalid requests may be made between two writes, if every call is one.
+        let unkept = config.limits.global;
+        let breaker = CircuitBreaker::new(clock, config.breakers, config.invalid, config.seed);
         let bucket = TokenBucket::new(clock, config.limits);
         let bucket = match config.shared {
             Some(shared) => bucket.sharing(shared),
             None => bucket,
         };
-        Self::new(transport, breaker, Tokens::new(bucket.run(), clock), clock)
+        let Some(memory) = config.memory else {
+            return Self::new(transport, breaker.start(), Tokens::new(bucket.run(), clock), clock);
+        };
+        let bell = Arc::new(Bell::default());
+        let breaker = breaker.remembering(Arc::clone(&bell)).start();
+        let tokens = Tokens::new(bucket.remembering(Arc::clone(&bell)).run(), clock);
+        let keeper = Keeper::start(memory, bell, breaker.clone(), tokens.clone(), unkept);
+        Self::with_keeper(transport, breaker, tokens, clock, Some(keeper))
+    }
+
+    /// Keeps what must not be forgotten a last time. To be called when nothing more is to be sent: what happens after it is
+    /// not kept.
+    pub async fn remember(&self) {
+        if let Some((keeper, _)) = &self.keeper {
+            keeper.end().await;
+        }
     }
 
     /// The breaker, for people who force or reset it, and for calls to other upstreams.
@@ -92,6 +114,16 @@ impl Gate {
     /// A gate over running actors, which also sends the breaker's own probes. `clock` must be the actors' own.
     #[must_use]
     pub fn new(transport: impl Transport, breaker: Addr<CircuitBreaker>, tokens: Tokens, clock: Clock) -> Arc<Self> {
+        Self::with_keeper(transport, breaker, tokens, clock, None)
+    }
+
+    fn with_keeper(
+        transport: impl Transport,
+        breaker: Addr<CircuitBreaker>,
+        tokens: Tokens,
+        clock: Clock,
+        keeper: Option<(Keeper, Recalled)>,
+    ) -> Arc<Self> {
         Arc::new_cyclic(|gate: &Weak<Self>| {
             let (gate, own) = (Weak::clone(gate), Weak::clone(gate));
             // Once, at the start: there is room in the mailbox.
@@ -100,11 +132,34 @@ impl Gate {
                     tokio::spawn(async move { gate.probe(probe).await });
                 }
             })));
-            Self { transport: Box::new(transport), breaker, tokens, clock, labels: Mutex::default(), own }
+            Self { transport: Box::new(transport), breaker, tokens, clock, labels: Mutex::default(), keeper, own }
         })
     }
 
+    /// Waits until what must not be forgotten is known again, which is a matter of the first moments.
+    async fn recalled(&self, max_wait: Duration) -> Result<(), NotSent> {
+        let Some((_, recalled)) = &self.keeper else { return Ok(()) };
+        if *recalled.borrow() {
+            return Ok(());
+        }
+        let mut recalled = recalled.clone();
+        let waited = timeout(max_wait, recalled.wait_for(|recalled| *recalled)).await;
+        match waited {
+            Ok(Ok(_)) => Ok(()),
+            // Nobody will ever recall: the actors are gone.
+            Ok(Err(_)) => Err(ending()),
+            Err(_) => Err(NotSent {
+                retry_after: Some(Duration::from_secs(1)),
+                why: "the gate has not recalled yet what it must not forget".into(),
+                reason: "recalling",
+            }),
+        }
+    }
+
     async fn pass_through(&self, request: Request) -> Outcome {
+        if let Err(refused) = self.recalled(request.max_wait).await {
+            return Outcome::NotSent(refused);
+        }
         let route = request.route(unix_ms());
         let about = About::of(&request);
         let mut pass = match self.admit(about, &route).await {

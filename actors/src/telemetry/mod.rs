@@ -4,6 +4,8 @@
 pub mod breaker;
 pub mod desk;
 pub mod limits;
+pub mod memory;
+pub mod operations;
 pub mod shared;
 
 /// Something worth a log line, a metric, or both.
@@ -22,5 +24,7 @@ pub fn describe() {
     breaker::describe();
     desk::describe();
     limits::describe();
+    memory::describe();
+    operations::describe();
     shared::describe();
 }

@@ -8,6 +8,7 @@
 //!
 //! [`Limiter`] decides; the actor carries messages to it, wakes it when time has something for it, and tells what it did.
 
+mod memory;
 mod permit;
 mod shared;
 mod tokens;
@@ -35,6 +36,7 @@ use guildhall_core::time::Timestamp;
 use tokio::sync::oneshot;
 
 use crate::clock::Clock;
+use crate::memory::Bell;
 use crate::telemetry::emit;
 use crate::telemetry::limits::{PermitGranted, PermitRefused, RateLimitHit, RouteLabels, TokensCounted};
 
@@ -58,6 +60,8 @@ pub struct TokenBucket {
     will_tell: bool,
     /// What it shares with other processes, if it does.
     window: Option<Arc<dyn SharedWindow>>,
+    /// What wakes whoever keeps what must not be forgotten, if anybody does.
+    bell: Option<Arc<Bell>>,
     /// How each shared limit stood when it was last told.
     modes: HashMap<Credential, (Mode, u32, u32)>,
 }
@@ -122,6 +126,7 @@ impl TokenBucket {
             told: None,
             will_tell: false,
             window: None,
+            bell: None,
             modes: HashMap::new(),
         }
     }
@@ -170,6 +175,7 @@ impl TokenBucket {
             }
         }
         self.talk(ctx);
+        self.ring();
         self.tell_soon(ctx);
         self.arm(ctx);
     }

@@ -29,7 +29,7 @@ pub struct Refused {
 /// Asks the token bucket for permits. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Tokens {
-    bucket: Addr<TokenBucket>,
+    pub(super) bucket: Addr<TokenBucket>,
     clock: Clock,
     names: Arc<AtomicU64>,
 }

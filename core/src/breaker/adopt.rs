@@ -9,6 +9,7 @@
 //! breaker that is forced open be opened for a time or closed by probes. So the newest version is the truth, with one
 //! exception: a change of our own that the others do not know yet stands until it was told.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::answer::Credential;
@@ -28,8 +29,12 @@ impl Breakers {
         }
         let open: Vec<(BreakerKey, State, Why)> =
             self.shelf.iter().map(|(key, breaker)| (key.clone(), breaker.state(), breaker.why())).collect();
+        // What an earlier life remembered is no news to them: it stands here until they say otherwise.
+        let recalled: HashSet<(BreakerKey, State)> = self.shared.take_recalled().into_iter().collect();
         for (key, state, why) in open.into_iter().filter(|(_, state, _)| *state != State::Closed) {
-            self.shared.note(&key, state, why);
+            if !recalled.contains(&(key.clone(), state)) {
+                self.shared.note(&key, state, why);
+            }
         }
     }
 

@@ -20,7 +20,7 @@ use super::BreakerConfig;
 use super::tally::{Sample, Tally};
 
 /// The state of a breaker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum State {
     /// Calls go out.
@@ -64,7 +64,7 @@ impl State {
 }
 
 /// Why a breaker came to be in its state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
     /// It is new.
@@ -200,6 +200,11 @@ impl Breaker {
         self.why
     }
 
+    /// Cooldowns since it was last calm.
+    pub(super) const fn cooldowns(&self) -> u32 {
+        self.cooldowns
+    }
+
     pub(super) const fn generation(&self) -> u64 {
         self.generation
     }
@@ -309,6 +314,12 @@ impl Breaker {
         if why != Why::Blocked {
             self.cooldowns = self.cooldowns.saturating_add(1);
         }
+        self.enter(State::Open { until: step.now + time }, why, step)
+    }
+
+    /// Opens it as an earlier life of this process had it.
+    pub(super) fn reopen(&mut self, time: Duration, why: Why, cooldowns: u32, step: Step<'_>) -> Change {
+        self.cooldowns = self.cooldowns.max(cooldowns);
         self.enter(State::Open { until: step.now + time }, why, step)
     }
 

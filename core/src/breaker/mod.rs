@@ -21,6 +21,9 @@ mod config;
 mod ended;
 mod key;
 mod machine;
+mod memory;
+#[cfg(test)]
+mod memory_tests;
 #[cfg(test)]
 mod properties;
 mod registry;
@@ -37,6 +40,7 @@ pub use call::{Attempt, CallInfo, CallResult, Effect, Pass, Refused, Reported};
 pub use config::BreakerConfig;
 pub use key::{BreakerKey, Kind, ParseKeyError};
 pub use machine::{State, Why};
+pub use memory::BreakersMemory;
 pub use registry::{Breakers, TooManyKeys};
 pub use shared::{Matter, News, Origin, Stand, Standing, Turn, Word};
 pub use snapshot::{BreakerSnapshot, BreakersSnapshot};

@@ -23,6 +23,8 @@ pub enum Origin {
     Here,
     /// Another one.
     Elsewhere,
+    /// An earlier life of this one: it was remembered over a restart.
+    Before,
 }
 
 impl Origin {
@@ -32,6 +34,7 @@ impl Origin {
         match self {
             Self::Here => "here",
             Self::Elsewhere => "elsewhere",
+            Self::Before => "before",
         }
     }
 }
@@ -128,6 +131,8 @@ pub(super) struct Shared {
     tokens: HashMap<Credential, String>,
     known: HashMap<Matter, Known>,
     numbers: u64,
+    /// What was recalled before there were others: theirs to know better.
+    recalled: Vec<(BreakerKey, State)>,
 }
 
 impl Shared {
@@ -140,6 +145,18 @@ impl Shared {
             Some(fingerprint) => self.tokens.insert(credential, fingerprint.to_owned()),
             None => self.tokens.remove(&credential),
         };
+    }
+
+    /// A breaker is in this state because an earlier life of this process had it so.
+    pub(super) fn recalled(&mut self, key: &BreakerKey, state: State) {
+        if !self.on {
+            self.recalled.push((key.clone(), state));
+        }
+    }
+
+    /// What was recalled and no longer matters once there are others.
+    pub(super) fn take_recalled(&mut self) -> Vec<(BreakerKey, State)> {
+        std::mem::take(&mut self.recalled)
     }
 
     /// A change of our own is to be told.
@@ -173,7 +190,7 @@ impl Shared {
         self.known.entry(matter).or_default().untold = Some(Untold { number, to, why });
     }
 
-    fn token_of(&self, key: &BreakerKey) -> Option<String> {
+    pub(super) fn token_of(&self, key: &BreakerKey) -> Option<String> {
         match key {
             BreakerKey::Discord(credential) => self.tokens.get(credential).cloned(),
             BreakerKey::Address | BreakerKey::Route(..) | BreakerKey::Pair(..) | BreakerKey::Target(_) => None,

@@ -152,6 +152,11 @@ impl Fleet {
         self.slots.total(now).saturating_add(self.extra(own))
     }
 
+    /// The common count by when it leaves, and how many of our own are not in it yet.
+    pub(super) fn counted(&self, own: Own) -> (&Slots, u64) {
+        (&self.slots, own.counted - self.acknowledged)
+    }
+
     /// When [`Fleet::used`] will have fallen below `most` by time alone.
     pub(super) fn below(&self, most: u32, own: Own, now: Timestamp) -> Timestamp {
         self.slots.below(most.saturating_sub(self.extra(own)), now)

@@ -13,6 +13,7 @@ mod fleet;
 #[cfg(test)]
 mod fleet_tests;
 mod keeper;
+mod memory;
 mod slots;
 mod spenders;
 #[cfg(test)]
@@ -20,6 +21,7 @@ mod tests;
 
 pub use fleet::{Ask, FleetSnapshot, Synced, WhenLost};
 pub use keeper::Keeper;
+pub use memory::LedgerMemory;
 pub use spenders::Spender;
 
 use std::time::Duration;
@@ -110,6 +112,8 @@ pub struct Ledger {
     in_flight: u32,
     spenders: Spenders,
     fleet: Option<Fleet>,
+    /// Those of earlier lives of this process, and of whom they shared the address with.
+    recalled: Slots,
 }
 
 impl Ledger {
@@ -123,6 +127,7 @@ impl Ledger {
             in_flight: 0,
             spenders: Spenders::new(config.window),
             fleet: None,
+            recalled: Slots::new(config.window),
         }
     }
 
@@ -174,9 +179,15 @@ impl Ledger {
     pub fn used(&mut self, now: Timestamp) -> u32 {
         let own = self.own();
         let in_window = self.slots.total(now);
-        let Some(fleet) = &mut self.fleet else { return in_window };
+        let recalled = self.recalled.total(now);
+        let Some(fleet) = &mut self.fleet else { return in_window.saturating_add(recalled) };
         fleet.turn(now);
-        if fleet.is_heard() { fleet.used(own, now) } else { in_window.saturating_mul(fleet.members()) }
+        if fleet.is_heard() {
+            // What was recalled is in the common count, unless nobody else remembers it.
+            fleet.used(own, now).max(in_window.saturating_add(recalled))
+        } else {
+            in_window.saturating_mul(fleet.members()).saturating_add(recalled)
+        }
     }
 
     /// Calls under way anywhere, each of which may become one.
@@ -190,10 +201,11 @@ impl Ledger {
 
     /// When the count will have fallen below `most` by time alone.
     fn below(&self, most: u32, now: Timestamp) -> Timestamp {
+        let here = |most: u32| self.slots.with(&self.recalled).below(most, now);
         match &self.fleet {
-            None => self.slots.below(most, now),
-            Some(fleet) if fleet.is_heard() => fleet.below(most, self.own(), now),
-            Some(fleet) => self.slots.below(most.div_ceil(fleet.members()), now),
+            None => here(most),
+            Some(fleet) if fleet.is_heard() => fleet.below(most, self.own(), now).max(here(most)),
+            Some(fleet) => here(most.div_ceil(fleet.members())),
         }
     }
 
@@ -216,7 +228,7 @@ impl Ledger {
     #[must_use]
     pub fn next_wake(&self) -> Option<Timestamp> {
         let others = self.fleet.as_ref().and_then(Fleet::next_wake);
-        self.slots.next_end().into_iter().chain(others).min()
+        self.slots.next_end().into_iter().chain(self.recalled.next_end()).chain(others).min()
     }
 
     /// Whether it shares its budget and was lent some that still holds; a ledger alone always has all.

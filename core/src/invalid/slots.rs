@@ -48,6 +48,20 @@ impl Slots {
         self.total = self.slots.iter().fold(0, |sum, slot| sum.saturating_add(slot.count));
     }
 
+    /// This and another count together.
+    pub(super) fn with(&self, other: &Self) -> Self {
+        let mut both = Self::new(self.window);
+        let mut slots: Vec<(Timestamp, u32)> = self.leaving().chain(other.leaving()).collect();
+        slots.sort_unstable();
+        both.refill(slots.into_iter());
+        both
+    }
+
+    /// How many leave, and when, the oldest first.
+    pub(super) fn leaving(&self) -> impl Iterator<Item = (Timestamp, u32)> + '_ {
+        self.slots.iter().map(|slot| (slot.end, slot.count))
+    }
+
     pub(super) fn total(&mut self, now: Timestamp) -> u32 {
         self.forget(now);
         self.total

@@ -1,6 +1,7 @@
 //! What has been learned of routes: which bucket hash each has, and what the buckets of a hash are like.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::bucket::Traits;
 use super::config::LimitConfig;
@@ -35,8 +36,12 @@ pub(super) struct Book {
     routes: HashMap<RouteKey, Vec<(Credential, Knowledge)>>,
     /// How many of those there are in all.
     known: usize,
-    hashes: HashMap<String, HashId>,
+    hashes: HashMap<Arc<str>, HashId>,
+    /// By their place.
+    names: Vec<Arc<str>>,
     traits: Vec<Traits>,
+    /// How many hashes were recalled, and when the last call before that can have arrived.
+    recalled: (usize, Timestamp),
     max_routes: usize,
     /// Routes forgotten for want of room.
     pub(super) forgotten: u64,
@@ -49,7 +54,9 @@ impl Book {
             routes: HashMap::new(),
             known: 0,
             hashes: HashMap::new(),
+            names: Vec::new(),
             traits: Vec::new(),
+            recalled: (0, Timestamp::ZERO),
             max_routes: config.max_routes.max(16),
             forgotten: 0,
         }
@@ -126,9 +133,40 @@ impl Book {
             return None;
         }
         let id = HashId(u32::try_from(self.traits.len()).ok()?);
+        let name: Arc<str> = name.into();
         self.traits.push(traits);
-        self.hashes.insert(name.to_owned(), id);
+        self.names.push(Arc::clone(&name));
+        self.hashes.insert(name, id);
         Some(id)
+    }
+
+    /// All hashes so far were recalled: calls of an earlier life that used their buckets arrived before then.
+    pub(super) fn recalled(&mut self, arrived: Timestamp) {
+        self.recalled = (self.traits.len(), arrived);
+    }
+
+    /// Whether calls of an earlier life may still count in the buckets of a hash.
+    pub(super) fn is_haunted(&self, hash: HashId, now: Timestamp) -> bool {
+        let (recalled, arrived) = self.recalled;
+        (hash.0 as usize) < recalled && now < arrived + self.traits(hash).window()
+    }
+
+    /// Every route whose hash is known.
+    pub(super) fn hashed(&self) -> impl Iterator<Item = (HashId, Credential, &RouteKey)> {
+        self.routes.iter().flat_map(|(route, known)| {
+            known.iter().filter_map(move |(credential, known)| match known {
+                Knowledge::Hash(hash) => Some((*hash, *credential, route)),
+                Knowledge::Unknown | Knowledge::Free(_) => None,
+            })
+        })
+    }
+
+    pub(super) fn name(&self, hash: HashId) -> &str {
+        &self.names[hash.0 as usize]
+    }
+
+    pub(super) fn credential(&self, whose: Whose) -> Credential {
+        self.credentials[usize::from(whose.0)]
     }
 
     pub(super) fn traits(&self, hash: HashId) -> Traits {

@@ -19,12 +19,22 @@ const ROUNDING_MS: u64 = 2;
 /// What is known of every bucket of one hash, so that a new object need not be probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Traits {
-    limit: u32,
-    kind: Kind,
+    pub(super) limit: u32,
+    pub(super) kind: Kind,
+}
+
+impl Traits {
+    /// The longest that a call counts.
+    pub(super) fn window(self) -> Duration {
+        match self.kind {
+            Kind::Fixed { per } => per,
+            Kind::Leaky { refill, .. } => refill.saturating_mul(self.limit),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Fixed { per: Duration },
     Leaky { refill: Duration, confirmed: bool },
 }
@@ -109,6 +119,30 @@ impl Bucket {
         }
     }
 
+    /// A bucket of a known hash that an earlier life of this process may have used: how much is left nobody knows before
+    /// its first answer.
+    pub(super) fn unseen(traits: Traits) -> Self {
+        Self { lowest: 0, ..Self::sibling(traits) }
+    }
+
+    /// Whether it waits for its first answer, so that one call goes ahead of the others.
+    const fn is_unseen(&self) -> bool {
+        self.epoch_ms == 0 && self.lowest == 0
+    }
+
+    /// Until when nothing goes, whatever is answered; nothing if something may.
+    pub(super) fn closed_until(&self, now: Timestamp) -> Option<Timestamp> {
+        let mut then = self.clone();
+        let mut until = None;
+        // A 429 may end long before a slot is free.
+        while let Turn::At(next) = then.turn(until.unwrap_or(now))
+            && until.is_none_or(|until| until < next)
+        {
+            until = Some(next);
+        }
+        until.filter(|until| *until > now)
+    }
+
     /// What this bucket says of its hash.
     pub(super) fn traits(&self) -> Traits {
         let kind = match self.count {
@@ -125,6 +159,9 @@ impl Bucket {
             return Turn::At(self.closed_until);
         }
         let on_answer = self.flights.first_gone().map_or(Turn::OnAnswer, Turn::At);
+        if self.is_unseen() && self.in_flight() > 0 {
+            return on_answer;
+        }
         match self.count {
             Count::Fixed { left: 1.., .. } => Turn::Now,
             Count::Fixed { reset, .. } => reset.map_or(on_answer, Turn::At),

@@ -45,6 +45,11 @@ impl Side {
         self.in_flight += 1;
     }
 
+    /// Whether it counts what passes.
+    pub(super) const fn has_limit(&self) -> bool {
+        self.sub.is_some()
+    }
+
     pub(super) fn give_back(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
@@ -59,6 +64,24 @@ impl Side {
 
     pub(super) fn close(&mut self, until: Timestamp) {
         self.closed_until = self.closed_until.max(until);
+    }
+
+    /// Until when it is closed, and until when each call that passed counts, those under way among them; nothing if nothing
+    /// of that is left.
+    pub(super) fn standing(&self, now: Timestamp) -> Option<(Timestamp, Vec<Timestamp>)> {
+        let under_way = if self.sub.is_some() { self.in_flight } else { 0 };
+        let mut past: Vec<Timestamp> = self.past.iter().copied().filter(|until| *until > now).collect();
+        past.extend(std::iter::repeat_n(now + NAMES_PER, under_way));
+        past.sort_unstable_by_key(|until| std::cmp::Reverse(*until));
+        (self.closed_until > now || !past.is_empty()).then_some((self.closed_until, past))
+    }
+
+    /// Takes over what an earlier life of this process knew of it.
+    pub(super) fn recall(&mut self, closed_until: Timestamp, past: Vec<Timestamp>) {
+        self.close(closed_until);
+        if self.sub.is_some() {
+            self.past.extend(past);
+        }
     }
 
     /// The earliest that a call could pass which has `ahead` others before it.

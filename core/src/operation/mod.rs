@@ -17,6 +17,7 @@ mod marker;
 pub mod payload;
 mod queue;
 mod reference;
+mod retry;
 mod state;
 
 pub use failure::{Failure, FailureClass};
@@ -26,4 +27,5 @@ pub use marker::Marker;
 pub use payload::Payload;
 pub use queue::Queue;
 pub use reference::{ManagedKind, Reference};
-pub use state::State;
+pub use retry::Backoff;
+pub use state::{Illegal, State};

@@ -26,6 +26,16 @@ pub enum State {
     NeedsReview,
 }
 
+/// A step that no operation takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an operation that is {} does not become {}", from.name(), to.name())]
+pub struct Illegal {
+    /// What it was.
+    pub from: State,
+    /// What it should have become.
+    pub to: State,
+}
+
 impl State {
     /// All of them.
     pub const ALL: [Self; 9] = [
@@ -75,5 +85,87 @@ impl State {
     #[must_use]
     pub const fn may_cancel(self) -> bool {
         matches!(self, Self::Queued | Self::Delayed | Self::Retrying)
+    }
+
+    /// Whether this may become that, as the picture of [`crate::operation`] has it.
+    ///
+    /// What waits runs again once it is due, and is queued in between only if somebody writes that down. Whatever is not
+    /// done may be given up: its time may be up before it runs. What runs may be found again to wait after a crash, if it
+    /// was never sent. Nothing becomes of what is final; to do a dead letter again is to accept a new operation.
+    ///
+    /// # Errors
+    ///
+    /// When no operation takes this step.
+    pub const fn to(self, next: Self) -> Result<(), Illegal> {
+        let legal = match self {
+            Self::Queued | Self::Delayed | Self::Retrying => match next {
+                // A limit or a breaker may hold what has not begun, too.
+                Self::Queued | Self::Running | Self::Delayed | Self::Dead | Self::Cancelled => true,
+                Self::Retrying | Self::Reconciling | Self::Succeeded | Self::NeedsReview => false,
+            },
+            Self::Running => match next {
+                Self::Queued
+                | Self::Delayed
+                | Self::Retrying
+                | Self::Reconciling
+                | Self::Succeeded
+                | Self::Dead
+                | Self::NeedsReview => true,
+                Self::Running | Self::Cancelled => false,
+            },
+            Self::Reconciling => match next {
+                // Looking may be held and go on later; what is found not to have happened may be out of attempts.
+                Self::Reconciling
+                | Self::Succeeded
+                | Self::Queued
+                | Self::Retrying
+                | Self::Dead
+                | Self::NeedsReview => true,
+                Self::Running | Self::Delayed | Self::Cancelled => false,
+            },
+            Self::Succeeded | Self::Dead | Self::Cancelled | Self::NeedsReview => false,
+        };
+        if legal { Ok(()) } else { Err(Illegal { from: self, to: next }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operation_takes_these_steps_and_no_others() {
+        use State::{Cancelled, Dead, Delayed, NeedsReview, Queued, Reconciling, Retrying, Running, Succeeded};
+        let waiting = [Queued, Running, Delayed, Dead, Cancelled];
+        let steps: [(State, &[State]); 9] = [
+            (Queued, &waiting),
+            (Running, &[Queued, Delayed, Retrying, Reconciling, Succeeded, Dead, NeedsReview]),
+            (Delayed, &waiting),
+            (Retrying, &waiting),
+            (Reconciling, &[Queued, Retrying, Reconciling, Succeeded, Dead, NeedsReview]),
+            (Succeeded, &[]),
+            (Dead, &[]),
+            (Cancelled, &[]),
+            (NeedsReview, &[]),
+        ];
+        for (from, (state, nexts)) in State::ALL.into_iter().zip(steps) {
+            assert_eq!(from, state);
+            for to in State::ALL {
+                let expected = if nexts.contains(&to) { Ok(()) } else { Err(Illegal { from, to }) };
+                assert_eq!(from.to(to), expected);
+            }
+        }
+        let illegal = Illegal { from: Dead, to: NeedsReview };
+        assert_eq!(illegal.to_string(), "an operation that is dead does not become needs_review");
+    }
+
+    #[test]
+    fn what_is_final_stays_and_what_is_not_can_end() {
+        for state in State::ALL {
+            let goes_on = State::ALL.into_iter().any(|next| state.to(next).is_ok());
+            assert_eq!(goes_on, !state.is_final(), "{}", state.name());
+            assert_eq!(state.to(State::Cancelled).is_ok(), state.may_cancel(), "{}", state.name());
+            assert_eq!(State::from_name(state.name()), Some(state));
+        }
     }
 }

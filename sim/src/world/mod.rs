@@ -144,7 +144,7 @@ impl World {
             .bots
             .iter()
             .map(|bot| {
-                let id = mint.mint(now);
+                let id = Snowflake::of_token(&bot.token).unwrap_or_else(|| mint.mint(now));
                 users.insert(id, Arc::new(User { id, username: bot.name.clone(), bot: true }));
                 Bot { token: bot.token.clone(), application_id: id, user_id: id, name: bot.name.clone() }
             })

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use super::memory::LASTING_BUCKET;
 use super::{Ask, Delay, Effect, Limiter, Permit, Reason};
 use crate::answer::{RateHeaders, Scope};
 use crate::limit::book::Knowledge;
 use crate::limit::bucket::Bucket;
 use crate::limit::lot::{Gatekeeper, LotId, LotKey, Ticket};
+use crate::memory::Urgency;
 use crate::time::Timestamp;
 
 impl Limiter {
@@ -36,10 +38,18 @@ impl Limiter {
             if !is_new {
                 bucket.answered(number, rate, self.config.agreement, now);
             }
-            self.book.set_traits(hash, bucket.traits());
+            let traits = bucket.traits();
+            if self.book.traits(hash) != traits {
+                self.book.set_traits(hash, traits);
+                self.changed(Urgency::Later);
+            }
         }
         if self.book.of(*credential, &route.key, now) != Knowledge::Hash(hash) {
             self.book.learn(*credential, &route.key, Knowledge::Hash(hash));
+            self.changed(Urgency::Later);
+        }
+        if rate.remaining == 0 && rate.reset_after > LASTING_BUCKET {
+            self.changed(Urgency::Soon);
         }
         self.review(lot, now);
         Some(lot)
@@ -54,6 +64,7 @@ impl Limiter {
         bucket: Option<LotId>,
         now: Timestamp,
     ) {
+        self.closed(until, now);
         match (scope, bucket) {
             (Scope::Global, _) => {
                 if let Some(global) = &mut self.domains[permit.domain].global {
@@ -149,6 +160,9 @@ impl Limiter {
         let Some(side) = side else { return };
         if let Gatekeeper::Side(door) = &mut self.yard.lot(side).keeper {
             door.done(then);
+            if door.has_limit() {
+                self.changed(Urgency::Soon);
+            }
         }
         self.review(side, now);
     }

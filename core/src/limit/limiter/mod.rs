@@ -11,12 +11,16 @@ use crate::limit::domain::{Domain, DomainId};
 use crate::limit::lot::{Gatekeeper, LotId, Ticket};
 use crate::limit::shared::Lodging;
 use crate::limit::yard::Yard;
+use crate::memory::Urgency;
 use crate::route::Major;
 use crate::time::Timestamp;
 
 mod ask;
 mod go;
 mod learn;
+mod memory;
+#[cfg(test)]
+mod memory_tests;
 mod sharing;
 #[cfg(test)]
 mod tests;
@@ -108,6 +112,8 @@ pub struct Limiter {
     now: Timestamp,
     /// How limits are shared with other processes, if they are.
     sharing: Option<Sharing>,
+    /// How soon what has changed should be kept, if something has.
+    unsaved: Option<Urgency>,
 }
 
 impl Limiter {
@@ -129,6 +135,7 @@ impl Limiter {
             started: now,
             now,
             sharing: None,
+            unsaved: None,
             config,
         }
     }

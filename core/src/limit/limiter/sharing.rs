@@ -60,6 +60,7 @@ impl Limiter {
     pub fn heard_closed(&mut self, credential: Credential, until: Timestamp, now: Timestamp) {
         let domains = self.domains.iter_mut().filter(|domain| domain.credential == credential);
         domains.filter_map(|domain| domain.global.as_mut()).for_each(|global| global.heard_closed(until));
+        self.closed(until, now);
         self.settle(now);
     }
 

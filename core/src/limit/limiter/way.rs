@@ -1,6 +1,7 @@
 //! Where a call goes: its domain, its lot, and when that lot lets it.
 
 use super::{Ask, Delay, Limiter, Reason};
+use crate::answer::Credential;
 use crate::limit::book::{HashId, Knowledge};
 use crate::limit::bucket::Bucket;
 use crate::limit::domain::{Domain, DomainId};
@@ -13,10 +14,14 @@ use crate::time::Timestamp;
 impl Limiter {
     pub(super) fn domain_of(&mut self, ask: &Ask) -> DomainId {
         let exempt = ask.route.interaction && self.config.interactions_exempt;
-        let is_its = |domain: &Domain| domain.credential == ask.credential && domain.is_exempt() == exempt;
+        self.domain_for(ask.credential, exempt)
+    }
+
+    pub(super) fn domain_for(&mut self, credential: Credential, exempt: bool) -> DomainId {
+        let is_its = |domain: &Domain| domain.credential == credential && domain.is_exempt() == exempt;
         self.domains.iter().position(is_its).unwrap_or_else(|| {
             let global = (!exempt).then(|| self.global_of());
-            self.domains.push(Domain::new(ask.credential, global));
+            self.domains.push(Domain::new(credential, global));
             self.domains.len() - 1
         })
     }
@@ -111,13 +116,16 @@ impl Limiter {
     }
 
     /// The bucket of a hash for a call's object. A new one starts from the hash's limit, less the calls that went to it
-    /// when its hash was not known and whose answers were lost.
+    /// when its hash was not known and whose answers were lost; or with one call ahead, if an earlier life of this process
+    /// may have used it.
     pub(super) fn bucket_lot(&mut self, ask: &Ask, hash: HashId, now: Timestamp) -> Option<LotId> {
         let bucket = LotKey::Bucket(self.book.whose(ask.credential)?, hash, ask.route.major);
         if let Some(lot) = self.yard.find(&bucket) {
             return Some(lot);
         }
-        let mut fresh = Bucket::sibling(self.book.traits(hash));
+        let traits = self.book.traits(hash);
+        let is_haunted = self.book.is_haunted(hash, now);
+        let mut fresh = if is_haunted { Bucket::unseen(traits) } else { Bucket::sibling(traits) };
         self.ghosts.retain(|ghost| ghost.gone > now);
         for ghost in self.ghosts.iter().filter(|ghost| ghost.haunts(ask)) {
             let number = fresh.take();

@@ -1,11 +1,11 @@
-//! Messages, and answers to interactions.
+//! Messages.
 
 use serde_json::Value;
 
 use super::{
     form::Form,
     rich::{allowed_mentions, components, embeds},
-    value::{boolean, id, key, reference, text, token},
+    value::{boolean, id, key, reference, text},
     write::{self, Fields},
 };
 use crate::operation::Reference;
@@ -78,46 +78,9 @@ pub struct SendDm {
     pub body: MessageBody,
 }
 
-/// Tells Discord that an interaction's answer is on its way.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeferReply {
-    /// `interaction_id`.
-    pub interaction: u64,
-    /// `interaction_token`.
-    pub token: String,
-    /// `ephemeral`: only who asked sees the answer.
-    pub ephemeral: bool,
-    /// `update`: the answer changes the message that the component belongs to.
-    pub update: bool,
-}
-
-/// Says something more in answer to an interaction.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SendFollowup {
-    /// `interaction_id`.
-    pub interaction: u64,
-    /// `interaction_token`.
-    pub token: String,
-    /// `ephemeral`: only who asked sees it.
-    pub ephemeral: bool,
-    /// What it says.
-    pub body: MessageBody,
-}
-
-/// Changes the first answer to an interaction.
-#[derive(Clone, Debug, PartialEq)]
-pub struct EditOriginal {
-    /// `interaction_id`.
-    pub interaction: u64,
-    /// `interaction_token`.
-    pub token: String,
-    /// What it says from now on.
-    pub body: MessageBody,
-}
-
 /// What a body has to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Says {
+pub(super) enum Says {
     /// Something that can be seen, as a message of its own.
     Something,
     /// What should change, be it to nothing.
@@ -125,7 +88,7 @@ enum Says {
 }
 
 impl MessageBody {
-    fn from_form(form: &mut Form<'_, '_>, says: Says) -> Self {
+    pub(super) fn from_form(form: &mut Form<'_, '_>, says: Says) -> Self {
         let content = form.optional("content", text(0, 2000));
         let embeds = form.optional("embeds", embeds);
         let components = form.optional("components", components);
@@ -152,7 +115,7 @@ impl MessageBody {
             && self.components.as_ref().is_none_or(Vec::is_empty)
     }
 
-    fn write(&self, fields: &mut Fields<'_>) {
+    pub(super) fn write(&self, fields: &mut Fields<'_>) {
         fields.maybe("content", self.content.as_deref(), Fields::text);
         for (name, values) in [("embeds", &self.embeds), ("components", &self.components)] {
             if let Some(values) = values {
@@ -236,66 +199,6 @@ impl SendDm {
 
     pub(super) fn write(&self, fields: &mut Fields<'_>) {
         fields.quoted("user_id", self.user);
-        self.body.write(fields);
-    }
-}
-
-fn interaction(form: &mut Form<'_, '_>) -> Option<(u64, String)> {
-    let interaction = form.required("interaction_id", id);
-    let token = form.required("interaction_token", token);
-    Some((interaction?, token?))
-}
-
-fn write_interaction(fields: &mut Fields<'_>, interaction: u64, token: &str) {
-    fields.quoted("interaction_id", interaction);
-    fields.text("interaction_token", token);
-}
-
-impl DeferReply {
-    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
-        let interaction = interaction(form);
-        let ephemeral = form.optional("ephemeral", boolean).unwrap_or(false);
-        let update = form.optional("update", boolean).unwrap_or(false);
-        if ephemeral && update {
-            form.wrong("ephemeral", "must not stand with `update`: the message that changes is seen by whoever saw it");
-        }
-        let (interaction, token) = interaction?;
-        Some(Self { interaction, token, ephemeral, update })
-    }
-
-    pub(super) fn write(&self, fields: &mut Fields<'_>) {
-        write_interaction(fields, self.interaction, &self.token);
-        fields.plain("ephemeral", self.ephemeral);
-        fields.plain("update", self.update);
-    }
-}
-
-impl SendFollowup {
-    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
-        let interaction = interaction(form);
-        let ephemeral = form.optional("ephemeral", boolean).unwrap_or(false);
-        let body = MessageBody::from_form(form, Says::Something);
-        let (interaction, token) = interaction?;
-        Some(Self { interaction, token, ephemeral, body })
-    }
-
-    pub(super) fn write(&self, fields: &mut Fields<'_>) {
-        write_interaction(fields, self.interaction, &self.token);
-        fields.plain("ephemeral", self.ephemeral);
-        self.body.write(fields);
-    }
-}
-
-impl EditOriginal {
-    pub(super) fn from_form(form: &mut Form<'_, '_>) -> Option<Self> {
-        let interaction = interaction(form);
-        let body = MessageBody::from_form(form, Says::Change);
-        let (interaction, token) = interaction?;
-        Some(Self { interaction, token, body })
-    }
-
-    pub(super) fn write(&self, fields: &mut Fields<'_>) {
-        write_interaction(fields, self.interaction, &self.token);
         self.body.write(fields);
     }
 }

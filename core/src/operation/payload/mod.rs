@@ -8,6 +8,7 @@
 
 mod channel;
 mod form;
+mod interaction;
 mod invalid;
 mod message;
 mod misc;
@@ -25,10 +26,9 @@ mod write;
 mod tests;
 
 pub use channel::{ChannelType, CreateChannel, DeleteChannel, EnsureChannel, NewChannel};
+pub use interaction::{DeferReply, EditOriginal, SendFollowup};
 pub use invalid::{FieldError, Invalid};
-pub use message::{
-    DeferReply, DeleteMessage, EditMessage, EditOriginal, EnsureMessage, MessageBody, SendDm, SendFollowup, SendMessage,
-};
+pub use message::{DeleteMessage, EditMessage, EnsureMessage, MessageBody, SendDm, SendMessage};
 pub use misc::{Method, Place, Read, Reorder, Reordered, Request};
 pub use objects::{Object, Objects};
 pub use overwrite::{Overwrite, OverwriteMode, OverwriteTarget, ReplaceOverwrites, UpdatePermissions};

@@ -10,6 +10,7 @@ mod fuzz;
 mod objects;
 mod references;
 mod rules;
+mod world;
 
 const GUILD: Option<u64> = Some(81_384_788_765_712_384);
 const OPERATION: &str = "01890a5d-ac96-774b-bcce-b302099a8057";

@@ -1,1 +1,222 @@
+//! Which operations may pass each other.
 
+#![expect(clippy::needless_pass_by_value, reason = "the tables read better with the values in place")]
+
+use super::*;
+use crate::operation::{ManagedKind, OperationId};
+
+/// What the operation of this number reads and writes.
+fn objects(number: u8, kind: Kind, value: &Value) -> Objects {
+    taken(kind, value).objects(id(number), GUILD)
+}
+
+fn id(number: u8) -> OperationId {
+    OperationId::new(1_700_000_000_000, [number; 10])
+}
+
+/// Whether the order of two operations matters, whichever comes first.
+fn meet(one: (Kind, Value), other: (Kind, Value)) -> bool {
+    let (first, second) = (objects(1, one.0, &one.1), objects(2, other.0, &other.1));
+    assert_eq!(first.meets(&second), second.meets(&first), "{one:?} {other:?}");
+    first.meets(&second)
+}
+
+fn create_role(more: Value) -> (Kind, Value) {
+    (Kind::CreateRole, with(&json!({"name": "a"}), more))
+}
+
+fn ensure_role(key: &str, adopt: bool) -> (Kind, Value) {
+    (Kind::EnsureRole, json!({"name": "a", "key": key, "adopt": adopt}))
+}
+
+fn assign(user: &str, role: Value) -> (Kind, Value) {
+    (Kind::AssignRole, with(&json!({"user_id": user}), json!({"role_id": role})))
+}
+
+fn delete_role(role: Value) -> (Kind, Value) {
+    (Kind::DeleteRole, with(&json!({}), json!({"role_id": role})))
+}
+
+fn create_channel(more: Value) -> (Kind, Value) {
+    (Kind::CreateChannel, with(&json!({"name": "a"}), more))
+}
+
+fn permit(channel: Value, overwrite: Value) -> (Kind, Value) {
+    (Kind::UpdatePermissions, with(&json!({"channel_id": channel}), json!({"overwrites": [overwrite]})))
+}
+
+fn say(channel: Value) -> (Kind, Value) {
+    (Kind::SendMessage, with(&json!({"content": "a"}), json!({"channel_id": channel})))
+}
+
+fn edit(channel: &str, message: Value) -> (Kind, Value) {
+    (Kind::EditMessage, json!({"content": "a", "channel_id": channel, "message_id": message}))
+}
+
+#[test]
+fn a_guild_that_may_make_no_roles_for_a_day_goes_on_with_everything_else() {
+    for parked in [create_role(json!({})), create_role(json!({"key": "vip"}))] {
+        for other in [
+            create_role(json!({})),
+            create_role(json!({"key": "mods"})),
+            ensure_role("mods", false),
+            assign("12", json!("11")),
+            assign("12", json!({"key": "mods"})),
+            assign("12", json!({"operation": id(9).to_string()})),
+            delete_role(json!("11")),
+            (Kind::SetMemberRoles, json!({"user_id": "12", "role_ids": ["11"]})),
+            create_channel(json!({"key": "vip", "overwrites": [{"role_id": "11"}]})),
+            permit(json!("21"), json!({"role_id": "11"})),
+            (Kind::Reorder, json!({"what": "channels", "places": [{"id": "21", "position": 1}]})),
+            say(json!("21")),
+            edit("21", json!("41")),
+        ] {
+            assert!(!meet(parked.clone(), other.clone()), "{other:?} waits for {parked:?}");
+        }
+    }
+}
+
+#[test]
+fn who_needs_what_is_yet_to_be_made_waits_for_it() {
+    let parked = create_role(json!({"key": "vip"}));
+    for other in [
+        create_role(json!({"key": "vip"})),
+        ensure_role("vip", false),
+        ensure_role("mods", true),
+        assign("12", json!({"key": "vip"})),
+        assign("12", json!({"operation": id(1).to_string()})),
+        delete_role(json!({"key": "vip"})),
+        create_channel(json!({"overwrites": [{"role_id": {"key": "vip"}}]})),
+        permit(json!("21"), json!({"role_id": {"operation": id(1).to_string()}})),
+        (Kind::Reorder, json!({"what": "roles", "places": [{"id": "11", "position": 1}]})),
+        (Kind::Read, json!({"path": "/guilds/1/roles"})),
+        (Kind::Request, json!({"method": "GET", "path": "/guilds/1/roles"})),
+        (Kind::Request, json!({"method": "DELETE", "path": "/guilds/1/roles/5"})),
+    ] {
+        // The first is operation 1, so the order of the two is given.
+        let first = objects(1, parked.0, &parked.1);
+        assert!(first.meets(&objects(2, other.0, &other.1)), "{other:?} passes");
+    }
+}
+
+#[test]
+fn two_names_that_may_be_one_object_are_taken_to_be_it() {
+    let names = [json!("11"), json!({"key": "mods"}), json!({"operation": id(8).to_string()})];
+    for (one, name) in names.iter().enumerate() {
+        for other_name in &names[one..] {
+            assert!(meet(delete_role(name.clone()), assign("12", other_name.clone())), "{name} {other_name}");
+        }
+    }
+    // Both may have seen to the same role.
+    assert!(meet(delete_role(names[2].clone()), assign("12", json!({"operation": id(9).to_string()}))));
+    // What is there under a key may have any id, or come of any operation.
+    assert!(meet(ensure_role("mods", false), delete_role(json!("11"))));
+    assert!(meet(ensure_role("mods", false), assign("12", names[2].clone())));
+    // These are two for certain.
+    assert!(!meet(delete_role(json!("11")), assign("12", json!("13"))));
+    assert!(!meet(delete_role(json!({"key": "a"})), assign("12", json!({"key": "b"}))));
+    assert!(!meet(ensure_role("a", false), ensure_role("b", false)));
+    // A role is no channel, whatever it is called.
+    assert!(!meet(delete_role(json!({"key": "a"})), say(json!({"key": "a"}))));
+    assert!(!meet(delete_role(json!("11")), say(json!("11"))));
+}
+
+#[test]
+fn operations_about_the_same_thing_keep_their_order() {
+    for (one, other, expected) in [
+        // Members.
+        (assign("12", json!("11")), assign("12", json!("13")), true),
+        (assign("12", json!("11")), assign("13", json!("14")), false),
+        (assign("12", json!("11")), (Kind::SetMemberRoles, json!({"user_id": "12", "role_ids": []})), true),
+        (assign("12", json!("11")), (Kind::RemoveRole, json!({"user_id": "12", "role_id": "11"})), true),
+        // Channels.
+        (say(json!("21")), say(json!("21")), true),
+        (say(json!("21")), say(json!("22")), false),
+        (say(json!("21")), say(json!({"key": "general"})), true),
+        (permit(json!("21"), json!({"role_id": "11"})), say(json!("21")), true),
+        (permit(json!("21"), json!({"role_id": "11"})), permit(json!("22"), json!({"role_id": "11"})), false),
+        (permit(json!("21"), json!({"user_id": "12"})), permit(json!("22"), json!({"user_id": "12"})), false),
+        ((Kind::DeleteChannel, json!({"channel_id": "21"})), create_channel(json!({"parent_id": "21"})), true),
+        ((Kind::DeleteChannel, json!({"channel_id": "21"})), edit("21", json!("41")), true),
+        (create_channel(json!({"parent_id": "21"})), create_channel(json!({"parent_id": "21"})), false),
+        ((Kind::Reorder, json!({"what": "channels", "places": [{"id": "1", "position": 1}]})), say(json!("21")), true),
+        // Who is shut out first and let in then must not be let in first.
+        (permit(json!("21"), json!({"role_id": "11", "deny": "1024"})), assign("12", json!("11")), true),
+        (permit(json!("21"), json!({"role_id": "11", "deny": "1024"})), assign("12", json!("14")), false),
+        (permit(json!("21"), json!({"user_id": "12", "deny": "1024"})), assign("12", json!("14")), true),
+        (
+            (Kind::EnsureChannel, json!({"key": "a", "name": "a", "overwrites": [{"role_id": "11"}]})),
+            assign("12", json!("11")),
+            true,
+        ),
+        // But nobody is let into a channel that is not there yet.
+        (create_channel(json!({"overwrites": [{"role_id": "11"}]})), assign("12", json!("11")), false),
+        (create_channel(json!({"overwrites": [{"role_id": "11"}]})), delete_role(json!("11")), true),
+        // Messages.
+        (edit("21", json!("41")), edit("21", json!("42")), false),
+        (edit("21", json!("41")), (Kind::DeleteMessage, json!({"channel_id": "21", "message_id": "41"})), true),
+        (edit("21", json!({"key": "rules"})), edit("21", json!("42")), true),
+        (
+            (Kind::SendMessage, json!({"channel_id": "21", "content": "a", "reply_to": "41"})),
+            (Kind::DeleteMessage, json!({"channel_id": "22", "message_id": "41"})),
+            true,
+        ),
+        (
+            (Kind::EnsureMessage, json!({"channel_id": "21", "content": "a", "key": "rules"})),
+            edit("22", json!({"key": "rules"})),
+            true,
+        ),
+        // Anything.
+        ((Kind::Read, json!({"path": "/a"})), (Kind::Read, json!({"path": "/a"})), false),
+        ((Kind::Read, json!({"path": "/a"})), (Kind::Request, json!({"method": "PUT", "path": "/b"})), true),
+        ((Kind::Request, json!({"method": "PUT", "path": "/b"})), say(json!("21")), true),
+    ] {
+        assert_eq!(meet(one.clone(), other.clone()), expected, "{one:?} {other:?}");
+    }
+}
+
+#[test]
+fn what_is_said_to_one_user_or_one_interaction_keeps_its_order() {
+    let dm = |user: &str| (Kind::SendDm, json!({"user_id": user, "content": "a"}));
+    assert!(meet(dm("12"), dm("12")));
+    assert!(!meet(dm("12"), dm("13")));
+    let interaction = json!({"interaction_id": "31", "interaction_token": "a"});
+    let defer = (Kind::DeferReply, interaction.clone());
+    assert!(meet(defer, (Kind::EditOriginal, with(&interaction, json!({"content": "a"})))));
+}
+
+#[test]
+fn whatever_changes_something_meets_itself() {
+    for kind in Kind::ALL {
+        for sample in samples(kind) {
+            let payload = taken(kind, &sample);
+            let own = payload.objects(id(1), GUILD);
+            let reads = kind == Kind::Read || sample["method"] == "GET";
+            assert_eq!(own.meets(&own), !reads, "{}", kind.name());
+            assert_eq!(own.writes.is_empty(), reads, "{}", kind.name());
+        }
+    }
+}
+
+#[test]
+fn whoever_refers_to_what_another_makes_waits_for_it() {
+    let own: OperationId = OPERATION.parse().unwrap();
+    let makers = [
+        (Kind::CreateRole, ManagedKind::Role),
+        (Kind::EnsureRole, ManagedKind::Role),
+        (Kind::CreateChannel, ManagedKind::Channel),
+        (Kind::EnsureChannel, ManagedKind::Channel),
+        (Kind::SendMessage, ManagedKind::Message),
+        (Kind::EnsureMessage, ManagedKind::Message),
+    ];
+    for (kind, made) in makers {
+        let maker = taken(kind, &samples(kind)[0]).objects(own, GUILD);
+        let reference = json!({"operation": OPERATION});
+        let user = match made {
+            ManagedKind::Role => delete_role(reference),
+            ManagedKind::Channel => say(reference),
+            ManagedKind::Message => edit("99", reference),
+        };
+        assert!(maker.meets(&objects(2, user.0, &user.1)), "{}", kind.name());
+    }
+}

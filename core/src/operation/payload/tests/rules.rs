@@ -318,16 +318,28 @@ fn an_operation_stands_in_the_line_of_whom_it_concerns() {
     let guild = GUILD.map(Queue::Guild).unwrap();
     for kind in Kind::ALL {
         let payload = taken(kind, &samples(kind)[0]);
-        let (inside, outside) = (payload.queue(GUILD), payload.queue(None));
-        match kind {
-            Kind::DeferReply | Kind::SendFollowup | Kind::EditOriginal => {
-                assert_eq!((inside, outside), (Queue::Interaction(31), Queue::Interaction(31)));
-            }
-            Kind::SendDm => assert_eq!((inside, outside), (Queue::User(12), Queue::User(12))),
-            Kind::Request => assert_eq!((inside, outside), (guild, Queue::User(12))),
-            _ => assert_eq!((inside, outside), (guild, Queue::Application), "{}", kind.name()),
-        }
+        let expected = if kind.is_interaction() {
+            (Queue::Interaction(31), Queue::Interaction(31))
+        } else if kind == Kind::SendDm {
+            (Queue::User(12), Queue::User(12))
+        } else if kind == Kind::Request {
+            (guild, Queue::User(12))
+        } else {
+            (guild, Queue::Application)
+        };
+        assert_eq!((payload.queue(GUILD), payload.queue(None)), expected, "{}", kind.name());
     }
     let call = taken(Kind::Request, &json!({"method": "GET", "path": "/users/@me"}));
     assert_eq!(call.queue(None), Queue::Application);
+}
+
+#[test]
+fn an_interactions_token_is_not_shown() {
+    for kind in Kind::ALL.into_iter().filter(|kind| kind.is_interaction()) {
+        let payload = taken(kind, &samples(kind)[0]);
+        assert!(payload.to_json().contains("aW50ZXJhY3Rpb24"));
+        assert!(!format!("{payload:?}").contains("aW50ZXJhY3Rpb24"), "{payload:?}");
+        let refused = parse(kind, &with(&samples(kind)[0], json!({"interaction_token": "aW50/"}))).unwrap_err();
+        assert!(!refused.to_string().contains("aW50"), "{refused}");
+    }
 }

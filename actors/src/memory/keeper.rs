@@ -1,0 +1,188 @@
+//! The task that recalls and keeps: one write at a time, and none that could be spared.
+
+use std::sync::Arc;
+
+use actix::Addr;
+use guildhall_core::memory::{Ending, GateMemory, Urgency};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::{Bell, MemoryConfig};
+use crate::circuit_breaker::{CircuitBreaker, RecallBreakers, RememberBreakers};
+use crate::telemetry::emit;
+use crate::telemetry::memory::{MemoryKept, MemoryLost, MemoryRecalled, MemoryUnread};
+use crate::token_bucket::Tokens;
+
+/// Whether the gate has recalled, or found that it cannot: from then on calls may go.
+pub(crate) type Recalled = watch::Receiver<bool>;
+
+/// The way to the task.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    end: mpsc::Sender<oneshot::Sender<()>>,
+}
+
+impl Keeper {
+    /// Starts the task, which ends with the actors. `unkept` is how many invalid requests a life that ended suddenly may have
+    /// made and not kept.
+    pub(crate) fn start(
+        config: MemoryConfig,
+        bell: Arc<Bell>,
+        breaker: Addr<CircuitBreaker>,
+        tokens: Tokens,
+        unkept: u32,
+    ) -> (Self, Recalled) {
+        let (end, ending) = mpsc::channel(1);
+        let (recalled, is_recalled) = watch::channel(false);
+        let task = Task { config, bell, breaker, tokens, unkept };
+        tokio::spawn(task.run(recalled, ending));
+        (Self { end }, is_recalled)
+    }
+
+    /// Keeps everything a last time, and says that this is all. Nothing is kept after that.
+    pub(crate) async fn end(&self) {
+        let (done, is_done) = oneshot::channel();
+        if self.end.send(done).await.is_ok() {
+            // It answers within its own time limit, or is gone.
+            let _ = is_done.await;
+        }
+    }
+}
+
+/// The actors are gone: the process ends.
+struct Gone;
+
+/// What became of a write.
+enum Written {
+    Kept,
+    Lost,
+}
+
+struct Task {
+    config: MemoryConfig,
+    bell: Arc<Bell>,
+    breaker: Addr<CircuitBreaker>,
+    tokens: Tokens,
+    unkept: u32,
+}
+
+impl Task {
+    async fn run(self, recalled: watch::Sender<bool>, mut ending: mpsc::Receiver<oneshot::Sender<()>>) {
+        let memory = self.recall().await;
+        if self.take_over(memory).await.is_err() {
+            return;
+        }
+        recalled.send_replace(true);
+        // From now on a sudden end is known as one.
+        self.bell.ring(Urgency::Soon);
+        let mut earliest = Instant::now();
+        let mut gap = self.config.soon;
+        loop {
+            let asked = tokio::select! {
+                biased;
+                asked = ending.recv() => asked,
+                () = self.due(earliest) => {
+                    match self.keep(Ending::Sudden).await {
+                        Ok(Written::Kept) => gap = self.config.soon,
+                        // The longer it fails, the less often it is tried.
+                        Ok(Written::Lost) => gap = (gap * 2).min(self.config.later.max(self.config.soon)),
+                        Err(Gone) => return,
+                    }
+                    earliest = Instant::now() + gap;
+                    continue;
+                }
+            };
+            // Whoever could ask has gone, or asks for the last time.
+            if let Some(done) = asked {
+                let _ = self.keep(Ending::Clean).await;
+                let _ = done.send(());
+            }
+            return;
+        }
+    }
+
+    /// Waits until something is to be kept.
+    async fn due(&self, earliest: Instant) {
+        let mut latest: Option<Instant> = None;
+        loop {
+            let due = match self.bell.urgency() {
+                Some(Urgency::Soon) => return sleep_until(earliest).await,
+                Some(Urgency::Later) => *latest.get_or_insert_with(|| Instant::now() + self.config.later),
+                None => {
+                    self.bell.rung().await;
+                    continue;
+                }
+            };
+            tokio::select! {
+                () = sleep_until(due.max(earliest)) => return,
+                () = self.bell.rung() => {}
+            }
+        }
+    }
+
+    /// What was kept, if it can be read. What cannot is said loudly, and the gate starts without.
+    async fn recall(&self) -> Option<GateMemory> {
+        let why = match timeout(self.config.timeout, self.config.memory.recall()).await {
+            Ok(Ok(None)) => return None,
+            Ok(Ok(Some(text))) => match GateMemory::decode(&text) {
+                Ok(memory) => return Some(memory),
+                Err(unreadable) => (unreadable.name(), unreadable.to_string()),
+            },
+            Ok(Err(error)) => ("unavailable", error.to_string()),
+            Err(_) => ("timed_out", format!("no answer within {} ms", self.config.timeout.as_millis())),
+        };
+        emit(MemoryUnread { reason: why.0, why: &why.1 });
+        None
+    }
+
+    async fn take_over(&self, memory: Option<GateMemory>) -> Result<(), Gone> {
+        let now = (self.config.wall)();
+        let is_first = memory.is_none();
+        let memory = memory.unwrap_or_default();
+        let age = memory.age(now);
+        if !is_first {
+            emit(MemoryRecalled {
+                age: now.since(memory.saved_at),
+                ahead: memory.saved_at.since(now),
+                ending: memory.ending,
+                routes: memory.limits.routes(),
+                closed: memory.limits.closed(),
+                breakers: memory.breakers.len(),
+                invalid: memory.invalid.total(),
+            });
+        }
+        let unkept = match memory.ending {
+            // The first is kept at once; those that follow may not have been.
+            Ending::Sudden if memory.invalid.total() > 0 => self.unkept,
+            Ending::Sudden | Ending::Clean => 0,
+        };
+        self.tokens.recall(memory.limits, age).await.ok_or(Gone)?;
+        // Even if nothing is remembered: it learns which tokens there are.
+        let tokens = self.config.tokens.clone();
+        let recall = RecallBreakers { breakers: memory.breakers, invalid: memory.invalid, unkept, tokens, age };
+        self.breaker.send(recall).await.map_err(|_| Gone)
+    }
+
+    /// Keeps all there is. If that fails it is tried again.
+    async fn keep(&self, ending: Ending) -> Result<Written, Gone> {
+        // Before it is asked for: what changes meanwhile is kept with the next.
+        self.bell.silence();
+        let limits = self.tokens.remember().await.ok_or(Gone)?;
+        let (breakers, invalid) = self.breaker.send(RememberBreakers).await.map_err(|_| Gone)?;
+        // Stamped afterwards, so that nothing is taken to have passed which has not.
+        let memory = GateMemory::new((self.config.wall)(), ending, limits, breakers, invalid);
+        let text = memory.encode();
+        let (began, bytes) = (Instant::now(), text.len());
+        let why = match timeout(self.config.timeout, self.config.memory.keep(text)).await {
+            Ok(Ok(())) => {
+                emit(MemoryKept { bytes, took: began.elapsed() });
+                return Ok(Written::Kept);
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer within {} ms", self.config.timeout.as_millis()),
+        };
+        emit(MemoryLost { why: &why });
+        self.bell.ring(Urgency::Soon);
+        Ok(Written::Lost)
+    }
+}

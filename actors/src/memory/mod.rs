@@ -1,0 +1,76 @@
+//! What the gate must not forget over a restart: recalled before the first call, kept whenever it changes.
+//!
+//! ```text
+//!   store ──recall──▶ keeper ──RecallLimits──▶ token bucket ──bell──▶ keeper ──keep──▶ store
+//!                            └─RecallBreakers─▶ circuit breaker ─bell──▲
+//! ```
+//!
+//! The gate lets nothing out before it has recalled, or has found that it cannot: then it starts all the same, as strict as
+//! one that never ran before.
+
+mod bell;
+mod keeper;
+mod port;
+#[cfg(test)]
+mod tests;
+
+pub use port::{Memory, MemoryError, MemoryFuture, StoreMemory};
+
+pub(crate) use bell::Bell;
+pub(crate) use keeper::{Keeper, Recalled};
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use guildhall_core::answer::Credential;
+use guildhall_core::time::UnixMs;
+
+/// How a gate remembers.
+#[derive(Clone)]
+pub struct MemoryConfig {
+    /// Where.
+    pub memory: Arc<dyn Memory>,
+    /// The fingerprints of the tokens that it has, never the tokens: what is wrong with one concerns only the same. The
+    /// same fingerprints as other processes are told, if there are any.
+    pub tokens: Vec<(Credential, String)>,
+    /// Blocks, bans and the like are kept at once, and no more often than this.
+    pub soon: Duration,
+    /// What was learned is kept within this.
+    pub later: Duration,
+    /// How long the memory may take to answer. The first call waits for it.
+    pub timeout: Duration,
+    /// The wall clock.
+    pub wall: fn() -> UnixMs,
+}
+
+impl MemoryConfig {
+    /// The usual times, and the clock of this machine.
+    #[must_use]
+    pub fn new(memory: Arc<dyn Memory>, tokens: Vec<(Credential, String)>) -> Self {
+        Self {
+            memory,
+            tokens,
+            soon: Duration::from_secs(1),
+            later: Duration::from_secs(30),
+            timeout: Duration::from_secs(5),
+            wall: unix_now,
+        }
+    }
+}
+
+impl std::fmt::Debug for MemoryConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { soon, later, timeout, .. } = self;
+        f.debug_struct("MemoryConfig")
+            .field("soon", soon)
+            .field("later", later)
+            .field("timeout", timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The time by this machine's wall clock.
+fn unix_now() -> UnixMs {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    UnixMs::new(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,90 @@
+//! Words that must not be lost, and of which one is as good as many.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use guildhall_core::operation::{OperationId, Queue};
+use tokio::sync::Notify;
+
+/// What somebody else did to an operation of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// It was taken back.
+    Cancelled(OperationId),
+    /// It was made due now.
+    Hastened(OperationId),
+}
+
+/// Words about one queue that are kept at most. One that is lost is found out when the operation's turn comes.
+const WORDS: usize = 256;
+
+/// Queues that something was said of. Saying it twice takes no more room than once, so a bell is never too full to ring;
+/// past its bound it says that everything has to be looked at.
+#[derive(Debug)]
+pub(super) struct Bell {
+    most: usize,
+    rung: Mutex<Rung>,
+    notify: Notify,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Rung {
+    /// Queues with something new, and what was said of their operations.
+    pub(super) queues: HashMap<Queue, Vec<Word>>,
+    /// There were too many: any queue may have something new.
+    pub(super) all: bool,
+}
+
+impl Bell {
+    pub(super) fn new(most: usize) -> Self {
+        Self { most, rung: Mutex::default(), notify: Notify::new() }
+    }
+
+    pub(super) fn ring(&self, queue: Queue, word: Option<Word>) {
+        let mut rung = self.rung();
+        if rung.queues.len() >= self.most && !rung.queues.contains_key(&queue) {
+            rung.all = true;
+        } else {
+            let words = rung.queues.entry(queue).or_default();
+            if let Some(word) = word
+                && words.len() < WORDS
+            {
+                words.push(word);
+            }
+        }
+        drop(rung);
+        self.notify.notify_one();
+    }
+
+    /// Waits until it rings; what it rang for.
+    pub(super) async fn heard(&self) -> Rung {
+        self.notify.notified().await;
+        std::mem::take(&mut *self.rung())
+    }
+
+    fn rung(&self) -> MutexGuard<'_, Rung> {
+        self.rung.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_bell_keeps_every_queue_once_and_says_so_when_there_are_too_many() {
+        let bell = Bell::new(2);
+        let id = OperationId::new(1, [0; 10]);
+        bell.ring(Queue::Guild(1), None);
+        bell.ring(Queue::Guild(1), Some(Word::Hastened(id)));
+        bell.ring(Queue::Guild(2), None);
+        let rung = bell.heard().await;
+        assert_eq!(rung.queues[&Queue::Guild(1)], [Word::Hastened(id)]);
+        assert!(rung.queues.len() == 2 && !rung.all);
+        for guild in 1..=3 {
+            bell.ring(Queue::Guild(guild), None);
+        }
+        let rung = bell.heard().await;
+        assert!(rung.queues.len() == 2 && rung.all);
+    }
+}

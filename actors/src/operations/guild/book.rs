@@ -1,0 +1,545 @@
+//! A guild's operations as it knows them: their order, and what is needed to do those whose turn is near.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use guildhall_core::guild::{Entry, Line, Phase};
+use guildhall_core::lane::Lane;
+use guildhall_core::operation::payload::Objects;
+use guildhall_core::operation::{
+    Failure, FailureClass, Kind, ManagedKind, Marker, OperationId, Payload, Queue, Reference, Sends, State,
+};
+use guildhall_core::time::UnixMs;
+
+use super::verdict::{Case, Verdict, poisoned};
+use crate::operations::{Attempt, Change, Fence, Intent, NewOperation, OperationsConfig, Stored, Wanted, Word, Work};
+use crate::telemetry::emit;
+use crate::telemetry::operations::{OperationAmbiguous, OperationDelayed, OperationEnded, OperationRetried, Subject};
+
+/// An operation that broke its guild.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Poison {
+    pub(crate) id: OperationId,
+    /// How often.
+    pub(crate) times: u32,
+}
+
+/// What is needed of an operation besides its place.
+#[derive(Debug)]
+struct Known {
+    id: OperationId,
+    guild: Option<u64>,
+    kind: Kind,
+    sends: Sends,
+    lane: Lane,
+    reason: Option<String>,
+    created_at: UnixMs,
+    attempts: u32,
+    max_attempts: u32,
+    delays: u32,
+    /// When it was told to be sent, if nobody knows what came of it.
+    intent: Option<UnixMs>,
+    /// When it was first told to be sent, as far as this guild has seen.
+    first_intent: Option<UnixMs>,
+    poison: bool,
+    payload: Kept,
+}
+
+/// A payload, if it is kept.
+#[derive(Debug)]
+enum Kept {
+    /// It has to be read again.
+    No,
+    /// It is not what its kind takes.
+    Wrong(String),
+    Yes {
+        payload: Box<Payload>,
+        bytes: usize,
+    },
+}
+
+/// Whether a payload is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    IfLeft,
+    InAnyCase,
+}
+
+/// What an operation needs before it can be done.
+#[derive(Debug)]
+pub(super) enum Readiness {
+    /// Nothing.
+    Ready(Box<Work>),
+    /// Its payload.
+    Unread,
+    /// What these stand for.
+    Refers(Vec<Wanted>),
+    /// It can never be done.
+    Wrong(Failure),
+}
+
+/// A guild's operations as it knows them.
+#[derive(Debug)]
+pub(super) struct Book {
+    queue: Queue,
+    fence: Fence,
+    line: Line<Objects>,
+    known: BTreeMap<u64, Known>,
+    /// What the payloads that are kept take.
+    bytes: usize,
+    max_wait: Duration,
+    request_timeout: Duration,
+    payload_bytes: usize,
+}
+
+impl Book {
+    pub(super) fn new(queue: Queue, fence: Fence, config: &OperationsConfig) -> Self {
+        Self {
+            queue,
+            fence,
+            line: Line::new(config.line),
+            known: BTreeMap::new(),
+            bytes: 0,
+            max_wait: config.max_wait,
+            request_timeout: config.request_timeout,
+            payload_bytes: config.payload_bytes,
+        }
+    }
+
+    pub(super) const fn line(&mut self) -> &mut Line<Objects> {
+        &mut self.line
+    }
+
+    pub(super) const fn shown(&self) -> &Line<Objects> {
+        &self.line
+    }
+
+    pub(super) fn id(&self, seq: u64) -> Option<OperationId> {
+        self.known.get(&seq).map(|known| known.id)
+    }
+
+    pub(super) fn guild(&self, seq: u64) -> Option<u64> {
+        self.known.get(&seq).and_then(|known| known.guild)
+    }
+
+    pub(super) fn delays(&self, seq: u64) -> u32 {
+        self.known.get(&seq).map_or(0, |known| known.delays)
+    }
+
+    pub(super) fn is_interactive(&self, seq: u64) -> bool {
+        self.known.get(&seq).is_some_and(|known| known.lane == Lane::Interactive)
+    }
+
+    pub(super) fn case(&self, seq: u64) -> Option<Case> {
+        self.known.get(&seq).map(|known| Case {
+            sends: known.sends,
+            attempts: known.attempts,
+            max_attempts: known.max_attempts,
+            poison: known.poison,
+        })
+    }
+
+    /// Takes over one operation of a page; what has to be kept of that at once.
+    pub(super) fn enter(
+        &mut self,
+        stored: Stored,
+        poison: Option<Poison>,
+        now: UnixMs,
+    ) -> (Entry<Objects>, Option<Change>) {
+        let Stored { operation, seq, state, mut attempts, delays, parked, intent, error: _ } = stored;
+        let (payload, objects, sends) = self.read(&operation, Room::IfLeft);
+        let mut eligible_at = operation.eligible_at;
+        let mut changed = false;
+        let phase = match state {
+            State::Queued => Phase::Queued,
+            State::Delayed => Phase::Delayed { parked },
+            State::Retrying => Phase::Retrying,
+            State::Reconciling => Phase::Reconciling,
+            State::Running => {
+                changed = true;
+                // What was cut short is not held against it.
+                attempts = attempts.saturating_sub(1);
+                match intent {
+                    None => {
+                        eligible_at = eligible_at.min(now);
+                        Phase::Queued
+                    }
+                    Some(at) => {
+                        // Whoever was about to send it may have done so until then.
+                        let over = at + self.max_wait + self.request_timeout;
+                        eligible_at = over.min(now + self.request_timeout);
+                        Phase::Reconciling
+                    }
+                }
+            }
+            // The store gives none of these.
+            State::Succeeded | State::Dead | State::Cancelled | State::NeedsReview => Phase::Queued,
+        };
+        let known = Known {
+            id: operation.id,
+            guild: operation.guild,
+            kind: operation.kind,
+            sends,
+            lane: operation.lane,
+            reason: operation.reason,
+            created_at: operation.created_at,
+            attempts,
+            max_attempts: operation.max_attempts,
+            delays,
+            intent,
+            first_intent: intent,
+            poison: poison.is_some_and(|poison| poison.id == operation.id),
+            payload,
+        };
+        let entry = Entry {
+            id: operation.id,
+            seq,
+            phase,
+            eligible_at,
+            deadline: operation.deadline_at,
+            deployment: operation.deployment,
+            objects,
+        };
+        let change =
+            changed.then(|| Change { eligible_at, ..known.change(self.queue, self.fence, phase.state(), now) });
+        self.known.insert(seq, known);
+        (entry, change)
+    }
+
+    /// How an operation that broke its guild ends, unless it has to be looked for first.
+    pub(super) fn end_poison(&mut self, seq: u64, poison: Poison, now: UnixMs) -> Option<Change> {
+        let known = self.known.get(&seq)?;
+        if known.intent.is_none() {
+            return self.conclude(seq, Verdict::Dead(poisoned()), None, now);
+        }
+        if poison.times > 1 {
+            // Looking for it broke the guild, too.
+            let why =
+                "it broke what executes operations, and so did looking for what came of it; see whether it happened";
+            return self.conclude(seq, Verdict::Review(Failure::new(FailureClass::Poison, why)), None, now);
+        }
+        None
+    }
+
+    fn read(&mut self, operation: &NewOperation, room: Room) -> (Kept, Objects, Sends) {
+        let NewOperation { id, kind, guild, payload: json, .. } = operation;
+        let (id, kind, guild) = (*id, *kind, *guild);
+        let parsed = serde_json::from_str(json).map_err(|error| error.to_string());
+        match parsed.and_then(|value| Payload::parse(kind, &value, guild).map_err(|invalid| invalid.to_string())) {
+            Err(why) => (Kept::Wrong(why), Objects::default(), kind.sends()),
+            Ok(payload) => {
+                let (objects, sends) = (payload.objects(id, guild), payload.sends());
+                let bytes = json.len();
+                if room == Room::IfLeft && self.bytes + bytes > self.payload_bytes {
+                    return (Kept::No, objects, sends);
+                }
+                self.bytes += bytes;
+                (Kept::Yes { payload: Box::new(payload), bytes }, objects, sends)
+            }
+        }
+    }
+
+    /// Takes the payloads of operations that it knows and has none of; that of the first in any case.
+    pub(super) fn reread(&mut self, page: Vec<Stored>, first: u64) {
+        for Stored { operation, seq, .. } in page {
+            if self.known.get(&seq).is_some_and(|known| matches!(known.payload, Kept::No)) {
+                let room = if seq == first { Room::InAnyCase } else { Room::IfLeft };
+                let (payload, _, _) = self.read(&operation, room);
+                if let Some(known) = self.known.get_mut(&seq) {
+                    known.payload = payload;
+                }
+            }
+        }
+    }
+
+    /// Whether it can be done now. Takes the payload out if it can.
+    pub(super) fn ready(&mut self, seq: u64, now: UnixMs) -> Readiness {
+        let Some(known) = self.known.get_mut(&seq) else { return Readiness::Unread };
+        match &known.payload {
+            Kept::No => Readiness::Unread,
+            Kept::Wrong(why) => {
+                let message = format!("its payload is not what {} takes: {why}", known.kind.name());
+                Readiness::Wrong(Failure::new(FailureClass::Validation, message))
+            }
+            Kept::Yes { payload, .. } => {
+                let wanted = wanted(payload);
+                if !wanted.is_empty() {
+                    return Readiness::Refers(wanted);
+                }
+                let payload = known.take_payload(&mut self.bytes).expect("invariant: it is kept");
+                Readiness::Ready(Box::new(known.work(*payload, None, self.max_wait, now)))
+            }
+        }
+    }
+
+    /// The payload, to put ids into it.
+    pub(super) fn payload(&self, seq: u64) -> Option<&Payload> {
+        match &self.known.get(&seq)?.payload {
+            Kept::Yes { payload, .. } => Some(payload),
+            Kept::No | Kept::Wrong(_) => None,
+        }
+    }
+
+    /// The work of an operation whose payload has ids only.
+    pub(super) fn work(
+        &mut self,
+        seq: u64,
+        resolved: Payload,
+        bound: Option<(u64, Option<u64>)>,
+        now: UnixMs,
+    ) -> Option<Work> {
+        let known = self.known.get_mut(&seq)?;
+        let _ = known.take_payload(&mut self.bytes);
+        Some(known.work(resolved, bound, self.max_wait, now))
+    }
+
+    /// It is about to be sent.
+    pub(super) fn start(&mut self, seq: u64, now: UnixMs) -> Option<Change> {
+        let known = self.known.get_mut(&seq)?;
+        known.attempts += 1;
+        let intent = match known.sends {
+            Sends::Again => Intent::Keep,
+            Sends::Object | Sends::Message | Sends::Once => {
+                known.intent = Some(now);
+                known.first_intent.get_or_insert(now);
+                Intent::Open(now)
+            }
+        };
+        self.line.on_started(seq);
+        Some(Change { intent, ..known.change(self.queue, self.fence, State::Running, now) })
+    }
+
+    /// It was about to be sent, and was not.
+    pub(super) fn unstart(&mut self, seq: u64, now: UnixMs) -> Option<Change> {
+        let known = self.known.get_mut(&seq)?;
+        known.attempts = known.attempts.saturating_sub(1);
+        let intent = known.close();
+        self.line.on_waiting(seq, Phase::Queued, now);
+        Some(Change { intent, ..known.change(self.queue, self.fence, State::Queued, now) })
+    }
+
+    /// Its time is up.
+    pub(super) fn expire(&mut self, seq: u64, now: UnixMs) -> Option<Change> {
+        let failure = Failure::new(FailureClass::Expired, "its deadline passed before it could be sent");
+        self.conclude(seq, Verdict::Dead(failure), None, now)
+    }
+
+    /// Others may pass it from now on.
+    pub(super) fn park(&self, seq: u64, now: UnixMs) -> Option<Change> {
+        let (known, entry) = (self.known.get(&seq)?, self.line.entry(seq)?);
+        let change = known.change(self.queue, self.fence, State::Delayed, now);
+        Some(Change { parked: true, eligible_at: entry.eligible_at, ..change })
+    }
+
+    /// It is done, by somebody else's word.
+    pub(super) fn forget(&mut self, id: OperationId) {
+        if let Some(seq) = self.line.place(id) {
+            self.drop_at(seq);
+        }
+    }
+
+    fn drop_at(&mut self, seq: u64) {
+        self.line.on_ended(seq);
+        if let Some(mut known) = self.known.remove(&seq) {
+            let _ = known.take_payload(&mut self.bytes);
+        }
+    }
+
+    /// Somebody did something to an operation.
+    pub(super) fn hear(&mut self, word: Word, now: UnixMs) {
+        match word {
+            Word::Cancelled(id) => {
+                if let Some(seq) = self.line.place(id)
+                    && self.line.running() != Some(seq)
+                {
+                    self.drop_at(seq);
+                }
+            }
+            Word::Hastened(id) => {
+                if let Some(seq) = self.line.place(id) {
+                    self.line.on_hastened(seq, now);
+                }
+            }
+        }
+    }
+
+    /// Carries a verdict out; what has to be kept of it.
+    pub(super) fn conclude(
+        &mut self,
+        seq: u64,
+        verdict: Verdict,
+        attempt: Option<Attempt>,
+        now: UnixMs,
+    ) -> Option<Change> {
+        let (queue, fence) = (self.queue, self.fence);
+        let known = self.known.get_mut(&seq)?;
+        let change = match verdict {
+            Verdict::Succeeded(done) => {
+                let intent = known.close();
+                emit(known.ended(State::Succeeded, None, now));
+                Change {
+                    intent,
+                    attempt,
+                    result: (!done.result.is_null()).then(|| done.result.to_string()),
+                    made: done.made,
+                    bind: done.bind,
+                    unbind: done.unbind,
+                    ..known.change(queue, fence, State::Succeeded, now)
+                }
+            }
+            Verdict::Dead(failure) => {
+                let intent = known.close();
+                emit(known.ended(State::Dead, Some(&failure), now));
+                Change { intent, attempt, error: Some(failure), ..known.change(queue, fence, State::Dead, now) }
+            }
+            Verdict::Review(failure) => {
+                emit(known.ended(State::NeedsReview, Some(&failure), now));
+                Change { attempt, error: Some(failure), ..known.change(queue, fence, State::NeedsReview, now) }
+            }
+            Verdict::Delayed { wait, held, reason, error } => {
+                if self.line.running() == Some(seq) {
+                    known.attempts = known.attempts.saturating_sub(1);
+                }
+                known.delays = known.delays.saturating_add(1);
+                let (intent, until) = (known.close(), now + wait);
+                let parked = self.line.on_delayed(seq, until, held, now);
+                emit(OperationDelayed { of: known.subject(), reason, why: &error.message, wait, parked });
+                let change = known.change(queue, fence, State::Delayed, now);
+                Change { intent, eligible_at: until, parked, error: Some(error), ..change }
+            }
+            Verdict::Retrying { wait, error } => {
+                let (intent, until) = (known.close(), now + wait);
+                self.line.on_waiting(seq, Phase::Retrying, until);
+                emit(OperationRetried { of: known.subject(), error: &error, wait });
+                let change = known.change(queue, fence, State::Retrying, now);
+                Change { intent, attempt, eligible_at: until, error: Some(error), ..change }
+            }
+            Verdict::Reconciling { wait, error } => {
+                let until = now + wait;
+                self.line.on_waiting(seq, Phase::Reconciling, until);
+                emit(OperationAmbiguous { of: known.subject(), why: &error.message, wait });
+                let change = known.change(queue, fence, State::Reconciling, now);
+                Change { attempt, eligible_at: until, error: Some(error), ..change }
+            }
+            Verdict::Again => {
+                let intent = known.close();
+                self.line.on_waiting(seq, Phase::Queued, now);
+                Change { intent, ..known.change(queue, fence, State::Queued, now) }
+            }
+        };
+        if change.state.is_final() {
+            self.drop_at(seq);
+        }
+        Some(change)
+    }
+}
+
+impl Known {
+    /// A change that says where it stands, and nothing else.
+    fn change(&self, queue: Queue, fence: Fence, state: State, now: UnixMs) -> Change {
+        Change {
+            queue,
+            fence,
+            id: self.id,
+            guild: self.guild,
+            state,
+            attempts: self.attempts,
+            delays: self.delays,
+            eligible_at: now,
+            parked: false,
+            error: None,
+            result: None,
+            made: None,
+            intent: Intent::Keep,
+            attempt: None,
+            bind: Vec::new(),
+            unbind: Vec::new(),
+            at: now,
+        }
+    }
+
+    /// What came of sending it is known.
+    const fn close(&mut self) -> Intent {
+        match self.intent.take() {
+            None => Intent::Keep,
+            Some(_) => Intent::Close,
+        }
+    }
+
+    fn take_payload(&mut self, bytes: &mut usize) -> Option<Box<Payload>> {
+        match std::mem::replace(&mut self.payload, Kept::No) {
+            Kept::No => None,
+            wrong @ Kept::Wrong(_) => {
+                self.payload = wrong;
+                None
+            }
+            Kept::Yes { payload, bytes: taken } => {
+                *bytes -= taken;
+                Some(payload)
+            }
+        }
+    }
+
+    fn work(&self, payload: Payload, bound: Option<(u64, Option<u64>)>, max_wait: Duration, now: UnixMs) -> Work {
+        Work {
+            id: self.id,
+            guild: self.guild,
+            payload,
+            bound,
+            marker: Marker::of(self.id),
+            reason: self.reason.clone(),
+            lane: self.lane,
+            max_wait,
+            intent_at: self.first_intent.unwrap_or(now),
+        }
+    }
+
+    const fn subject(&self) -> Subject {
+        Subject { id: self.id, kind: self.kind, guild: self.guild, attempt: self.attempts }
+    }
+
+    fn ended<'a>(&self, state: State, error: Option<&'a Failure>, now: UnixMs) -> OperationEnded<'a> {
+        OperationEnded { of: self.subject(), state, error, after: now.since(self.created_at) }
+    }
+}
+
+/// What the store has to be asked before a payload can be carried out: what it refers to, and what its own key stands
+/// for.
+fn wanted(payload: &Payload) -> Vec<Wanted> {
+    let mut wanted: Vec<Wanted> = Vec::new();
+    wanted.extend(own_key(payload).map(|(kind, key)| Wanted::Key(kind, key.to_owned())));
+    wanted.extend(payload.references().into_iter().filter_map(|(kind, reference)| match reference {
+        Reference::Id(_) => None,
+        Reference::Key(key) => Some(Wanted::Key(kind, key.clone())),
+        Reference::Operation(id) => Some(Wanted::Operation(*id)),
+    }));
+    wanted
+}
+
+/// The key of what a payload sees to.
+pub(super) fn own_key(payload: &Payload) -> Option<(ManagedKind, &str)> {
+    match payload {
+        Payload::EnsureRole(ensure) => Some((ManagedKind::Role, &ensure.key)),
+        Payload::EnsureChannel(ensure) => Some((ManagedKind::Channel, &ensure.key)),
+        Payload::EnsureMessage(ensure) => Some((ManagedKind::Message, &ensure.key)),
+        Payload::CreateRole(_)
+        | Payload::DeleteRole(_)
+        | Payload::AssignRole(_)
+        | Payload::RemoveRole(_)
+        | Payload::CreateChannel(_)
+        | Payload::DeleteChannel(_)
+        | Payload::UpdatePermissions(_)
+        | Payload::SetMemberRoles(_)
+        | Payload::ReplaceOverwrites(_)
+        | Payload::Reorder(_)
+        | Payload::SendMessage(_)
+        | Payload::EditMessage(_)
+        | Payload::DeleteMessage(_)
+        | Payload::SendDm(_)
+        | Payload::DeferReply(_)
+        | Payload::SendFollowup(_)
+        | Payload::EditOriginal(_)
+        | Payload::Read(_)
+        | Payload::Request(_) => None,
+    }
+}

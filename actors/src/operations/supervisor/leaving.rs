@@ -1,0 +1,130 @@
+//! Letting guilds go: those that have nothing to do, those that make room for others, and at the end all.
+
+use std::sync::Arc;
+
+use actix::{ActorFutureExt as _, AsyncContext as _, Context, WrapFuture as _};
+use guildhall_core::operation::Queue;
+use guildhall_core::time::UnixMs;
+use tokio::sync::oneshot;
+
+use super::kept::{Care, is_interaction};
+use super::{Supervisor, within};
+use crate::operations::Fence;
+use crate::operations::guild::{Departure, Leave, Passivate};
+
+/// Guilds that are asked at once to leave, at most.
+const AT_ONCE: usize = 256;
+
+impl Supervisor {
+    /// Asks guilds to leave that have had nothing to do for long.
+    pub(super) fn let_idle_go(&mut self, ctx: &mut Context<Self>) {
+        let (now, config) = (self.clock.now(), Arc::clone(&self.config));
+        let idle: Vec<Queue> = self
+            .kept
+            .iter()
+            .filter(|(queue, kept)| {
+                let after = if is_interaction(**queue) { config.interaction_idle_after } else { config.idle_after };
+                kept.idle_since(now, config.long_wait).is_some_and(|since| now.since(since) >= after)
+            })
+            .map(|(queue, _)| *queue)
+            .take(AT_ONCE)
+            .collect();
+        idle.into_iter().for_each(|queue| self.ask_to_leave(queue, Leave::IfIdle, ctx));
+    }
+
+    /// Asks so many guilds to leave that have nothing to do now, those first that had nothing to do for longest.
+    pub(super) fn make_room(&mut self, wanted: usize, ctx: &mut Context<Self>) {
+        let (now, long_wait) = (self.clock.now(), self.config.long_wait);
+        let leaving = self.kept.values().filter(|kept| matches!(kept.care, Care::Leaving { .. })).count();
+        let mut idle: Vec<(UnixMs, Queue)> = self
+            .kept
+            .iter()
+            .filter_map(|(queue, kept)| kept.idle_since(now, long_wait).map(|since| (since, *queue)))
+            .collect();
+        idle.sort_unstable();
+        for (_, queue) in idle.into_iter().take(wanted.min(AT_ONCE).saturating_sub(leaving)) {
+            self.ask_to_leave(queue, Leave::IfIdle, ctx);
+        }
+    }
+
+    fn ask_to_leave(&mut self, queue: Queue, how: Leave, ctx: &mut Context<Self>) {
+        let Some(kept) = self.kept.get_mut(&queue) else { return };
+        let addr = match &kept.care {
+            Care::Active(addr) | Care::Leaving { addr, .. } => addr.clone(),
+            Care::Broken => return,
+        };
+        let (generation, asked) = (kept.generation, addr.send(Passivate(how)));
+        kept.care = Care::Leaving { addr, again: false };
+        ctx.spawn(asked.into_actor(self).map(move |departure, actor, _| match departure {
+            Ok(Departure::Busy) => actor.stays(queue, generation),
+            // It says farewell.
+            Ok(Departure::Released | Departure::Unreleased) | Err(_) => {}
+        }));
+    }
+
+    fn stays(&mut self, queue: Queue, generation: u64) {
+        if let Some(kept) = self.kept.get_mut(&queue)
+            && kept.generation == generation
+            && let Care::Leaving { addr, .. } = &kept.care
+            && !self.draining
+        {
+            kept.care = Care::Active(addr.clone());
+        }
+    }
+
+    /// A guild has left, or its queue belongs to another process.
+    pub(super) fn on_left(&mut self, queue: Queue, ctx: &mut Context<Self>) {
+        let again = self.kept.get(&queue).is_some_and(|kept| match kept.care {
+            Care::Leaving { again, .. } => again,
+            // It was fenced: if something is new, it is for the other process to find.
+            Care::Active(_) | Care::Broken => false,
+        });
+        self.forget(queue);
+        if again && !self.draining {
+            self.want(queue);
+        }
+        self.check_drained();
+        self.claim_wanted(ctx);
+    }
+
+    /// Gives a queue back that no guild looks after.
+    pub(super) fn give_back(&mut self, queue: Queue, fence: Fence, ctx: &mut Context<Self>) {
+        self.releasing += 1;
+        let (store, limit) = (Arc::clone(&self.store), self.config.store_timeout);
+        let released = async move { within(limit, store.release(queue, fence)).await };
+        // A queue that is not given back is given up when this process's lease ends.
+        ctx.spawn(released.into_actor(self).map(|_, actor, _| {
+            actor.releasing -= 1;
+            actor.check_drained();
+        }));
+    }
+
+    /// Lets all go, and says when they have gone.
+    pub(super) fn drain(&mut self, ctx: &mut Context<Self>) -> oneshot::Receiver<()> {
+        let (done, drained) = oneshot::channel();
+        self.drained.push(done);
+        self.draining = true;
+        self.wanted.clear();
+        self.in_wanted.clear();
+        let queues: Vec<(Queue, Fence, bool)> =
+            self.kept.iter().map(|(queue, kept)| (*queue, kept.fence, matches!(kept.care, Care::Broken))).collect();
+        for (queue, fence, broken) in queues {
+            if broken {
+                self.forget(queue);
+                self.give_back(queue, fence, ctx);
+            } else {
+                self.ask_to_leave(queue, Leave::Now, ctx);
+            }
+        }
+        self.check_drained();
+        drained
+    }
+
+    pub(super) fn check_drained(&mut self) {
+        if self.draining && self.kept.is_empty() && self.releasing == 0 && !self.claiming {
+            for waiting in self.drained.drain(..) {
+                let _ = waiting.send(());
+            }
+        }
+    }
+}

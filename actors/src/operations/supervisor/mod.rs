@@ -1,0 +1,350 @@
+//! The actor that keeps the guilds: it takes queues that have something due, starts a guild for each, and lets those go
+//! that have nothing to do.
+//!
+//! ```text
+//!  bell (submit, cancel, retry) ─▶ claim ─▶ guild ◀── wakes
+//!  store (what nobody looks after) ─▶ ▲        └── gone: left, fenced, or broke ─▶ claim again
+//! ```
+
+mod claims;
+mod kept;
+mod leaving;
+mod restarts;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use actix::{
+    Actor, ActorFutureExt as _, Addr, AsyncContext as _, Context, Handler, Message, ResponseFuture, SpawnHandle,
+    WrapFuture as _,
+};
+use guildhall_core::operation::Queue;
+use serde::Serialize;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use self::kept::{Care, Kept, is_interaction};
+use super::bell::{Bell, Rung};
+use super::guild::{Guild, GuildSnapshot, Leave, Observe as ObserveGuild, Passivate, Pause, Resume, Seat, Vitals};
+use super::throttle::Throttle;
+use super::{Claim, OperationStore, OperationsConfig, Perform, StoreError, StoreFuture, WallClock};
+use crate::telemetry::emit;
+use crate::telemetry::operations::GuildsCounted;
+
+/// Starts a guild, where guilds should run.
+pub type Spawn = Box<dyn Fn(Seat) -> Addr<Guild> + Send>;
+
+/// Every so many polls, it is looked at what is paused: a person may have told another process.
+const POLLS_BETWEEN_PAUSES: u32 = 5;
+
+/// Keeps the guilds.
+pub struct Supervisor {
+    store: Arc<dyn OperationStore>,
+    perform: Arc<dyn Perform>,
+    clock: WallClock,
+    config: Arc<OperationsConfig>,
+    throttle: Arc<Throttle>,
+    bell: Arc<Bell>,
+    spawn: Spawn,
+    kept: HashMap<Queue, Kept>,
+    /// Of them, those of interactions.
+    interactions: usize,
+    generations: u64,
+    /// Queues that something is new of and that nobody looks after here, in order.
+    wanted: VecDeque<Queue>,
+    in_wanted: HashSet<Queue>,
+    claiming: bool,
+    /// A claim's answer may have got lost.
+    claim_lost: bool,
+    /// Queues that are being given back by this actor itself.
+    releasing: usize,
+    next_poll: Option<SpawnHandle>,
+    polls: u32,
+    all_paused: bool,
+    draining: bool,
+    drained: Vec<oneshot::Sender<()>>,
+}
+
+impl std::fmt::Debug for Supervisor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Supervisor").field("kept", &self.kept.len()).finish_non_exhaustive()
+    }
+}
+
+impl Supervisor {
+    pub(super) fn new(
+        store: Arc<dyn OperationStore>,
+        perform: Arc<dyn Perform>,
+        clock: WallClock,
+        config: OperationsConfig,
+        bell: Arc<Bell>,
+        spawn: Spawn,
+    ) -> Self {
+        let throttle = Arc::new(Throttle::new(config.max_running, config.per_second));
+        Self {
+            store,
+            perform,
+            clock,
+            config: Arc::new(config),
+            throttle,
+            bell,
+            spawn,
+            kept: HashMap::new(),
+            interactions: 0,
+            generations: 0,
+            wanted: VecDeque::new(),
+            in_wanted: HashSet::new(),
+            claiming: false,
+            claim_lost: false,
+            releasing: 0,
+            next_poll: None,
+            polls: 0,
+            all_paused: false,
+            draining: false,
+            drained: Vec::new(),
+        }
+    }
+
+    pub(super) fn run(self) -> Addr<Self> {
+        Self::create(|ctx| {
+            ctx.set_mailbox_capacity(self.config.mailbox);
+            self
+        })
+    }
+
+    /// Waits for the bell, again and again.
+    fn listen(&self, ctx: &mut Context<Self>) {
+        let bell = Arc::clone(&self.bell);
+        let heard = async move { bell.heard().await };
+        ctx.spawn(heard.into_actor(self).map(|rung, actor, ctx| {
+            actor.on_rung(rung, ctx);
+            actor.listen(ctx);
+        }));
+    }
+
+    fn on_rung(&mut self, Rung { queues, all }: Rung, ctx: &mut Context<Self>) {
+        if all {
+            self.kept.values().for_each(|kept| kept.vitals.wake([]));
+            self.poll_soon(ctx);
+        }
+        for (queue, words) in queues {
+            match self.kept.get_mut(&queue) {
+                None => self.want(queue),
+                Some(kept) => {
+                    kept.vitals.wake(words);
+                    match &mut kept.care {
+                        Care::Leaving { again, .. } => *again = true,
+                        Care::Active(_) | Care::Broken => {}
+                    }
+                }
+            }
+        }
+        self.claim_wanted(ctx);
+    }
+
+    /// Starts a guild for a queue that is this process's own now.
+    fn seat(&mut self, Claim { queue, fence, paused }: Claim, ctx: &Context<Self>) {
+        self.generations += 1;
+        let generation = self.generations;
+        let vitals = Arc::new(Vitals::new());
+        let poison = self.kept.get(&queue).and_then(|kept| kept.poison);
+        let seat = Seat {
+            queue,
+            fence,
+            generation,
+            paused: paused || self.all_paused,
+            poison,
+            store: Arc::clone(&self.store),
+            perform: Arc::clone(&self.perform),
+            clock: self.clock,
+            config: Arc::clone(&self.config),
+            throttle: Arc::clone(&self.throttle),
+            vitals: Arc::clone(&vitals),
+            supervisor: ctx.address().downgrade(),
+        };
+        let next = Kept::new((self.spawn)(seat), fence, generation, vitals, paused);
+        match self.kept.get_mut(&queue) {
+            Some(kept) => {
+                // There should be none any more; one that there is has lost its right to write.
+                if let Care::Active(addr) | Care::Leaving { addr, .. } = &kept.care {
+                    let _ = addr.try_send(Passivate(Leave::Now));
+                }
+                kept.on_restarted(next);
+            }
+            None => {
+                self.interactions += usize::from(is_interaction(queue));
+                self.kept.insert(queue, next);
+            }
+        }
+        self.count();
+    }
+
+    /// It is not looked after here any more.
+    fn forget(&mut self, queue: Queue) {
+        if self.kept.remove(&queue).is_some() {
+            self.interactions -= usize::from(is_interaction(queue));
+        }
+        self.count();
+    }
+
+    fn count(&self) {
+        emit(GuildsCounted { active: self.kept.len(), waiting: self.wanted.len() });
+    }
+
+    /// Looks at what is paused.
+    fn look_at_pauses(&self, ctx: &mut Context<Self>) {
+        let store = Arc::clone(&self.store);
+        let limit = self.config.store_timeout;
+        let asked = async move { within(limit, store.paused()).await };
+        ctx.spawn(asked.into_actor(self).map(|paused, actor, ctx| {
+            // If it does not say, it is asked again.
+            if let Ok((all, queues)) = paused {
+                actor.apply_pauses(all, &queues.into_iter().collect(), ctx);
+            }
+        }));
+    }
+
+    fn apply_pauses(&mut self, all: bool, queues: &HashSet<Queue>, ctx: &mut Context<Self>) {
+        self.all_paused = all;
+        for (queue, kept) in &mut self.kept {
+            let paused = all || queues.contains(queue);
+            if kept.paused == paused {
+                continue;
+            }
+            let told = match &kept.care {
+                Care::Broken => Ok(()),
+                Care::Active(addr) | Care::Leaving { addr, .. } if paused => addr.try_send(Pause).map_err(drop),
+                Care::Active(addr) | Care::Leaving { addr, .. } => addr.try_send(Resume).map_err(drop),
+            };
+            // One whose mailbox is full is told next time.
+            if told.is_ok() {
+                kept.paused = paused;
+            }
+        }
+        self.poll_soon(ctx);
+    }
+}
+
+/// A call to the store, for as long as one may take.
+async fn within<T>(limit: std::time::Duration, call: StoreFuture<'_, T>) -> Result<T, StoreError> {
+    let late = || StoreError::Unavailable("it did not answer in time".to_owned());
+    timeout(limit, call).await.unwrap_or_else(|_| Err(late()))
+}
+
+impl Actor for Supervisor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        self.listen(ctx);
+        self.look_at_pauses(ctx);
+        self.poll(ctx);
+    }
+}
+
+/// A guild is gone. `broke`: it did not come to its end by itself.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "()")]
+pub(super) struct GuildGone {
+    pub(super) queue: Queue,
+    pub(super) generation: u64,
+    pub(super) broke: bool,
+}
+
+impl Handler<GuildGone> for Supervisor {
+    type Result = ();
+
+    fn handle(&mut self, GuildGone { queue, generation, broke }: GuildGone, ctx: &mut Context<Self>) {
+        match self.kept.get(&queue) {
+            Some(kept) if kept.generation == generation => {}
+            Some(_) | None => return,
+        }
+        if broke { self.on_broken(queue, ctx) } else { self.on_left(queue, ctx) }
+    }
+}
+
+/// What is paused may have changed.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "()")]
+pub(super) struct PausesChanged;
+
+impl Handler<PausesChanged> for Supervisor {
+    type Result = ();
+
+    fn handle(&mut self, _: PausesChanged, ctx: &mut Context<Self>) {
+        self.look_at_pauses(ctx);
+    }
+}
+
+/// Start nothing more, wait for what is under way, and give every queue back. Answers when that is done.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "()")]
+pub(super) struct Drain;
+
+impl Handler<Drain> for Supervisor {
+    type Result = ResponseFuture<()>;
+
+    fn handle(&mut self, _: Drain, ctx: &mut Context<Self>) -> Self::Result {
+        let drained = self.drain(ctx);
+        Box::pin(async move {
+            let _ = drained.await;
+        })
+    }
+}
+
+/// Show how everything stands.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "OperationsSnapshot")]
+pub(super) struct Observe;
+
+/// How the guilds of this process stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct OperationsSnapshot {
+    /// Queues that are looked after.
+    pub active: usize,
+    /// Of them, those of interactions.
+    pub interactions: usize,
+    /// Of them, those that have something to do.
+    pub busy: usize,
+    /// Of them, those whose guild broke and has not been started again.
+    pub broken: usize,
+    /// Queues that wait until there is room to look after them.
+    pub waiting: usize,
+    /// Whether everything is paused.
+    pub all_paused: bool,
+    /// Whether this process is coming to its end.
+    pub draining: bool,
+}
+
+impl Handler<Observe> for Supervisor {
+    type Result = actix::MessageResult<Observe>;
+
+    fn handle(&mut self, _: Observe, _: &mut Context<Self>) -> Self::Result {
+        let broken = |kept: &&Kept| matches!(kept.care, Care::Broken);
+        actix::MessageResult(OperationsSnapshot {
+            active: self.kept.len(),
+            interactions: self.interactions,
+            busy: self.kept.values().filter(|kept| kept.vitals.resting_since().is_none() && !broken(kept)).count(),
+            broken: self.kept.values().filter(broken).count(),
+            waiting: self.wanted.len(),
+            all_paused: self.all_paused,
+            draining: self.draining,
+        })
+    }
+}
+
+/// Show how one guild stands; nothing if it is not looked after here.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "Option<GuildSnapshot>")]
+pub(super) struct ObserveOne(pub(super) Queue);
+
+impl Handler<ObserveOne> for Supervisor {
+    type Result = ResponseFuture<Option<GuildSnapshot>>;
+
+    fn handle(&mut self, ObserveOne(queue): ObserveOne, _: &mut Context<Self>) -> Self::Result {
+        let asked = self.kept.get(&queue).and_then(|kept| match &kept.care {
+            Care::Active(addr) | Care::Leaving { addr, .. } => Some(addr.send(ObserveGuild)),
+            Care::Broken => None,
+        });
+        Box::pin(async move { asked?.await.ok() })
+    }
+}

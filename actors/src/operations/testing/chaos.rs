@@ -1,0 +1,64 @@
+//! What goes wrong, at which call.
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::Notify;
+
+/// What goes wrong at a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::operations) enum Fault {
+    /// The store does nothing, and says so. Discord is not concerned.
+    Refuse,
+    /// The store does what it should, and seems not to have.
+    LoseAnswer,
+    /// The process ends before anything happens.
+    KillBefore,
+    /// The process ends when it has happened.
+    KillAfter,
+}
+
+/// Counts calls to the outside, and breaks those that should be broken.
+#[derive(Debug, Default)]
+pub(in crate::operations) struct Chaos {
+    calls: AtomicUsize,
+    faults: Mutex<BTreeMap<usize, Fault>>,
+    killed: Notify,
+}
+
+impl Chaos {
+    pub(in crate::operations) fn plan(&self, faults: impl IntoIterator<Item = (usize, Fault)>) {
+        self.faults.lock().unwrap().extend(faults);
+    }
+
+    pub(in crate::operations) fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    /// Waits until the process should end.
+    pub(in crate::operations) async fn killed(&self) {
+        self.killed.notified().await;
+    }
+
+    pub(super) async fn before(&self) -> Option<Fault> {
+        let call = self.calls.fetch_add(1, Ordering::SeqCst);
+        let fault = self.faults.lock().unwrap().remove(&call);
+        if fault == Some(Fault::KillBefore) {
+            self.kill().await;
+        }
+        fault
+    }
+
+    pub(super) async fn after(&self, fault: Option<Fault>) {
+        if fault == Some(Fault::KillAfter) {
+            self.kill().await;
+        }
+    }
+
+    async fn kill(&self) {
+        self.killed.notify_one();
+        pending::<()>().await;
+    }
+}

@@ -1,0 +1,359 @@
+//! A store in memory that keeps the port's promises, over the ends of processes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use guildhall_core::operation::{ManagedKind, OperationId, Queue, State};
+use guildhall_core::time::UnixMs;
+
+use super::chaos::{Chaos, Fault};
+use crate::operations::{
+    Attempt, Change, Claim, ClaimFrom, DeadLetter, Fence, Intent, LetterFilter, ListFilter, NewOperation,
+    OperationStore, Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, Stored, SubmitError,
+    Submitted, Swept, Wanted,
+};
+
+#[derive(Clone, Debug)]
+pub(in crate::operations) struct Row {
+    pub(in crate::operations) stored: Stored,
+    pub(in crate::operations) result: Option<String>,
+    pub(in crate::operations) made: Option<u64>,
+    pub(in crate::operations) attempts: Vec<Attempt>,
+}
+
+/// A guild's object of this kind with this key.
+type Key = (Option<u64>, ManagedKind, String);
+
+#[derive(Debug, Default)]
+struct Standing {
+    next_seq: u64,
+    owner: Option<u32>,
+    fence: u64,
+    paused: bool,
+}
+
+#[derive(Debug, Default)]
+pub(in crate::operations) struct Tables {
+    rows: BTreeMap<OperationId, Row>,
+    /// What is not done.
+    lines: BTreeMap<Queue, BTreeMap<u64, OperationId>>,
+    queues: BTreeMap<Queue, Standing>,
+    bindings: HashMap<Key, (u64, Option<u64>)>,
+    all_paused: bool,
+    commits: u64,
+}
+
+impl Tables {
+    fn due(&self, queue: Queue) -> Option<UnixMs> {
+        let line = self.lines.get(&queue)?;
+        line.values().map(|id| self.rows[id].stored.operation.eligible_at).min()
+    }
+
+    fn is_free(&self, queue: Queue) -> bool {
+        self.queues.get(&queue).is_some_and(|standing| standing.owner.is_none() && !standing.paused)
+    }
+
+    fn claim(&mut self, queue: Queue, owner: u32) -> Option<Claim> {
+        let paused = self.all_paused;
+        let standing = self.queues.entry(queue).or_default();
+        if standing.owner.is_some() {
+            return None;
+        }
+        standing.owner = Some(owner);
+        standing.fence += 1;
+        Some(Claim { queue, fence: Fence(standing.fence), paused: standing.paused || paused })
+    }
+
+    fn record(&mut self, change: &Change) -> Recorded {
+        if self.queues.get(&change.queue).map(|standing| standing.fence) != Some(change.fence.0) {
+            return Recorded::Fenced;
+        }
+        let Some(row) = self.rows.get_mut(&change.id) else { return Recorded::Gone };
+        if row.stored.state.is_final() {
+            return Recorded::Gone;
+        }
+        let stored = &mut row.stored;
+        (stored.state, stored.attempts, stored.delays) = (change.state, change.attempts, change.delays);
+        (stored.parked, stored.error, stored.operation.eligible_at) =
+            (change.parked, change.error.clone(), change.eligible_at);
+        match change.intent {
+            Intent::Keep => {}
+            Intent::Open(at) => stored.intent = Some(at),
+            Intent::Close => stored.intent = None,
+        }
+        let seq = stored.seq;
+        row.result = change.result.clone();
+        row.made = change.made;
+        row.attempts.extend(change.attempt.clone());
+        for binding in &change.bind {
+            let key = (change.guild, binding.kind, binding.key.clone());
+            self.bindings.insert(key, (binding.discord_id, binding.channel));
+        }
+        if change.state.is_final() {
+            self.lines.entry(change.queue).or_default().remove(&seq);
+        }
+        Recorded::Done
+    }
+}
+
+/// A process's way to the store.
+#[derive(Clone, Debug)]
+pub(in crate::operations) struct Memory {
+    tables: Arc<Mutex<Tables>>,
+    chaos: Arc<Chaos>,
+    owner: u32,
+}
+
+impl Memory {
+    pub(super) fn new(chaos: Arc<Chaos>) -> Self {
+        Self { tables: Arc::default(), chaos, owner: 0 }
+    }
+
+    pub(super) fn process(&self, owner: u32) -> Self {
+        Self { owner, ..self.clone() }
+    }
+
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap()
+    }
+
+    /// All processes are gone, and their leases have ended.
+    pub(in crate::operations) fn orphan(&self) {
+        self.tables().queues.values_mut().for_each(|standing| standing.owner = None);
+    }
+
+    /// Another process takes a queue, whoever has it.
+    pub(in crate::operations) fn steal(&self, queue: Queue) {
+        let mut tables = self.tables();
+        let standing = tables.queues.get_mut(&queue).unwrap();
+        (standing.owner, standing.fence) = (Some(99), standing.fence + 1);
+    }
+
+    pub(in crate::operations) fn row(&self, id: OperationId) -> Row {
+        self.tables().rows[&id].clone()
+    }
+
+    pub(in crate::operations) fn state(&self, id: OperationId) -> State {
+        self.tables().rows[&id].stored.state
+    }
+
+    pub(in crate::operations) fn is_owned(&self, queue: Queue) -> bool {
+        self.tables().queues.get(&queue).is_some_and(|standing| standing.owner.is_some())
+    }
+
+    pub(in crate::operations) fn unfinished(&self) -> usize {
+        self.tables().lines.values().map(BTreeMap::len).sum()
+    }
+
+    pub(in crate::operations) fn commits(&self) -> u64 {
+        self.tables().commits
+    }
+
+    pub(in crate::operations) fn accept(&self, operation: NewOperation) {
+        let mut tables = self.tables();
+        let standing = tables.queues.entry(operation.queue).or_default();
+        standing.next_seq += 1;
+        let seq = standing.next_seq;
+        tables.lines.entry(operation.queue).or_default().insert(seq, operation.id);
+        let stored = Stored {
+            operation,
+            seq,
+            state: State::Queued,
+            attempts: 0,
+            delays: 0,
+            parked: false,
+            intent: None,
+            error: None,
+        };
+        let id = stored.operation.id;
+        tables.rows.insert(id, Row { stored, result: None, made: None, attempts: Vec::new() });
+    }
+
+    /// Does a call, with what goes wrong at it.
+    async fn call<T>(&self, act: impl FnOnce(&mut Tables) -> T) -> Result<T, StoreError> {
+        let fault = self.chaos.before().await;
+        if fault == Some(Fault::Refuse) {
+            return Err(StoreError::Unavailable("told to".to_owned()));
+        }
+        let answer = act(&mut self.tables());
+        self.chaos.after(fault).await;
+        if fault == Some(Fault::LoseAnswer) {
+            return Err(StoreError::Unavailable("the connection broke".to_owned()));
+        }
+        Ok(answer)
+    }
+}
+
+impl OperationStore for Memory {
+    fn submit(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<Submitted>, SubmitError> {
+        batch.into_iter().for_each(|operation| self.accept(operation));
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn claim(&self, from: ClaimFrom) -> StoreFuture<'_, Vec<Claim>> {
+        let owner = self.owner;
+        Box::pin(self.call(move |tables| match from {
+            ClaimFrom::Queues(queues) => queues.into_iter().filter_map(|queue| tables.claim(queue, owner)).collect(),
+            ClaimFrom::Due { .. } if tables.all_paused => Vec::new(),
+            ClaimFrom::Due { now, limit } => {
+                let mut due: Vec<(UnixMs, Queue)> = tables
+                    .lines
+                    .keys()
+                    .filter(|queue| tables.is_free(**queue))
+                    .filter_map(|queue| Some((tables.due(*queue).filter(|due| *due <= now)?, *queue)))
+                    .collect();
+                due.sort_unstable();
+                due.into_iter().take(limit).filter_map(|(_, queue)| tables.claim(queue, owner)).collect()
+            }
+        }))
+    }
+
+    fn held(&self) -> StoreFuture<'_, Vec<(Queue, Fence)>> {
+        let owner = self.owner;
+        Box::pin(self.call(move |tables| {
+            let held = tables.queues.iter().filter(|(_, standing)| standing.owner == Some(owner));
+            held.map(|(queue, standing)| (*queue, Fence(standing.fence))).collect()
+        }))
+    }
+
+    fn release(&self, queue: Queue, fence: Fence) -> StoreFuture<'_, bool> {
+        Box::pin(self.call(move |tables| match tables.queues.get_mut(&queue) {
+            Some(standing) if standing.fence == fence.0 => {
+                standing.owner = None;
+                true
+            }
+            Some(_) | None => false,
+        }))
+    }
+
+    fn load(&self, queue: Queue, after: u64, limit: usize) -> StoreFuture<'_, Vec<Stored>> {
+        Box::pin(self.call(move |tables| {
+            let line = tables.lines.get(&queue).into_iter().flat_map(|line| line.range(after + 1..));
+            line.take(limit).map(|(_, id)| tables.rows[id].stored.clone()).collect()
+        }))
+    }
+
+    fn record(&self, changes: Vec<Change>) -> StoreFuture<'_, Vec<Recorded>> {
+        Box::pin(self.call(move |tables| {
+            for (index, change) in changes.iter().enumerate() {
+                let twice = changes[..index].iter().any(|earlier| earlier.id == change.id);
+                assert!(!twice, "an operation is changed twice at once");
+            }
+            tables.commits += 1;
+            changes.iter().map(|change| tables.record(change)).collect()
+        }))
+    }
+
+    fn resolve(&self, guild: Option<u64>, wanted: Vec<Wanted>) -> StoreFuture<'_, Vec<Resolved>> {
+        Box::pin(self.call(move |tables| {
+            let resolved = wanted.into_iter().map(|wanted| match wanted {
+                Wanted::Key(kind, key) => match tables.bindings.get(&(guild, kind, key)) {
+                    Some(&(id, channel)) => Resolved::Object { id, channel },
+                    None => Resolved::Nothing(None),
+                },
+                Wanted::Operation(id) => match tables.rows.get(&id) {
+                    Some(Row { made: Some(id), .. }) => Resolved::Object { id: *id, channel: None },
+                    Some(row) if row.stored.state.is_final() => Resolved::Nothing(Some(row.stored.state)),
+                    Some(_) => Resolved::Pending,
+                    None => Resolved::Nothing(None),
+                },
+            });
+            resolved.collect()
+        }))
+    }
+
+    fn bound(&self, _: u64, _: ManagedKind, _: Vec<u64>) -> StoreFuture<'_, Vec<u64>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn next_due(&self) -> StoreFuture<'_, Option<UnixMs>> {
+        Box::pin(self.call(|tables| {
+            let free = tables.lines.keys().filter(|queue| tables.is_free(**queue));
+            free.filter_map(|queue| tables.due(*queue)).min()
+        }))
+    }
+
+    fn show(&self, id: OperationId) -> StoreFuture<'_, Option<Shown>> {
+        let shown = self.tables().rows.get(&id).cloned().map(|row| Shown {
+            stored: row.stored,
+            result: row.result,
+            updated_at: UnixMs::default(),
+            finished_at: None,
+            attempts: row.attempts,
+        });
+        Box::pin(async { Ok(shown) })
+    }
+
+    fn list(&self, _: ListFilter) -> StoreFuture<'_, Vec<Shown>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn cancel(&self, id: OperationId, _: UnixMs) -> StoreFuture<'_, Option<(State, Queue)>> {
+        let mut tables = self.tables();
+        let cancelled = tables.rows.get_mut(&id).map(|row| {
+            if row.stored.state.may_cancel() {
+                row.stored.state = State::Cancelled;
+            }
+            (row.stored.state, row.stored.operation.queue, row.stored.seq)
+        });
+        let answer = cancelled.map(|(state, queue, seq)| {
+            if state == State::Cancelled {
+                tables.lines.entry(queue).or_default().remove(&seq);
+            }
+            (state, queue)
+        });
+        Box::pin(async move { Ok(answer) })
+    }
+
+    fn hasten(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(State, Queue)>> {
+        let hastened = self.tables().rows.get_mut(&id).map(|row| {
+            row.stored.operation.eligible_at = now;
+            (row.stored.state, row.stored.operation.queue)
+        });
+        Box::pin(async move { Ok(hastened) })
+    }
+
+    fn letters(&self, _: LetterFilter) -> StoreFuture<'_, Vec<DeadLetter>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn redrive(&self, _: Vec<NewOperation>) -> StoreFuture<'_, Vec<OperationId>, SubmitError> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn discard(&self, _: LetterFilter) -> StoreFuture<'_, u64> {
+        Box::pin(async { Ok(0) })
+    }
+
+    fn pause(&self, what: Pausable, paused: bool) -> StoreFuture<'_, ()> {
+        let mut tables = self.tables();
+        match what {
+            Pausable::All => tables.all_paused = paused,
+            Pausable::Queue(queue) => tables.queues.entry(queue).or_default().paused = paused,
+        }
+        Box::pin(async { Ok(()) })
+    }
+
+    fn paused(&self) -> StoreFuture<'_, (bool, Vec<Queue>)> {
+        let tables = self.tables();
+        let queues = tables.queues.iter().filter(|(_, standing)| standing.paused).map(|(queue, _)| *queue);
+        let paused = (tables.all_paused, queues.collect());
+        Box::pin(async move { Ok(paused) })
+    }
+
+    fn depths(&self) -> StoreFuture<'_, BTreeMap<&'static str, u64>> {
+        Box::pin(async { Ok(BTreeMap::new()) })
+    }
+
+    fn sweep(&self, _: Retention, _: UnixMs) -> StoreFuture<'_, Swept> {
+        Box::pin(async { Ok(Swept::default()) })
+    }
+
+    fn state(&self, _: &str) -> StoreFuture<'_, Option<String>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn set_state(&self, _: &str, _: Option<String>, _: Option<UnixMs>) -> StoreFuture<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+}

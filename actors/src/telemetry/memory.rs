@@ -1,0 +1,98 @@
+//! What is told of what the gate remembers.
+
+use std::time::Duration;
+
+use guildhall_core::memory::Ending;
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use tracing::{debug, info, warn};
+
+use super::InternalEvent;
+
+/// Writes of the gate's memory, by result.
+pub const KEPT: &str = "guildhall_gate_memory_writes_total";
+/// How long they took.
+pub const KEPT_SECONDS: &str = "guildhall_gate_memory_write_seconds";
+/// How large the last was.
+pub const BYTES: &str = "guildhall_gate_memory_bytes";
+/// Starts of the gate that could not read its memory, by why.
+pub const UNREAD: &str = "guildhall_gate_memory_unread_total";
+
+/// A clock that is behind by more was set back.
+const SKEW: Duration = Duration::from_secs(60);
+
+pub(super) fn describe() {
+    describe_counter!(KEPT, Unit::Count, "Writes of what the gate must not forget");
+    describe_histogram!(KEPT_SECONDS, Unit::Seconds, "How long writes of the gate's memory took");
+    describe_gauge!(BYTES, Unit::Bytes, "Size of what the gate remembers");
+    describe_counter!(UNREAD, Unit::Count, "Starts of the gate without its memory, because it could not be read");
+}
+
+/// What an earlier life remembered is known again.
+pub(crate) struct MemoryRecalled {
+    /// How old it is.
+    pub(crate) age: Duration,
+    /// By how much it lies ahead, if it does.
+    pub(crate) ahead: Duration,
+    pub(crate) ending: Ending,
+    pub(crate) routes: usize,
+    pub(crate) closed: usize,
+    pub(crate) breakers: usize,
+    pub(crate) invalid: u32,
+}
+
+impl InternalEvent for MemoryRecalled {
+    fn emit(self) {
+        let Self { age, ahead, ending, routes, closed, breakers, invalid } = self;
+        let (age_s, ahead_s) = (age.as_secs(), ahead.as_secs());
+        if ahead > SKEW {
+            warn!(
+                ahead_s,
+                "the gate's memory is from the future: this machine's clock was set back, and blocks may last longer"
+            );
+        }
+        info!(age_s, ?ending, routes, closed, breakers, invalid, "the gate remembers");
+    }
+}
+
+/// The memory cannot be read. The gate starts without it.
+pub(crate) struct MemoryUnread<'a> {
+    pub(crate) reason: &'static str,
+    pub(crate) why: &'a str,
+}
+
+impl InternalEvent for MemoryUnread<'_> {
+    fn emit(self) {
+        let Self { reason, why } = self;
+        warn!(reason, why, "the gate's memory cannot be read: it starts without knowing what was closed before");
+        counter!(UNREAD, "reason" => reason).increment(1);
+    }
+}
+
+/// What must not be forgotten is kept.
+pub(crate) struct MemoryKept {
+    pub(crate) bytes: usize,
+    pub(crate) took: Duration,
+}
+
+impl InternalEvent for MemoryKept {
+    fn emit(self) {
+        let Self { bytes, took } = self;
+        debug!(bytes, duration_ms = took.as_millis(), "the gate's memory is kept");
+        counter!(KEPT, "result" => "kept").increment(1);
+        histogram!(KEPT_SECONDS).record(took.as_secs_f64());
+        gauge!(BYTES).set(bytes as f64);
+    }
+}
+
+/// It could not be kept, and will be tried again.
+pub(crate) struct MemoryLost<'a> {
+    pub(crate) why: &'a str,
+}
+
+impl InternalEvent for MemoryLost<'_> {
+    fn emit(self) {
+        let why = self.why;
+        warn!(why, "the gate's memory cannot be kept: a restart now would forget what is closed");
+        counter!(KEPT, "result" => "lost").increment(1);
+    }
+}

@@ -1,0 +1,220 @@
+//! What is told of operations.
+
+use std::time::Duration;
+
+use guildhall_core::operation::{Failure, Kind, OperationId, Queue, State};
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use tracing::{debug, error, info, warn};
+
+use super::InternalEvent;
+
+/// Operations that were accepted, by kind.
+pub const ENQUEUED: &str = "guildhall_operations_enqueued_total";
+/// Operations that succeeded, by kind.
+pub const COMPLETED: &str = "guildhall_operations_completed_total";
+/// Operations that were given up or need a person, by kind and why.
+pub const FAILED: &str = "guildhall_operations_failed_total";
+/// Times that operations were held back, by kind and why.
+pub const DELAYED: &str = "guildhall_operations_delayed_total";
+/// Times that operations are to be tried again, by kind and why.
+pub const RETRIED: &str = "guildhall_operations_retried_total";
+/// Times that operations were sent with nobody knowing what came of it, by kind.
+pub const AMBIGUOUS: &str = "guildhall_operations_ambiguous_total";
+/// From an operation's acceptance to its end, by kind.
+pub const DURATION: &str = "guildhall_operation_duration_seconds";
+/// Queues that are looked after.
+pub const ACTIVE: &str = "guildhall_guilds_active";
+/// Queues that wait until there is room to look after them.
+pub const WAITING: &str = "guildhall_guilds_waiting";
+/// Times that what looks after a queue broke and was started again.
+pub const RESTARTS: &str = "guildhall_guild_restarts_total";
+/// Calls to the store that are made again, by what they were for.
+pub const STORE_RETRIES: &str = "guildhall_operation_store_retries_total";
+/// Times that a queue turned out to belong to another process.
+pub const FENCED: &str = "guildhall_guilds_fenced_total";
+
+pub(super) fn describe() {
+    describe_counter!(ENQUEUED, Unit::Count, "Operations that were accepted");
+    describe_counter!(COMPLETED, Unit::Count, "Operations that succeeded");
+    describe_counter!(FAILED, Unit::Count, "Operations that were given up or need a person");
+    describe_counter!(DELAYED, Unit::Count, "Times that operations were held back");
+    describe_counter!(RETRIED, Unit::Count, "Times that operations are to be tried again");
+    describe_counter!(AMBIGUOUS, Unit::Count, "Times that nobody knew what came of an operation");
+    describe_histogram!(DURATION, Unit::Seconds, "From an operation's acceptance to its end");
+    describe_gauge!(ACTIVE, Unit::Count, "Queues that are looked after");
+    describe_gauge!(WAITING, Unit::Count, "Queues that wait until there is room to look after them");
+    describe_counter!(RESTARTS, Unit::Count, "Times that what looks after a queue broke and was started again");
+    describe_counter!(STORE_RETRIES, Unit::Count, "Calls to the store that are made again");
+    describe_counter!(FENCED, Unit::Count, "Times that a queue turned out to belong to another process");
+}
+
+/// An operation was accepted.
+#[derive(Debug)]
+pub struct OperationEnqueued {
+    /// Which.
+    pub id: OperationId,
+    /// What it does.
+    pub kind: Kind,
+    /// Its guild.
+    pub guild: Option<u64>,
+}
+
+impl InternalEvent for OperationEnqueued {
+    fn emit(self) {
+        let kind = self.kind.name();
+        debug!(operation_id = %self.id, kind, guild_id = self.guild, "operation accepted");
+        counter!(ENQUEUED, "kind" => kind).increment(1);
+    }
+}
+
+/// Which operation is meant, in every line about it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Subject {
+    pub(crate) id: OperationId,
+    pub(crate) kind: Kind,
+    pub(crate) guild: Option<u64>,
+    pub(crate) attempt: u32,
+}
+
+/// An operation came to its end.
+pub(crate) struct OperationEnded<'a> {
+    pub(crate) of: Subject,
+    pub(crate) state: State,
+    pub(crate) error: Option<&'a Failure>,
+    /// Since it was accepted.
+    pub(crate) after: Duration,
+}
+
+impl InternalEvent for OperationEnded<'_> {
+    fn emit(self) {
+        let Subject { id, kind, guild, attempt } = self.of;
+        let (kind, result) = (kind.name(), self.state.name());
+        let duration_ms = u64::try_from(self.after.as_millis()).unwrap_or(u64::MAX);
+        match self.error {
+            None => {
+                debug!(operation_id = %id, kind, guild_id = guild, attempt, duration_ms, result, "operation done");
+                counter!(COMPLETED, "kind" => kind).increment(1);
+            }
+            Some(failure) => {
+                let reason = failure.class.name();
+                warn!(operation_id = %id, kind, guild_id = guild, attempt, duration_ms, result, reason, error = %failure, "operation given up");
+                counter!(FAILED, "kind" => kind, "reason" => reason).increment(1);
+            }
+        }
+        histogram!(DURATION, "kind" => kind).record(self.after.as_secs_f64());
+    }
+}
+
+/// An operation was held back.
+pub(crate) struct OperationDelayed<'a> {
+    pub(crate) of: Subject,
+    pub(crate) reason: &'static str,
+    pub(crate) why: &'a str,
+    pub(crate) wait: Duration,
+    pub(crate) parked: bool,
+}
+
+impl InternalEvent for OperationDelayed<'_> {
+    fn emit(self) {
+        let Subject { id, kind, guild, attempt } = self.of;
+        let (kind, Self { reason, why, wait, parked, .. }) = (kind.name(), self);
+        info!(operation_id = %id, kind, guild_id = guild, attempt, reason, why, ?wait, parked, "operation delayed");
+        counter!(DELAYED, "kind" => kind, "reason" => reason).increment(1);
+    }
+}
+
+/// An operation failed, and is tried again.
+pub(crate) struct OperationRetried<'a> {
+    pub(crate) of: Subject,
+    pub(crate) error: &'a Failure,
+    pub(crate) wait: Duration,
+}
+
+impl InternalEvent for OperationRetried<'_> {
+    fn emit(self) {
+        let Subject { id, kind, guild, attempt } = self.of;
+        let (kind, reason) = (kind.name(), self.error.class.name());
+        info!(operation_id = %id, kind, guild_id = guild, attempt, reason, error = %self.error, wait = ?self.wait, "operation failed; it is tried again");
+        counter!(RETRIED, "kind" => kind, "reason" => reason).increment(1);
+    }
+}
+
+/// An operation was sent, and nobody knows what came of it.
+pub(crate) struct OperationAmbiguous<'a> {
+    pub(crate) of: Subject,
+    pub(crate) why: &'a str,
+    pub(crate) wait: Duration,
+}
+
+impl InternalEvent for OperationAmbiguous<'_> {
+    fn emit(self) {
+        let Subject { id, kind, guild, attempt } = self.of;
+        let kind = kind.name();
+        warn!(operation_id = %id, kind, guild_id = guild, attempt, why = self.why, wait = ?self.wait, "an operation may have happened; it is looked for");
+        counter!(AMBIGUOUS, "kind" => kind).increment(1);
+    }
+}
+
+/// How many queues are looked after, and how many wait for it, has changed.
+pub(crate) struct GuildsCounted {
+    pub(crate) active: usize,
+    pub(crate) waiting: usize,
+}
+
+impl InternalEvent for GuildsCounted {
+    fn emit(self) {
+        gauge!(ACTIVE).set(self.active as f64);
+        gauge!(WAITING).set(self.waiting as f64);
+    }
+}
+
+/// What looks after a queue broke.
+pub(crate) struct GuildBroke {
+    pub(crate) queue: Queue,
+    pub(crate) executing: Option<OperationId>,
+    /// How long the queue is left alone; nothing if it goes on at once.
+    pub(crate) rests: Option<Duration>,
+}
+
+impl InternalEvent for GuildBroke {
+    fn emit(self) {
+        let Self { queue, executing, rests } = self;
+        match rests {
+            None => {
+                error!(?queue, ?executing, "a guild broke while it executed an operation; it is started again");
+            }
+            Some(rest) => {
+                error!(?queue, ?executing, ?rest, "a guild breaks again and again; it is left alone for a while");
+            }
+        }
+        counter!(RESTARTS).increment(1);
+    }
+}
+
+/// The store did not answer, and is asked again.
+pub(crate) struct StoreRetried<'a> {
+    pub(crate) queue: Option<Queue>,
+    pub(crate) what: &'static str,
+    pub(crate) error: &'a dyn std::error::Error,
+    pub(crate) wait: Duration,
+}
+
+impl InternalEvent for StoreRetried<'_> {
+    fn emit(self) {
+        let Self { queue, what, error, wait } = self;
+        warn!(?queue, what, %error, ?wait, "the store did not answer; it is asked again");
+        counter!(STORE_RETRIES, "what" => what).increment(1);
+    }
+}
+
+/// A queue belongs to another process.
+pub(crate) struct GuildFenced {
+    pub(crate) queue: Queue,
+}
+
+impl InternalEvent for GuildFenced {
+    fn emit(self) {
+        warn!(queue = ?self.queue, "a queue belongs to another process now; this one stops");
+        counter!(FENCED).increment(1);
+    }
+}

@@ -1,0 +1,112 @@
+//! What a line knows of one operation.
+
+use crate::operation::payload::Objects;
+use crate::operation::{OperationId, State};
+use crate::time::UnixMs;
+
+/// What can share something with its like: the objects of two operations.
+pub trait Meets {
+    /// Whether the order of the two matters.
+    fn meets(&self, other: &Self) -> bool;
+}
+
+impl Meets for Objects {
+    fn meets(&self, other: &Self) -> bool {
+        Self::meets(self, other)
+    }
+}
+
+/// Why an operation is not done yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// It waits for its turn.
+    Queued,
+    /// A limit or a breaker held it back.
+    Delayed {
+        /// Whether others may pass it.
+        parked: bool,
+    },
+    /// It failed, and is tried again later.
+    Retrying,
+    /// It was sent, and what came of it is looked for later.
+    Reconciling,
+}
+
+impl Phase {
+    /// The state of an operation in this phase.
+    #[must_use]
+    pub const fn state(self) -> State {
+        match self {
+            Self::Queued => State::Queued,
+            Self::Delayed { .. } => State::Delayed,
+            Self::Retrying => State::Retrying,
+            Self::Reconciling => State::Reconciling,
+        }
+    }
+
+    /// Whether its deadline may end it: nothing of it is under way.
+    #[must_use]
+    pub const fn may_expire(self) -> bool {
+        match self {
+            Self::Queued | Self::Delayed { .. } | Self::Retrying => true,
+            Self::Reconciling => false,
+        }
+    }
+}
+
+/// Who else would be held back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeldBack {
+    /// This operation, and those that share something with it.
+    Alone,
+    /// Everybody: passing would not help.
+    WithAll,
+}
+
+/// An operation in a line.
+#[derive(Clone, Debug)]
+pub struct Entry<O> {
+    /// What it is called.
+    pub id: OperationId,
+    /// Its place.
+    pub seq: u64,
+    /// Why it is not done yet.
+    pub phase: Phase,
+    /// Not before.
+    pub eligible_at: UnixMs,
+    /// Not after.
+    pub deadline: Option<UnixMs>,
+    /// The deployment that it belongs to.
+    pub deployment: Option<OperationId>,
+    /// What it reads and writes.
+    pub objects: O,
+}
+
+/// An operation in a line, and since when it has been held back.
+#[derive(Clone, Debug)]
+pub(super) struct Standing<O> {
+    pub(super) entry: Entry<O>,
+    pub(super) held_since: Option<UnixMs>,
+    /// When others may pass it, if it still waits then.
+    pub(super) park_at: Option<UnixMs>,
+}
+
+impl<O: Meets> Standing<O> {
+    pub(super) const fn new(entry: Entry<O>) -> Self {
+        Self { entry, held_since: None, park_at: None }
+    }
+
+    /// Whether this one has to stay behind an earlier one that is not done.
+    pub(super) fn stays_behind(&self, earlier: &Self) -> bool {
+        let (own, other) = (&self.entry, &earlier.entry);
+        (own.deployment.is_some() && own.deployment == other.deployment) || own.objects.meets(&other.objects)
+    }
+
+    pub(super) const fn is_parked(&self) -> bool {
+        matches!(self.entry.phase, Phase::Delayed { parked: true })
+    }
+
+    pub(super) const fn deadline(&self) -> Option<UnixMs> {
+        if self.entry.phase.may_expire() { self.entry.deadline } else { None }
+    }
+}

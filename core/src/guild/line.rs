@@ -1,0 +1,291 @@
+//! A guild's line: who is next.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::entry::{Entry, HeldBack, Meets, Phase, Standing};
+use crate::operation::OperationId;
+use crate::time::UnixMs;
+
+/// How long a line holds together.
+#[derive(Clone, Copy, Debug)]
+pub struct LineConfig {
+    /// How long an operation is held back before others may pass it.
+    pub park_after: Duration,
+    /// How many operations a line knows. Behind so many that wait, nothing passes.
+    pub lookahead: usize,
+}
+
+impl Default for LineConfig {
+    fn default() -> Self {
+        Self { park_after: Duration::from_secs(60), lookahead: 1_000 }
+    }
+}
+
+/// What is to be done next. Operations go by their places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It is this one's turn.
+    Run(u64),
+    /// This one's time is up: it has to end.
+    Expire(u64),
+    /// Others may pass this one from now on: that has to be kept.
+    Park(u64),
+    /// Nothing before then.
+    WaitUntil(UnixMs),
+    /// Those behind the last one have to be loaded.
+    NeedMore,
+    /// Nothing until something happens: the line is empty, full of those who wait for others, or one is running.
+    Idle,
+}
+
+/// The operations of one queue that are not done, in order. One runs at a time.
+///
+/// Whoever waits holds up all behind it, unless it is parked: held back alone for longer than `park_after`. Then those
+/// pass that have to stay behind nobody who is not done. Whoever has to stay behind a parked one holds up its like in
+/// turn, and no others.
+#[derive(Clone, Debug)]
+pub struct Line<O> {
+    config: LineConfig,
+    standing: BTreeMap<u64, Standing<O>>,
+    running: Option<u64>,
+    /// All before this place are parked and not due, or have to stay behind one that is.
+    passed: u64,
+    /// The parked ones among them that stay behind nobody, by when they are due.
+    parked: BTreeSet<(UnixMs, u64)>,
+    deadlines: BTreeSet<(UnixMs, u64)>,
+    /// The last place that was loaded.
+    last: u64,
+    /// Whether there may be more behind it.
+    more: bool,
+}
+
+impl<O: Meets> Line<O> {
+    /// A line of which nothing is known.
+    #[must_use]
+    pub const fn new(config: LineConfig) -> Self {
+        Self {
+            config,
+            standing: BTreeMap::new(),
+            running: None,
+            passed: 0,
+            parked: BTreeSet::new(),
+            deadlines: BTreeSet::new(),
+            last: 0,
+            more: true,
+        }
+    }
+
+    /// What is to be done next. An answer of [`Step::Run`] or [`Step::Expire`] stands until its operation is told to have
+    /// started, to wait or to have ended.
+    pub fn next(&mut self, now: UnixMs) -> Step {
+        if self.running.is_some() {
+            return Step::Idle;
+        }
+        if let Some(&(deadline, seq)) = self.deadlines.first()
+            && deadline <= now
+        {
+            return Step::Expire(seq);
+        }
+        if self.parked.first().is_some_and(|&(due, _)| due <= now) {
+            self.rewind();
+        }
+        while let Some((&seq, candidate)) = self.standing.range(self.passed..).next() {
+            let stays_behind = self.standing.range(..seq).any(|(_, earlier)| candidate.stays_behind(earlier));
+            if !stays_behind {
+                let due = candidate.entry.eligible_at;
+                if due <= now {
+                    return Step::Run(seq);
+                }
+                if !candidate.is_parked() {
+                    return self.wait_or_park(seq, due, now);
+                }
+                self.parked.insert((due, seq));
+            }
+            self.passed = seq + 1;
+        }
+        if self.more && self.standing.len() < self.config.lookahead {
+            return Step::NeedMore;
+        }
+        self.earliest(None).map_or(Step::Idle, Step::WaitUntil)
+    }
+
+    fn wait_or_park(&mut self, seq: u64, due: UnixMs, now: UnixMs) -> Step {
+        let standing = self.standing.get_mut(&seq).expect("invariant: it was found here");
+        let Some(park_at) = standing.park_at else {
+            return Step::WaitUntil(self.earliest(Some(due)).unwrap_or(due));
+        };
+        if park_at <= now {
+            standing.entry.phase = Phase::Delayed { parked: true };
+            standing.park_at = None;
+            return Step::Park(seq);
+        }
+        let until = park_at.min(due);
+        Step::WaitUntil(self.earliest(Some(until)).unwrap_or(until))
+    }
+
+    /// When something happens by itself.
+    fn earliest(&self, head: Option<UnixMs>) -> Option<UnixMs> {
+        let first = |set: &BTreeSet<(UnixMs, u64)>| set.first().map(|&(at, _)| at);
+        [head, first(&self.parked), first(&self.deadlines)].into_iter().flatten().min()
+    }
+
+    /// Looks at all again: one of those that were passed has changed.
+    fn rewind(&mut self) {
+        self.passed = 0;
+        self.parked.clear();
+    }
+
+    /// Operations behind the last place, in order; and whether there are more behind them.
+    pub fn on_loaded(&mut self, page: impl IntoIterator<Item = Entry<O>>, more: bool) {
+        self.more = more;
+        for entry in page {
+            if entry.seq <= self.last {
+                continue;
+            }
+            self.last = entry.seq;
+            let standing = Standing::new(entry);
+            if let Some(deadline) = standing.deadline() {
+                self.deadlines.insert((deadline, standing.entry.seq));
+            }
+            self.standing.insert(standing.entry.seq, standing);
+        }
+    }
+
+    /// There may be more behind the last place.
+    pub const fn on_woken(&mut self) {
+        self.more = true;
+    }
+
+    /// It is being done.
+    pub fn on_started(&mut self, seq: u64) {
+        if let Some(standing) = self.standing.get(&seq) {
+            if let Some(deadline) = standing.entry.deadline {
+                self.deadlines.remove(&(deadline, seq));
+            }
+            self.running = Some(seq);
+        }
+    }
+
+    /// Nothing more will become of it.
+    pub fn on_ended(&mut self, seq: u64) {
+        if let Some(standing) = self.standing.remove(&seq) {
+            if let Some(deadline) = standing.entry.deadline {
+                self.deadlines.remove(&(deadline, seq));
+            }
+            self.changed(seq);
+        }
+    }
+
+    /// A limit or a breaker held it back. Whether others may pass it from now on.
+    pub fn on_delayed(&mut self, seq: u64, until: UnixMs, held: HeldBack, now: UnixMs) -> bool {
+        let park_after = self.config.park_after;
+        let Some(standing) = self.standing.get_mut(&seq) else { return false };
+        let parked = match held {
+            HeldBack::WithAll => {
+                (standing.held_since, standing.park_at) = (None, None);
+                false
+            }
+            HeldBack::Alone => {
+                let since = *standing.held_since.get_or_insert(now);
+                let was_parked = standing.is_parked();
+                let parked = was_parked || until.since(now) > park_after || now.since(since) >= park_after;
+                standing.park_at = (!parked && until > since + park_after).then(|| since + park_after);
+                parked
+            }
+        };
+        self.wait(seq, Phase::Delayed { parked }, until);
+        parked
+    }
+
+    /// It waits for something of its own: its turn, the next try, or to be looked for.
+    pub fn on_waiting(&mut self, seq: u64, phase: Phase, until: UnixMs) {
+        if let Some(standing) = self.standing.get_mut(&seq) {
+            (standing.held_since, standing.park_at) = (None, None);
+            self.wait(seq, phase, until);
+        }
+    }
+
+    fn wait(&mut self, seq: u64, phase: Phase, until: UnixMs) {
+        let Some(standing) = self.standing.get_mut(&seq) else { return };
+        (standing.entry.phase, standing.entry.eligible_at) = (phase, until);
+        let deadline = standing.deadline();
+        if let Some(deadline) = deadline {
+            self.deadlines.insert((deadline, seq));
+        } else if let Some(deadline) = standing.entry.deadline {
+            self.deadlines.remove(&(deadline, seq));
+        }
+        self.changed(seq);
+    }
+
+    fn changed(&mut self, seq: u64) {
+        if self.running == Some(seq) {
+            self.running = None;
+        }
+        if seq < self.passed {
+            self.rewind();
+        }
+    }
+
+    /// Somebody took it back; nothing happens if it is running.
+    pub fn on_cancelled(&mut self, seq: u64) {
+        if self.running != Some(seq) {
+            self.on_ended(seq);
+        }
+    }
+
+    /// Somebody wants it done now; nothing happens if it is running or being looked for.
+    pub fn on_hastened(&mut self, seq: u64, now: UnixMs) {
+        if self.running == Some(seq) {
+            return;
+        }
+        if let Some(standing) = self.standing.get_mut(&seq)
+            && standing.entry.phase.may_expire()
+        {
+            standing.entry.eligible_at = standing.entry.eligible_at.min(now);
+            self.changed(seq);
+        }
+    }
+
+    /// The place of this operation, if it is known here. Looks at all of them.
+    #[must_use]
+    pub fn place(&self, id: OperationId) -> Option<u64> {
+        self.standing.values().find(|standing| standing.entry.id == id).map(|standing| standing.entry.seq)
+    }
+
+    /// The operation at this place.
+    #[must_use]
+    pub fn entry(&self, seq: u64) -> Option<&Entry<O>> {
+        self.standing.get(&seq).map(|standing| &standing.entry)
+    }
+
+    /// The last place that was loaded.
+    #[must_use]
+    pub const fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// The one that is running.
+    #[must_use]
+    pub const fn running(&self) -> Option<u64> {
+        self.running
+    }
+
+    /// How many are known here.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.standing.len()
+    }
+
+    /// Whether none is known here.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.standing.is_empty()
+    }
+
+    /// How many others may pass.
+    #[must_use]
+    pub fn parked(&self) -> usize {
+        self.standing.values().filter(|standing| standing.is_parked()).count()
+    }
+}

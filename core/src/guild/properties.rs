@@ -1,0 +1,225 @@
+//! The line against an oracle that looks at everything each time.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::operation::OperationId;
+use crate::time::UnixMs;
+
+const PARK_AFTER: u64 = 60;
+const START: u64 = 1_000;
+
+#[derive(Clone, Copy, Debug)]
+struct Bits(u8);
+
+impl Meets for Bits {
+    fn meets(&self, other: &Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// What becomes of an operation that runs.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    End,
+    Hold { seconds: u64, alone: bool },
+    Retry { seconds: u64 },
+    Look { seconds: u64 },
+}
+
+/// What happens besides.
+#[derive(Clone, Copy, Debug)]
+enum Aside {
+    Cancel(usize),
+    Hasten(usize),
+    Pass(u64),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Made {
+    objects: u8,
+    deployment: Option<u64>,
+    deadline: Option<u64>,
+    eligible: u64,
+}
+
+/// An operation as the oracle sees it, in whole seconds.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    seq: u64,
+    made: Made,
+    due: u64,
+    held_since: Option<u64>,
+    /// Held back alone until `due` since it ran last.
+    held: bool,
+    parked: bool,
+    sent: bool,
+}
+
+impl Seen {
+    fn shares(&self, other: &Self) -> bool {
+        self.made.objects & other.made.objects != 0
+            || (self.made.deployment.is_some() && self.made.deployment == other.made.deployment)
+    }
+
+    fn may_be_passed(&self, now: u64) -> bool {
+        self.parked || (self.held && now < self.due && self.held_since.is_some_and(|since| now >= since + PARK_AFTER))
+    }
+}
+
+/// Whether the one at `index` may run now: every earlier one either has been held for long or stays behind another, and
+/// none of them shares anything with it.
+fn may_run(line: &[Seen], index: usize, now: u64) -> bool {
+    let candidate = &line[index];
+    let earlier = &line[..index];
+    candidate.due <= now
+        && earlier.iter().all(|other| !candidate.shares(other))
+        && earlier
+            .iter()
+            .enumerate()
+            .all(|(place, other)| other.may_be_passed(now) || line[..place].iter().any(|before| other.shares(before)))
+}
+
+fn fates() -> impl Strategy<Value = Fate> {
+    prop_oneof![
+        4 => Just(Fate::End),
+        4 => (1_u64..150, any::<bool>()).prop_map(|(seconds, alone)| Fate::Hold { seconds, alone }),
+        1 => (1_u64..20).prop_map(|seconds| Fate::Retry { seconds }),
+        1 => (1_u64..20).prop_map(|seconds| Fate::Look { seconds }),
+    ]
+}
+
+fn asides() -> impl Strategy<Value = Aside> {
+    prop_oneof![
+        1 => (0_usize..20).prop_map(Aside::Cancel),
+        1 => (0_usize..20).prop_map(Aside::Hasten),
+        4 => (0_u64..40).prop_map(Aside::Pass),
+    ]
+}
+
+fn makes() -> impl Strategy<Value = Made> {
+    let deployment = prop_oneof![3 => Just(None), 1 => (1_u64..3).prop_map(Some)];
+    let deadline = prop_oneof![3 => Just(None), 1 => (0_u64..400).prop_map(|after| Some(START + after))];
+    let eligible = prop_oneof![4 => Just(START), 1 => (0_u64..100).prop_map(|after| START + after)];
+    (0_u8..16, deployment, deadline, eligible).prop_map(|(objects, deployment, deadline, eligible)| Made {
+        objects,
+        deployment,
+        deadline,
+        eligible,
+    })
+}
+
+fn seconds(at: u64) -> UnixMs {
+    UnixMs::new(at * 1_000)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_line_runs_exactly_what_the_oracle_allows_and_ends(
+        makes in prop::collection::vec(makes(), 1..20),
+        fates in prop::collection::vec(fates(), 0..60),
+        asides in prop::collection::vec(asides(), 0..40),
+        page in 1_usize..8,
+    ) {
+        let config = LineConfig { park_after: Duration::from_secs(PARK_AFTER), lookahead: 1_000 };
+        let mut line = Line::new(config);
+        let mut unloaded: Vec<Seen> = makes
+            .iter()
+            .zip(1..)
+            .map(|(&made, seq)| {
+                Seen { seq, made, due: made.eligible, held_since: None, held: false, parked: false, sent: false }
+            })
+            .collect();
+        let (mut oracle, mut now) = (Vec::<Seen>::new(), START);
+        let (mut fates, mut asides) = (fates.into_iter(), asides.into_iter());
+        for round in 0.. {
+            prop_assert!(round < 2_000, "it does not come to an end: {oracle:?}");
+            match line.next(seconds(now)) {
+                Step::NeedMore => {
+                    let loaded: Vec<Seen> = unloaded.drain(..page.min(unloaded.len())).collect();
+                    let entries = loaded.iter().map(|seen| Entry {
+                        id: OperationId::new(seen.seq, [0; 10]),
+                        seq: seen.seq,
+                        phase: Phase::Queued,
+                        eligible_at: seconds(seen.due),
+                        deadline: seen.made.deadline.map(seconds),
+                        deployment: seen.made.deployment.map(|n| OperationId::new(n, [1; 10])),
+                        objects: Bits(seen.made.objects),
+                    });
+                    line.on_loaded(entries, !unloaded.is_empty());
+                    oracle.extend(loaded);
+                }
+                Step::Expire(seq) => {
+                    let index = oracle.iter().position(|seen| seen.seq == seq).unwrap();
+                    prop_assert!(!oracle[index].sent && oracle[index].made.deadline.unwrap() <= now);
+                    oracle.remove(index);
+                    line.on_ended(seq);
+                }
+                Step::Park(seq) => {
+                    let seen = oracle.iter_mut().find(|seen| seen.seq == seq).unwrap();
+                    prop_assert!(seen.may_be_passed(now) && !seen.parked);
+                    seen.parked = true;
+                }
+                Step::Run(seq) => {
+                    let index = oracle.iter().position(|seen| seen.seq == seq).unwrap();
+                    let allowed: Vec<usize> = (0..oracle.len()).filter(|&i| may_run(&oracle, i, now)).collect();
+                    prop_assert_eq!(allowed.first(), Some(&index));
+                    prop_assert!(oracle.iter().all(|seen| seen.sent || seen.made.deadline.is_none_or(|at| at > now)));
+                    line.on_started(seq);
+                    prop_assert_eq!(line.next(seconds(now)), Step::Idle, "never two");
+                    let seen = &mut oracle[index];
+                    match fates.next().unwrap_or(Fate::End) {
+                        Fate::End => {
+                            oracle.remove(index);
+                            line.on_ended(seq);
+                        }
+                        Fate::Hold { seconds: wait, alone } => {
+                            let held = if alone { HeldBack::Alone } else { HeldBack::WithAll };
+                            let parked = line.on_delayed(seq, seconds(now + wait), held, seconds(now));
+                            seen.held_since = alone.then(|| seen.held_since.unwrap_or(now));
+                            let long = wait > PARK_AFTER || seen.held_since.is_some_and(|since| now >= since + PARK_AFTER);
+                            seen.parked = alone && (seen.parked || long);
+                            (seen.held, seen.sent, seen.due) = (alone, false, now + wait);
+                            prop_assert_eq!(parked, seen.parked);
+                        }
+                        fate @ (Fate::Retry { seconds: wait } | Fate::Look { seconds: wait }) => {
+                            (seen.held, seen.held_since, seen.parked) = (false, None, false);
+                            (seen.sent, seen.due) = (matches!(fate, Fate::Look { .. }), now + wait);
+                            let phase = if seen.sent { Phase::Reconciling } else { Phase::Retrying };
+                            line.on_waiting(seq, phase, seconds(seen.due));
+                        }
+                    }
+                }
+                Step::Idle => {
+                    prop_assert!(oracle.is_empty() && unloaded.is_empty(), "nothing would ever happen");
+                    break;
+                }
+                Step::WaitUntil(until) => {
+                    let until = until.millis() / 1_000;
+                    prop_assert!(until > now);
+                    // Nobody could have run meanwhile.
+                    for moment in now..until {
+                        prop_assert!((0..oracle.len()).all(|index| !may_run(&oracle, index, moment)), "at {moment}");
+                    }
+                    match asides.next() {
+                        None => now = until,
+                        Some(Aside::Pass(by)) => now = (now + by).min(until),
+                        Some(Aside::Cancel(index)) if index < oracle.len() && !oracle[index].sent => {
+                            line.on_cancelled(oracle.remove(index).seq);
+                        }
+                        Some(Aside::Hasten(index)) if index < oracle.len() && !oracle[index].sent => {
+                            let seen = &mut oracle[index];
+                            seen.due = seen.due.min(now);
+                            line.on_hastened(seen.seq, seconds(now));
+                        }
+                        Some(Aside::Cancel(_) | Aside::Hasten(_)) => {}
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What the ledger must not forget: how many invalid requests the last minutes saw, so that a process that ends and starts
+//! over and over cannot pass the limit.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Ledger, Slots};
+use crate::memory::{Age, lasting_ms};
+use crate::time::Timestamp;
+
+/// How many slots are remembered: more than there can be, of two counts together.
+const MOST: usize = 512;
+
+/// More than any limit; what claims to be more is broken.
+const MOST_COUNTED: u32 = 1_000_000;
+
+/// What the ledger must not forget: how long so many still count.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct LedgerMemory(Vec<(u64, u32)>);
+
+impl LedgerMemory {
+    /// How many it knows of.
+    #[must_use]
+    pub fn total(&self) -> u32 {
+        self.0.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
+    }
+}
+
+impl Ledger {
+    /// What must not be forgotten. Calls under way are not in it, since most of them only wait for their turn.
+    #[must_use]
+    pub fn remember(&self, now: Timestamp) -> LedgerMemory {
+        let here = self.slots.with(&self.recalled);
+        let mut known: Vec<(Timestamp, u32)> = here.leaving().collect();
+        if let Some(fleet) = self.fleet.as_ref().filter(|fleet| fleet.is_heard()) {
+            let (common, unacknowledged) = fleet.counted(self.own());
+            let unacknowledged = u32::try_from(unacknowledged).unwrap_or(u32::MAX);
+            let mut there: Vec<(Timestamp, u32)> = common.leaving().collect();
+            there.push((now + self.config.window, unacknowledged));
+            if total(&there, now) > total(&known, now) {
+                known = there;
+            }
+        }
+        let mut slots: Vec<(u64, u32)> = known
+            .into_iter()
+            .filter(|(end, count)| *end > now && *count > 0)
+            .map(|(end, count)| (lasting_ms(end.since(now)), count))
+            .collect();
+        // Past the bound those that leave first would.
+        slots.sort_unstable_by(|one, other| other.cmp(one));
+        slots.truncate(MOST);
+        LedgerMemory(slots)
+    }
+
+    /// Takes over what an earlier life of this process remembered. If that had counted any and ended suddenly, there may be
+    /// more that it did not come to remember: so many are counted as well.
+    pub fn recall(&mut self, memory: &LedgerMemory, more: u32, age: Age, now: Timestamp) {
+        // Counts are kept for up to this much longer than the window.
+        let longest = self.config.window + self.config.window / 60;
+        let mut slots: Vec<(Timestamp, u32)> = memory
+            .0
+            .iter()
+            .take(MOST)
+            .filter_map(|(lasting, count)| Some((now + age.left(*lasting)?.min(longest), (*count).min(MOST_COUNTED))))
+            .collect();
+        if more > 0 {
+            slots.push((now + self.config.window, more));
+        }
+        slots.sort_unstable();
+        let mut recalled = Slots::new(self.config.window);
+        recalled.refill(slots.into_iter());
+        // Recalled twice, the larger count holds.
+        if recalled.total(now) > self.recalled.total(now) {
+            self.recalled = recalled;
+        }
+    }
+}
+
+fn total(slots: &[(Timestamp, u32)], now: Timestamp) -> u32 {
+    slots.iter().filter(|(end, _)| *end > now).fold(0, |sum, (_, count)| sum.saturating_add(*count))
+}

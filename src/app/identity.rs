@@ -1,0 +1,59 @@
+//! Who the bot is: what its token says, or what Discord does.
+
+use std::time::Duration;
+
+use guildhall_actors::rest::{Outcome, Rest};
+use guildhall_core::{answer::Class, lane::Lane};
+use twilight_model::{
+    id::{
+        Id,
+        marker::{ApplicationMarker, UserMarker},
+    },
+    user::CurrentUser,
+};
+
+use super::discovery::DiscoveryError;
+use crate::{
+    api::PartHandle,
+    discord::{application_of, rest::Calls},
+    settings::Token,
+};
+
+/// How long to wait before asking again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// The bot, and the application that it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) application: Id<ApplicationMarker>,
+    pub(super) bot: Id<UserMarker>,
+}
+
+/// The bot of this token. Discord's own tokens name it; other ones are asked about until there is an answer, and `part`
+/// tells so meanwhile.
+pub(super) async fn find(
+    token: &Token,
+    rest: &dyn Rest,
+    calls: &Calls,
+    part: &PartHandle,
+) -> Result<Identity, DiscoveryError> {
+    let of = |id: u64| Identity { application: Id::new(id), bot: Id::new(id) };
+    if let Some(id) = application_of(token) {
+        return Ok(of(id));
+    }
+    loop {
+        let call = calls.build::<CurrentUser>(calls.builders().current_user());
+        let call = call.expect("invariant: a call without fields is valid").on(Lane::Interactive);
+        let answer = call.answer;
+        match rest.call(call.request).await {
+            Outcome::Answered(answered) => match (answer.read(&answered), answered.class) {
+                (Ok(user), _) => return Ok(of(user.id.get())),
+                (Err(_), Class::Unauthorized) => return Err(DiscoveryError::Unauthorized),
+                (Err(error), _) => part.not_ready(&format!("Discord has not said who the bot is: {error}")),
+            },
+            Outcome::NotSent(refused) => part.not_ready(&format!("Discord has not said who the bot is: {refused}")),
+            Outcome::Unknown(unknown) => part.not_ready(&format!("Discord has not said who the bot is: {unknown}")),
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}

@@ -1,0 +1,175 @@
+//! Operations put together: the store, what carries them out, and the one way in.
+
+use std::{sync::Arc, time::Duration};
+
+use actix_rt::Arbiter;
+use guildhall_actors::operations::{
+    Desk, IdempotencyCache, OperationStore, Operations, OperationsConfig, Pausable, Perform, Retention, Seat,
+    StoreError, Swept, WallClock,
+    desk::{DeskConfig, Hears},
+};
+use guildhall_core::{
+    guild::LineConfig,
+    operation::{Backoff, OperationId, Queue},
+};
+use tokio::{task::JoinHandle, time::MissedTickBehavior};
+
+use crate::{
+    api::PartHandle,
+    events::{SweepFailed, Swept as SweptEvent, emit},
+    settings::Settings,
+    store::{Health, Store},
+};
+
+/// Operations of this process, under way and on their way in.
+#[derive(Debug)]
+pub struct OperationsPart {
+    store: Store,
+    operations: Operations,
+    desk: Arc<Desk>,
+    /// The guilds' own thread: a busy guild keeps nobody else waiting.
+    arbiter: Arbiter,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl OperationsPart {
+    /// Starts to carry out what the store holds. Must be called within an actix system.
+    pub fn start(
+        settings: &Settings,
+        store: Store,
+        perform: Arc<dyn Perform>,
+        cache: Option<Arc<dyn IdempotencyCache>>,
+        part: PartHandle,
+    ) -> Self {
+        let arbiter = Arbiter::new();
+        let (clock, handle) = (WallClock::system(), arbiter.handle());
+        let spawn = Box::new(move |seat: Seat| seat.run_on(&handle));
+        let shared: Arc<dyn OperationStore> = Arc::new(store.clone());
+        let operations = Operations::start(Arc::clone(&shared), perform, clock, config(settings), spawn);
+        let desk = Desk::new(
+            Arc::clone(&shared),
+            Arc::new(Told(operations.clone())),
+            cache,
+            DeskConfig { max_attempts: settings.operations.max_attempts, ..DeskConfig::default() },
+            Arc::new(move || clock.now()),
+        );
+        let sweeper =
+            Sweeper { store: shared, clock, every: settings.operations.sweep_every, retention: retention(settings) };
+        let tasks = vec![tokio::spawn(sweeper.run()), tokio::spawn(watch(store.clone(), part))];
+        Self { store, operations, desk: Arc::new(desk), arbiter, tasks }
+    }
+
+    /// The one way in.
+    pub fn desk(&self) -> &Arc<Desk> {
+        &self.desk
+    }
+
+    /// Starts nothing more, and waits for what is under way. `false` if that took longer than it may; whoever comes next
+    /// takes it up.
+    pub async fn drain(&self, within: Duration) -> bool {
+        self.operations.drain(within).await
+    }
+
+    /// Lets go of the store, once nothing uses it any more.
+    pub async fn close(self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+        self.arbiter.stop();
+        self.store.close().await;
+    }
+}
+
+fn config(settings: &Settings) -> OperationsConfig {
+    let set = &settings.operations;
+    let defaults = OperationsConfig::default();
+    OperationsConfig {
+        line: LineConfig { park_after: set.park_after, ..defaults.line },
+        backoff: Backoff { base: set.backoff_base, cap: set.backoff_cap, ..defaults.backoff },
+        max_wait: set.max_wait,
+        request_timeout: set.settle,
+        poll: set.poll,
+        most_active: set.active_guilds,
+        idle_after: set.idle,
+        max_running: set.max_running.map_or(0, |most| most as usize),
+        per_second: set.per_second.unwrap_or(0),
+        ..defaults
+    }
+}
+
+fn retention(settings: &Settings) -> Retention {
+    let keep = settings.operations.retention;
+    Retention {
+        completed: keep.completed,
+        failed: keep.failed,
+        dead_letters: keep.dead_letters,
+        idempotency: keep.idempotency,
+    }
+}
+
+/// Tells the supervisor what the desk has done.
+struct Told(Operations);
+
+impl Hears for Told {
+    fn wake(&self, queue: Queue) {
+        self.0.wake(queue);
+    }
+
+    fn cancelled(&self, id: OperationId, queue: Queue) {
+        self.0.cancelled(id, queue);
+    }
+
+    fn hastened(&self, id: OperationId, queue: Queue) {
+        self.0.hastened(id, queue);
+    }
+
+    fn paused(&self, _: Pausable, _: bool) {
+        self.0.pauses_changed();
+    }
+}
+
+/// Removes what was kept long enough.
+struct Sweeper {
+    store: Arc<dyn OperationStore>,
+    clock: WallClock,
+    every: Duration,
+    retention: Retention,
+}
+
+impl Sweeper {
+    async fn run(self) {
+        let mut tick = tokio::time::interval(self.every);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            if let Err(error) = self.sweep().await {
+                emit(SweepFailed { error: &error });
+            }
+        }
+    }
+
+    /// Small batches until nothing is left, so that nobody waits long for the store.
+    async fn sweep(&self) -> Result<(), StoreError> {
+        loop {
+            let swept = self.store.sweep(self.retention, self.clock.now()).await?;
+            if swept == Swept::default() {
+                return Ok(());
+            }
+            emit(SweptEvent { swept });
+        }
+    }
+}
+
+/// Keeps the store's line in the register.
+async fn watch(store: Store, part: PartHandle) {
+    let mut health = store.watch();
+    loop {
+        match &*health.borrow_and_update() {
+            Health::Up => part.ready(),
+            Health::Down(why) => part.not_ready(why),
+        }
+        if health.changed().await.is_err() {
+            return;
+        }
+    }
+}

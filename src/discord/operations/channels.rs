@@ -1,0 +1,186 @@
+//! Channels and categories.
+
+use guildhall_actors::operations::Done;
+use guildhall_core::operation::payload::{ChannelType, CreateChannel, DeleteChannel, EnsureChannel, NewChannel};
+use guildhall_core::operation::{FailureClass, ManagedKind};
+use http::Method;
+use serde::Serialize;
+use twilight_model::id::Id;
+use twilight_model::id::marker::ChannelMarker;
+
+use super::errand::{Errand, id, named, read};
+use super::likeness;
+use super::overwrites::{self, Wire};
+use super::seen::{SeenChannel, SeenId};
+use super::told::{self, How};
+use super::verdict::{Again, Stop};
+
+/// A channel's form: all of it to make one, what differs to change one. Twilight's builders do not take a forum's topic
+/// in its full length.
+#[derive(Debug, Serialize)]
+struct Form<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    kind: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent_id: Option<Id<ChannelMarker>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    topic: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nsfw: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    position: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate_limit_per_user: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bitrate: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user_limit: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    permission_overwrites: Option<Vec<Wire>>,
+}
+
+impl<'a> Form<'a> {
+    fn whole(channel: &'a NewChannel) -> Result<Self, Stop> {
+        Ok(Self {
+            name: Some(&channel.name),
+            kind: Some(channel.kind.number()),
+            parent_id: channel.parent.as_ref().map(id).transpose()?,
+            topic: channel.topic.as_deref(),
+            nsfw: channel.nsfw,
+            position: channel.position,
+            rate_limit_per_user: channel.rate_limit_per_user,
+            bitrate: channel.bitrate,
+            user_limit: channel.user_limit,
+            permission_overwrites: channel.overwrites.as_deref().map(overwrites::wired).transpose()?,
+        })
+    }
+
+    /// What of it is not so already. Nothing else may go out: a name or a topic may be sent twice in ten minutes only, be it
+    /// changed or not.
+    fn beside(mut self, kind: ChannelType, seen: &SeenChannel) -> Self {
+        self.name = self.name.filter(|name| !likeness::same_name(kind, name, seen.name.as_deref()));
+        self.kind = self.kind.filter(|kind| *kind != seen.kind);
+        self.parent_id = self.parent_id.filter(|parent| Some(parent.get()) != seen.parent_id);
+        let old_topic = seen.topic.as_deref().unwrap_or_default().trim();
+        self.topic = self.topic.filter(|topic| topic.trim() != old_topic);
+        self.nsfw = self.nsfw.filter(|nsfw| *nsfw != seen.nsfw);
+        self.position = self.position.filter(|position| Some(i64::from(*position)) != seen.position);
+        let old_rate = seen.rate_limit_per_user.unwrap_or_default();
+        self.rate_limit_per_user = self.rate_limit_per_user.filter(|rate| *rate != old_rate);
+        self.bitrate = self.bitrate.filter(|bitrate| Some(*bitrate) != seen.bitrate);
+        self.user_limit = self.user_limit.filter(|limit| *limit != seen.user_limit.unwrap_or_default());
+        self.permission_overwrites =
+            self.permission_overwrites.filter(|wanted| !overwrites::same(wanted, &seen.permission_overwrites));
+        self
+    }
+
+    fn says_nothing(&self) -> bool {
+        let Self {
+            name: None,
+            kind: None,
+            parent_id: None,
+            topic: None,
+            nsfw: None,
+            position: None,
+            rate_limit_per_user: None,
+            bitrate: None,
+            user_limit: None,
+            permission_overwrites: None,
+        } = self
+        else {
+            return false;
+        };
+        true
+    }
+}
+
+pub(super) async fn create(errand: &Errand<'_>, payload: &CreateChannel) -> Result<Done, Stop> {
+    make(errand, &payload.channel, payload.key.as_deref()).await
+}
+
+async fn make(errand: &Errand<'_>, channel: &NewChannel, key: Option<&str>) -> Result<Done, Stop> {
+    let path = format!("/guilds/{}/channels", errand.guild()?);
+    let request = errand.json(Method::POST, &path, Some(&Form::whole(channel)?))?;
+    let answered = errand.send_marked(request, Again::Doubles).await?;
+    let made: SeenId = read(&answered, Again::Doubles)?;
+    Ok(told::object(ManagedKind::Channel, made.id, How::Created, key, answered.status.as_u16()))
+}
+
+pub(super) async fn ensure(errand: &Errand<'_>, payload: &EnsureChannel) -> Result<Done, Stop> {
+    let bound = errand.work.bound.map(|(channel, _)| channel);
+    if let Some(bound) = bound
+        && let Some(seen) = get(errand, bound).await?
+    {
+        let how = if adjust(errand, payload, &seen).await? { How::Updated } else { How::Unchanged };
+        return Ok(told::object(ManagedKind::Channel, bound, how, None, 200));
+    }
+    let adopted = if payload.adopt { adoptable(errand, payload).await? } else { None };
+    let mut done = match adopted {
+        Some(seen) => {
+            adjust(errand, payload, &seen).await?;
+            told::object(ManagedKind::Channel, seen.id, How::Adopted, Some(&payload.key), 200)
+        }
+        None => make(errand, &payload.channel, Some(&payload.key)).await?,
+    };
+    done.unbind = bound.map(|gone| (ManagedKind::Channel, gone)).into_iter().collect();
+    Ok(done)
+}
+
+/// A channel, if it is still there. One that the bot cannot view is there.
+async fn get(errand: &Errand<'_>, channel: u64) -> Result<Option<SeenChannel>, Stop> {
+    match errand.look(errand.builders().channel(named(channel)?)).await {
+        Ok(seen) => Ok(Some(seen)),
+        Err(stop) if stop.is_gone() => Ok(None),
+        Err(stop) => Err(stop),
+    }
+}
+
+/// The one channel of the wanted name, type and, if it is said, parent that has no key.
+async fn adoptable(errand: &Errand<'_>, payload: &EnsureChannel) -> Result<Option<SeenChannel>, Stop> {
+    let wanted = &payload.channel;
+    let parent: Option<Id<ChannelMarker>> = wanted.parent.as_ref().map(id).transpose()?;
+    let mut channels: Vec<SeenChannel> = errand.look(errand.builders().guild_channels(errand.guild()?)).await?;
+    channels.retain(|channel| {
+        channel.kind == wanted.kind.number()
+            && likeness::same_name(wanted.kind, &wanted.name, channel.name.as_deref())
+            && parent.is_none_or(|parent| channel.parent_id == Some(parent.get()))
+    });
+    let free = errand.strangers(ManagedKind::Channel, channels.iter().map(|channel| channel.id).collect()).await?;
+    match free.as_slice() {
+        [] => Ok(None),
+        [one] => Ok(channels.into_iter().find(|channel| channel.id == *one)),
+        several => Err(told::several_match("channels", &wanted.name, &payload.key, several)),
+    }
+}
+
+/// Changes what differs; whether something did.
+async fn adjust(errand: &Errand<'_>, payload: &EnsureChannel, seen: &SeenChannel) -> Result<bool, Stop> {
+    let wanted = &payload.channel;
+    let form = Form::whole(wanted)?.beside(wanted.kind, seen);
+    if form.says_nothing() {
+        return Ok(false);
+    }
+    let convertible = |kind| [ChannelType::Text.number(), ChannelType::Announcement.number()].contains(&kind);
+    if form.kind.is_some() && !(convertible(wanted.kind.number()) && convertible(seen.kind)) {
+        let message = format!(
+            "channel {} has type {} and cannot become `{}`: delete it, or use another key than `{}`",
+            seen.id,
+            seen.kind,
+            wanted.kind.name(),
+            payload.key,
+        );
+        return Err(Stop::failed(FailureClass::Conflict, message));
+    }
+    let request = errand.json(Method::PATCH, &format!("/channels/{}", seen.id), Some(&form))?;
+    let answer = errand.send_marked(request, Again::Harmless).await;
+    answer.map_err(|stop| told::vanished(stop, "the channel"))?;
+    Ok(true)
+}
+
+pub(super) async fn delete(errand: &Errand<'_>, payload: &DeleteChannel) -> Result<Done, Stop> {
+    let channel: Id<ChannelMarker> = id(&payload.channel)?;
+    let answer = errand.change(errand.builders().delete_channel(channel)).await;
+    told::deleted(answer.map(|answered| answered.status.as_u16()), Some((ManagedKind::Channel, channel.get())))
+}

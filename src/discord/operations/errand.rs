@@ -1,0 +1,136 @@
+//! One operation on its way: it makes the calls, with the operation's marker, lane and patience.
+
+use bytes::Bytes;
+use guildhall_actors::operations::Work;
+use guildhall_actors::rest::{Answered, Body, Request};
+use guildhall_core::answer::Credential;
+use guildhall_core::operation::{FailureClass, ManagedKind, Reference};
+use http::{HeaderMap, HeaderValue, Method, header};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use twilight_http::Client;
+use twilight_http::request::TryIntoRequest;
+use twilight_model::id::Id;
+use twilight_model::id::marker::GuildMarker;
+
+use super::verdict::{self, Again, Stop};
+use super::{PerformConfig, Performer};
+use crate::discord::rest::{Calls, raw, with_reason};
+
+/// An operation, and what it is done with.
+#[derive(Clone, Copy)]
+pub(super) struct Errand<'a> {
+    performer: &'a Performer,
+    pub(super) work: &'a Work,
+}
+
+impl<'a> Errand<'a> {
+    pub(super) fn new(performer: &'a Performer, work: &'a Work) -> Self {
+        Self { performer, work }
+    }
+
+    pub(super) fn config(&self) -> &'a PerformConfig {
+        &self.performer.config
+    }
+
+    pub(super) fn calls(&self) -> &'a Calls {
+        &self.performer.calls
+    }
+
+    /// Twilight's builders.
+    pub(super) fn builders(&self) -> &'a Client {
+        self.performer.calls.builders()
+    }
+
+    pub(super) fn application(&self) -> u64 {
+        self.performer.application.get()
+    }
+
+    /// The bot as a user.
+    pub(super) fn bot(&self) -> u64 {
+        self.performer.bot.get()
+    }
+
+    /// The guild that the operation is about.
+    pub(super) fn guild(&self) -> Result<Id<GuildMarker>, Stop> {
+        let guild = self.work.guild.and_then(Id::new_checked);
+        guild.ok_or_else(|| Stop::failed(FailureClass::Validation, "this kind of operation needs a guild_id"))
+    }
+
+    /// Those of these objects that belong to nobody yet.
+    pub(super) async fn strangers(&self, kind: ManagedKind, ids: Vec<u64>) -> Result<Vec<u64>, Stop> {
+        if ids.is_empty() {
+            return Ok(ids);
+        }
+        let bound = self.performer.known.bound(self.work.guild, kind, ids.clone()).await?;
+        Ok(ids.into_iter().filter(|id| !bound.contains(id)).collect())
+    }
+
+    /// Reads something.
+    pub(super) async fn look<T: DeserializeOwned>(&self, builder: impl TryIntoRequest) -> Result<T, Stop> {
+        self.read(self.calls().build::<T>(builder)?.request).await
+    }
+
+    /// Reads something with a call that is built already.
+    pub(super) async fn read<T: DeserializeOwned>(&self, request: Request) -> Result<T, Stop> {
+        read(&self.send(request, Again::Harmless).await?, Again::Harmless)
+    }
+
+    /// Changes something, in a way that may be repeated.
+    pub(super) async fn change(&self, builder: impl TryIntoRequest) -> Result<Answered, Stop> {
+        let request = self.calls().build::<()>(builder)?.request;
+        self.send_marked(request, Again::Harmless).await
+    }
+
+    /// A call with a JSON body, as twilight does not build it.
+    pub(super) fn json(&self, method: Method, path: &str, body: Option<&impl Serialize>) -> Result<Request, Stop> {
+        let wrong = |why: String| Stop::failed(FailureClass::Validation, why);
+        let mut headers = HeaderMap::new();
+        let body = match body {
+            Some(body) => {
+                headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+                Body::Whole(Bytes::from(serde_json::to_vec(body).map_err(|error| wrong(error.to_string()))?))
+            }
+            None => Body::Empty,
+        };
+        let credential = Credential::Application(self.application());
+        raw(method, path, headers, body, credential).map_err(|error| wrong(error.to_string()))
+    }
+
+    /// Sends a call with a reason for the audit log, which carries the operation's marker.
+    pub(super) async fn send_marked(&self, mut request: Request, again: Again) -> Result<Answered, Stop> {
+        with_reason(&mut request, &self.work.marker.reason(self.work.reason.as_deref()))?;
+        self.send(request, again).await
+    }
+
+    /// Sends a call.
+    pub(super) async fn send(&self, mut request: Request, again: Again) -> Result<Answered, Stop> {
+        request.lane = self.work.lane;
+        request.max_wait = self.work.max_wait;
+        request.guild = request.guild.or(self.work.guild);
+        verdict::judge(self.performer.rest.call(request).await, again)
+    }
+}
+
+/// What a successful answer holds.
+pub(super) fn read<T: DeserializeOwned>(answered: &Answered, again: Again) -> Result<T, Stop> {
+    serde_json::from_slice(&answered.body).map_err(|error| {
+        let why = format!("Discord's answer is not as expected: {error}");
+        verdict::doubt(again, Some(answered.status.as_u16()), why)
+    })
+}
+
+/// The id that a reference stands for, as a name of this kind of thing.
+pub(super) fn id<M>(reference: &Reference) -> Result<Id<M>, Stop> {
+    match reference {
+        Reference::Id(id) => named(*id),
+        Reference::Key(_) | Reference::Operation(_) => {
+            Err(Stop::failed(FailureClass::Validation, "the payload refers to an object that was not found first"))
+        }
+    }
+}
+
+/// A number as a name of this kind of thing.
+pub(super) fn named<M>(id: u64) -> Result<Id<M>, Stop> {
+    Id::new_checked(id).ok_or_else(|| Stop::failed(FailureClass::Validation, "0 is no id"))
+}

@@ -1,0 +1,196 @@
+//! Messages, in channels and to users.
+
+use guildhall_actors::operations::Done;
+use guildhall_core::operation::payload::{DeleteMessage, EditMessage, EnsureMessage, MessageBody, SendDm, SendMessage};
+use guildhall_core::operation::{FailureClass, ManagedKind};
+use http::Method;
+use serde_json::{Map, Value, json};
+use twilight_model::id::Id;
+use twilight_model::id::marker::{ChannelMarker, MessageMarker};
+
+use super::errand::{Errand, id, named, read};
+use super::likeness;
+use super::reconcile::{OwnMessage, Scan};
+use super::seen::{SeenId, SeenMessage};
+use super::told::{self, How};
+use super::verdict::{Again, Stop};
+
+/// What a message says, as Discord takes it. It mentions nobody unless it says whom.
+pub(super) fn form(body: &MessageBody) -> Map<String, Value> {
+    let mut form = Map::new();
+    if let Some(content) = &body.content {
+        form.insert("content".to_owned(), content.as_str().into());
+    }
+    if let Some(embeds) = &body.embeds {
+        form.insert("embeds".to_owned(), embeds.clone().into());
+    }
+    if let Some(components) = &body.components {
+        form.insert("components".to_owned(), components.clone().into());
+    }
+    let mentions = body.allowed_mentions.clone().unwrap_or_else(|| json!({ "parse": [] }));
+    form.insert("allowed_mentions".to_owned(), mentions);
+    form
+}
+
+/// Sends a message with the operation's marker as its nonce: sent again within minutes, Discord answers with the first.
+async fn post(
+    errand: &Errand<'_>,
+    channel: Id<ChannelMarker>,
+    body: &MessageBody,
+    reply_to: Option<Id<MessageMarker>>,
+) -> Result<(u64, u16), Stop> {
+    let mut form = form(body);
+    form.insert("nonce".to_owned(), errand.work.marker.to_string().into());
+    form.insert("enforce_nonce".to_owned(), true.into());
+    if let Some(message) = reply_to {
+        form.insert("message_reference".to_owned(), json!({ "message_id": message }));
+    }
+    let request = errand.json(Method::POST, &format!("/channels/{channel}/messages"), Some(&form))?;
+    let answered = errand.send(request, Again::Doubles).await?;
+    let made: SeenId = read(&answered, Again::Doubles)?;
+    Ok((made.id, answered.status.as_u16()))
+}
+
+pub(super) async fn send(errand: &Errand<'_>, payload: &SendMessage) -> Result<Done, Stop> {
+    let channel: Id<ChannelMarker> = id(&payload.channel)?;
+    let reply_to = payload.reply_to.as_ref().map(id).transpose()?;
+    let (made, status) = post(errand, channel, &payload.body, reply_to).await?;
+    Ok(told::message(channel.get(), made, How::Created, payload.key.as_deref(), status))
+}
+
+/// The channel of direct messages with a user. Asking for it again gives the same one.
+pub(super) async fn direct(errand: &Errand<'_>, user: u64) -> Result<Id<ChannelMarker>, Stop> {
+    let call = errand.builders().create_private_channel(named(user)?);
+    let opened: SeenId = errand.look(call).await?;
+    named(opened.id)
+}
+
+pub(super) async fn send_dm(errand: &Errand<'_>, payload: &SendDm) -> Result<Done, Stop> {
+    let channel = direct(errand, payload.user).await?;
+    let (made, status) = post(errand, channel, &payload.body, None).await?;
+    Ok(told::message(channel.get(), made, How::Created, None, status))
+}
+
+pub(super) async fn edit(errand: &Errand<'_>, payload: &EditMessage) -> Result<Done, Stop> {
+    let (channel, message): (Id<ChannelMarker>, Id<MessageMarker>) = (id(&payload.channel)?, id(&payload.message)?);
+    let status = patch(errand, channel, message.get(), &form(&payload.body)).await?;
+    Ok(told::message(channel.get(), message.get(), How::Updated, None, status))
+}
+
+async fn patch(
+    errand: &Errand<'_>,
+    channel: Id<ChannelMarker>,
+    message: u64,
+    form: &Map<String, Value>,
+) -> Result<u16, Stop> {
+    let request = errand.json(Method::PATCH, &format!("/channels/{channel}/messages/{message}"), Some(form))?;
+    Ok(errand.send(request, Again::Harmless).await?.status.as_u16())
+}
+
+pub(super) async fn delete(errand: &Errand<'_>, payload: &DeleteMessage) -> Result<Done, Stop> {
+    let (channel, message): (Id<ChannelMarker>, Id<MessageMarker>) = (id(&payload.channel)?, id(&payload.message)?);
+    let answer = errand.change(errand.builders().delete_message(channel, message)).await;
+    told::deleted(answer.map(|answered| answered.status.as_u16()), Some((ManagedKind::Message, message.get())))
+}
+
+/// Sees to a message. Without pinning that is one call that makes it, or one that changes it. With pinning a first try
+/// may have stopped in between, so a message that this operation sent before is looked for first.
+pub(super) async fn ensure(errand: &Errand<'_>, payload: &EnsureMessage) -> Result<Done, Stop> {
+    let channel: Id<ChannelMarker> = id(&payload.channel)?;
+    let bound = errand.work.bound;
+    if let Some((message, home)) = bound
+        && home.is_none_or(|home| home == channel.get())
+        && let Some(seen) = get(errand, channel, message).await?
+    {
+        let said = adjust(errand, channel, &payload.body, &seen).await?;
+        let pinned = pin(errand, channel, &seen, payload.pin).await?;
+        let how = if said || pinned { How::Updated } else { How::Unchanged };
+        return Ok(told::message(channel.get(), message, how, None, 200));
+    }
+    let earlier = match payload.pin {
+        Some(true) => earlier(errand, payload, channel).await?,
+        Some(false) | None => None,
+    };
+    let (seen, how, status) = match earlier {
+        Some(seen) => (seen, How::Found, 200),
+        None => {
+            let (made, status) = post(errand, channel, &payload.body, None).await?;
+            (SeenMessage::unpinned(made), How::Created, status)
+        }
+    };
+    pin(errand, channel, &seen, payload.pin).await?;
+    let mut done = told::message(channel.get(), seen.id, how, Some(&payload.key), status);
+    // One in another channel is left there; it is only known no longer.
+    done.unbind = bound.map(|(gone, _)| (ManagedKind::Message, gone)).into_iter().collect();
+    Ok(done)
+}
+
+/// What an earlier try of this operation sent.
+async fn earlier(
+    errand: &Errand<'_>,
+    payload: &EnsureMessage,
+    channel: Id<ChannelMarker>,
+) -> Result<Option<SeenMessage>, Stop> {
+    let own = OwnMessage { channel, body: &payload.body, reply_to: None };
+    match own.scan(errand).await? {
+        Scan::Found(seen) => Ok(Some(*seen)),
+        Scan::Absent => Ok(None),
+        Scan::Unclear(why) => Err(Stop::failed(FailureClass::Conflict, why)),
+    }
+}
+
+/// A message, if it is still there.
+pub(super) async fn get(
+    errand: &Errand<'_>,
+    channel: Id<ChannelMarker>,
+    message: u64,
+) -> Result<Option<SeenMessage>, Stop> {
+    match errand.look(errand.builders().message(channel, named(message)?)).await {
+        Ok(seen) => Ok(Some(seen)),
+        Err(stop) if stop.is_gone() => Ok(None),
+        Err(stop) => Err(stop),
+    }
+}
+
+/// Changes what a message says where it differs; whether something did. What is not said is left as it is.
+async fn adjust(
+    errand: &Errand<'_>,
+    channel: Id<ChannelMarker>,
+    body: &MessageBody,
+    seen: &SeenMessage,
+) -> Result<bool, Stop> {
+    let mut differs = form(body);
+    let same = |field: &str| match field {
+        "content" => likeness::same_content(body.content.as_deref(), &seen.content),
+        "embeds" => body.embeds.as_deref().is_none_or(|embeds| likeness::same_embeds(embeds, &seen.embeds)),
+        _ => body.components.as_deref().is_none_or(|rows| likeness::same_list(rows, &seen.components)),
+    };
+    for field in ["content", "embeds", "components"] {
+        if same(field) {
+            differs.remove(field);
+        }
+    }
+    // Whom it mentions alone is nothing to change it for.
+    if differs.len() == 1 {
+        return Ok(false);
+    }
+    let answer = patch(errand, channel, seen.id, &differs).await;
+    answer.map_err(|stop| told::vanished(stop, "the message"))?;
+    Ok(true)
+}
+
+/// Pins or unpins a message where that differs; whether it did.
+async fn pin(
+    errand: &Errand<'_>,
+    channel: Id<ChannelMarker>,
+    seen: &SeenMessage,
+    wanted: Option<bool>,
+) -> Result<bool, Stop> {
+    let Some(wanted) = wanted.filter(|wanted| *wanted != seen.pinned) else { return Ok(false) };
+    let method = if wanted { Method::PUT } else { Method::DELETE };
+    let path = format!("/channels/{channel}/messages/pins/{}", seen.id);
+    let request = errand.json(method, &path, None::<&()>)?;
+    let answer = errand.send_marked(request, Again::Harmless).await;
+    answer.map_err(|stop| told::vanished(stop, "the message"))?;
+    Ok(true)
+}

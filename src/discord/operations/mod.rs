@@ -1,0 +1,153 @@
+//! What each kind of operation does in Discord, and how it is found out afterwards whether it was done.
+//!
+//! ```text
+//!  Work ──perform────▶ roles, channels, messages, … ──Errand──▶ Rest ──▶ verdict ──▶ Done │ Held │ Failed
+//!  Work ──reconcile──▶ audit log, lists, scans      ──Errand──▶ Rest ──▶ verdict ──▶ Found │ Absent │ Unclear │ Held
+//! ```
+//!
+//! Everything that can be sent twice without harm is simply sent again when in doubt. What makes something new is told
+//! apart: a role or a channel carries its operation's marker in the audit log's reason, a message carries it as an
+//! enforced nonce, and a doubt about either is `Ambiguous` until [`reconcile`] has looked.
+
+mod anything;
+mod channels;
+mod errand;
+mod interactions;
+mod known;
+mod likeness;
+mod messages;
+mod order;
+mod overwrites;
+mod reconcile;
+mod refusal;
+mod roles;
+mod seen;
+mod snowflake;
+mod told;
+mod verdict;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use guildhall_actors::operations::{Done, Perform, PerformFuture, Performed, Reconciled, Work};
+use guildhall_actors::rest::Rest;
+use guildhall_core::operation::Payload;
+use twilight_model::id::Id;
+use twilight_model::id::marker::{ApplicationMarker, UserMarker};
+
+use self::errand::Errand;
+pub use self::known::Known;
+use self::verdict::Stop;
+use super::rest::Calls;
+
+/// How operations are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PerformConfig {
+    /// The largest answer that is kept as an operation's result, in bytes.
+    pub most_result: usize,
+    /// How far this process's clock and Discord's may be apart. What was made earlier than this before an intent was not
+    /// made by it.
+    pub clock_slack: Duration,
+    /// How far before an intent the audit log is searched. Longer than the clock's slack: a marker cannot be mistaken.
+    pub log_reach: Duration,
+    /// How long Discord keeps its audit log, with a margin.
+    pub log_kept: Duration,
+    /// How many pages of the audit log, or of a channel's messages, are read for one question.
+    pub most_pages: u32,
+    /// How long to wait with a question that could not be asked, if nothing says how long.
+    pub ask_again: Duration,
+}
+
+impl Default for PerformConfig {
+    fn default() -> Self {
+        Self {
+            most_result: 256 * 1024,
+            clock_slack: Duration::from_secs(60),
+            log_reach: Duration::from_secs(10 * 60),
+            log_kept: Duration::from_secs(44 * 24 * 60 * 60),
+            most_pages: 10,
+            ask_again: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Does operations in Discord.
+pub struct Performer {
+    rest: Arc<dyn Rest>,
+    calls: Calls,
+    application: Id<ApplicationMarker>,
+    bot: Id<UserMarker>,
+    known: Box<dyn Known>,
+    config: PerformConfig,
+}
+
+impl std::fmt::Debug for Performer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { application, bot, config, .. } = self;
+        f.debug_struct("Performer")
+            .field("application", application)
+            .field("bot", bot)
+            .field("config", config)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Performer {
+    /// Does the operations of an application, whose bot is this user, over a gate. `known` tells the objects that belong to
+    /// operations from strangers; an `Arc` of the store will do. Needs a Tokio runtime around it.
+    ///
+    /// `bot` has to be right: an own message is found again by its author.
+    #[must_use]
+    pub fn new(
+        rest: Arc<dyn Rest>,
+        application: Id<ApplicationMarker>,
+        bot: Id<UserMarker>,
+        known: impl Known + 'static,
+        config: PerformConfig,
+    ) -> Self {
+        Self { rest, calls: Calls::new(application), application, bot, known: Box::new(known), config }
+    }
+}
+
+async fn perform(errand: &Errand<'_>) -> Result<Done, Stop> {
+    match &errand.work.payload {
+        Payload::CreateRole(payload) => roles::create(errand, payload).await,
+        Payload::DeleteRole(payload) => roles::delete(errand, payload).await,
+        Payload::AssignRole(payload) => roles::assign(errand, payload).await,
+        Payload::RemoveRole(payload) => roles::remove(errand, payload).await,
+        Payload::CreateChannel(payload) => channels::create(errand, payload).await,
+        Payload::DeleteChannel(payload) => channels::delete(errand, payload).await,
+        Payload::UpdatePermissions(payload) => overwrites::update(errand, payload).await,
+        Payload::SetMemberRoles(payload) => roles::set(errand, payload).await,
+        Payload::EnsureRole(payload) => roles::ensure(errand, payload).await,
+        Payload::EnsureChannel(payload) => channels::ensure(errand, payload).await,
+        Payload::ReplaceOverwrites(payload) => overwrites::replace(errand, payload).await,
+        Payload::Reorder(payload) => order::reorder(errand, payload).await,
+        Payload::EnsureMessage(payload) => messages::ensure(errand, payload).await,
+        Payload::SendMessage(payload) => messages::send(errand, payload).await,
+        Payload::EditMessage(payload) => messages::edit(errand, payload).await,
+        Payload::DeleteMessage(payload) => messages::delete(errand, payload).await,
+        Payload::SendDm(payload) => messages::send_dm(errand, payload).await,
+        Payload::DeferReply(payload) => interactions::defer(errand, payload).await,
+        Payload::SendFollowup(payload) => interactions::follow_up(errand, payload).await,
+        Payload::EditOriginal(payload) => interactions::edit_original(errand, payload).await,
+        Payload::Read(payload) => anything::read(errand, payload).await,
+        Payload::Request(payload) => anything::request(errand, payload).await,
+    }
+}
+
+impl Perform for Performer {
+    fn perform(&self, work: Work) -> PerformFuture<'_, Performed> {
+        Box::pin(async move {
+            let done = perform(&Errand::new(self, &work)).await;
+            done.map_or_else(Performed::from, Performed::Done)
+        })
+    }
+
+    fn reconcile(&self, work: Work) -> PerformFuture<'_, Reconciled> {
+        Box::pin(async move {
+            let found = reconcile::reconcile(&Errand::new(self, &work)).await;
+            found.unwrap_or_else(|stop| stop.unasked(self.config.ask_again))
+        })
+    }
+}

@@ -1,0 +1,140 @@
+//! What some may do in a channel.
+
+use guildhall_actors::operations::Done;
+use guildhall_core::operation::payload::{
+    Overwrite, OverwriteMode, OverwriteTarget, ReplaceOverwrites, UpdatePermissions,
+};
+use serde::Serialize;
+use serde_json::json;
+use twilight_model::guild::Permissions;
+use twilight_model::http::permission_overwrite::{PermissionOverwrite, PermissionOverwriteType};
+use twilight_model::id::Id;
+use twilight_model::id::marker::{ChannelMarker, GenericMarker};
+
+use super::errand::{Errand, id, named};
+use super::seen::{SeenChannel, SeenOverwrite};
+use super::verdict::{Again, Stop};
+
+/// An overwrite as Discord takes it in a channel's form.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Wire {
+    id: Id<GenericMarker>,
+    #[serde(rename = "type")]
+    kind: u8,
+    #[serde(serialize_with = "as_text")]
+    allow: u64,
+    #[serde(serialize_with = "as_text")]
+    deny: u64,
+}
+
+fn as_text<S: serde::Serializer>(bits: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(bits)
+}
+
+impl Wire {
+    fn of(overwrite: &Overwrite) -> Result<Self, Stop> {
+        let (id, kind) = match &overwrite.target {
+            OverwriteTarget::Role(role) => (id(role)?, 0),
+            OverwriteTarget::Member(user) => (named(*user)?, 1),
+        };
+        Ok(Self { id, kind, allow: overwrite.allow, deny: overwrite.deny })
+    }
+
+    /// Laid over what there is: what it does not name stays.
+    fn over(mut self, seen: &[SeenOverwrite]) -> Self {
+        if let Some(old) = seen.iter().find(|old| old.id == self.id.get()) {
+            (self.allow, self.deny) = (self.allow | old.allow & !self.deny, self.deny | old.deny & !self.allow);
+        }
+        self
+    }
+
+    pub(super) const fn seen(self) -> SeenOverwrite {
+        SeenOverwrite { id: self.id.get(), kind: self.kind, allow: self.allow, deny: self.deny }
+    }
+
+    fn typed(self) -> PermissionOverwrite {
+        PermissionOverwrite {
+            allow: Some(Permissions::from_bits_retain(self.allow)),
+            deny: Some(Permissions::from_bits_retain(self.deny)),
+            id: self.id,
+            kind: if self.kind == 0 { PermissionOverwriteType::Role } else { PermissionOverwriteType::Member },
+        }
+    }
+}
+
+/// Overwrites as Discord takes them.
+pub(super) fn wired(overwrites: &[Overwrite]) -> Result<Vec<Wire>, Stop> {
+    overwrites.iter().map(Wire::of).collect()
+}
+
+/// Whether a channel has exactly these overwrites. Their order does not count, and one that says nothing is as good as
+/// none.
+pub(super) fn same(wanted: &[Wire], seen: &[SeenOverwrite]) -> bool {
+    let sorted = |list: &mut dyn Iterator<Item = SeenOverwrite>| {
+        let mut kept: Vec<SeenOverwrite> = list.filter(|one| one.allow | one.deny != 0).collect();
+        kept.sort_unstable();
+        kept
+    };
+    sorted(&mut wanted.iter().map(|wire| wire.seen())) == sorted(&mut seen.iter().copied())
+}
+
+/// Sets each overwrite by itself, so that those of others are left alone. Merging skips what is so already.
+pub(super) async fn update(errand: &Errand<'_>, payload: &UpdatePermissions) -> Result<Done, Stop> {
+    let channel: Id<ChannelMarker> = id(&payload.channel)?;
+    let wanted = wired(&payload.overwrites)?;
+    let (mut changed, mut status) = (0, 200);
+    let wanted: Vec<Wire> = match payload.mode {
+        OverwriteMode::Replace => wanted,
+        OverwriteMode::Merge => {
+            let seen: SeenChannel = errand.look(errand.builders().channel(channel)).await?;
+            let merged = wanted.into_iter().map(|wire| wire.over(&seen.permission_overwrites));
+            merged.filter(|wire| !seen.permission_overwrites.contains(&wire.seen())).collect()
+        }
+    };
+    for wire in wanted {
+        let overwrite = wire.typed();
+        let answered = errand.change(errand.builders().update_channel_permission(channel, &overwrite)).await?;
+        (changed, status) = (changed + 1, answered.status.as_u16());
+    }
+    let result = json!({ "channel_id": channel, "changed": changed });
+    Ok(Done { result, status: Some(status), ..Done::default() })
+}
+
+pub(super) async fn replace(errand: &Errand<'_>, payload: &ReplaceOverwrites) -> Result<Done, Stop> {
+    let channel: Id<ChannelMarker> = id(&payload.channel)?;
+    let body = json!({ "permission_overwrites": wired(&payload.overwrites)? });
+    let request = errand.json(http::Method::PATCH, &format!("/channels/{channel}"), Some(&body))?;
+    let answered = errand.send_marked(request, Again::Harmless).await?;
+    let result = json!({ "channel_id": channel });
+    Ok(Done { result, status: Some(answered.status.as_u16()), ..Done::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use guildhall_core::operation::Reference;
+
+    use super::*;
+
+    fn wire(role: u64, allow: u64, deny: u64) -> Wire {
+        Wire::of(&Overwrite { target: OverwriteTarget::Role(Reference::Id(role)), allow, deny }).unwrap()
+    }
+
+    #[test]
+    fn merging_lets_what_is_named_win_and_the_rest_stay() {
+        let old = [wire(1, 0b0011, 0b1100).seen()];
+        let merged = wire(1, 0b0100, 0b0001).over(&old);
+        assert_eq!((merged.allow, merged.deny), (0b0110, 0b1001));
+        let fresh = wire(2, 0b0100, 0b0001).over(&old);
+        assert_eq!((fresh.allow, fresh.deny), (0b0100, 0b0001));
+    }
+
+    #[test]
+    fn overwrites_are_the_same_in_any_order() {
+        let seen = [wire(1, 1, 0).seen(), wire(2, 0, 4).seen(), wire(3, 0, 0).seen()];
+        assert!(same(&[wire(2, 0, 4), wire(1, 1, 0)], &seen));
+        assert!(!same(&[wire(2, 0, 4)], &seen));
+        assert!(!same(&[wire(2, 0, 4), wire(1, 0, 1)], &seen));
+        let written = serde_json::to_value(wire(2, 0, 1 << 50)).unwrap();
+        assert_eq!(written, json!({ "id": "2", "type": 0, "allow": "0", "deny": "1125899906842624" }));
+    }
+}

@@ -1,0 +1,65 @@
+//! The marker in the guild's audit log.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use guildhall_core::operation::{Failure, FailureClass};
+use guildhall_core::time::UnixMs;
+use twilight_model::guild::audit_log::AuditLogEventType;
+
+use super::super::errand::Errand;
+use super::super::seen::SeenLog;
+use super::super::snowflake::lowest_at;
+use super::super::verdict::Stop;
+
+/// The most entries that Discord gives at once.
+const PAGE: u16 = 100;
+
+/// What the audit log says of an operation's marker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Trace {
+    /// It made this.
+    Made(u64),
+    /// It made nothing: the log is whole from before the intent to now.
+    Nothing,
+    /// The log does not tell.
+    Silent,
+}
+
+/// Looks for the marker among the entries of this type, the newest first, back to well before the intent. It does not ask
+/// for those of the bot alone: a marker is nobody else's, and an absence that rests on a wrong user would be no proof.
+pub(super) async fn trace(errand: &Errand<'_>, action: AuditLogEventType) -> Result<Trace, Stop> {
+    let config = errand.config();
+    let intent = errand.work.intent_at;
+    if now().since(intent) > config.log_kept {
+        return Ok(Trace::Silent);
+    }
+    let (first, tag) = (lowest_at(intent, config.log_reach), errand.work.marker.tag());
+    let guild = errand.guild()?;
+    let mut before = None;
+    for _ in 0..config.most_pages {
+        let mut page = errand.builders().audit_log(guild).action_type(action).limit(PAGE);
+        if let Some(before) = before {
+            page = page.before(before);
+        }
+        let entries = match errand.look::<SeenLog>(page).await {
+            Ok(log) => log.audit_log_entries,
+            Err(Stop::Failed(Failure { class: FailureClass::Forbidden, .. })) => return Ok(Trace::Silent),
+            Err(stop) => return Err(stop),
+        };
+        let marked = entries.iter().find(|entry| entry.reason.as_ref().is_some_and(|reason| reason.contains(&tag)));
+        if let Some(made) = marked.and_then(|entry| entry.target_id) {
+            return Ok(Trace::Made(made));
+        }
+        // A page that is merely short need not be the last one.
+        match entries.iter().map(|entry| entry.id).min() {
+            Some(oldest) if oldest >= first => before = Some(oldest),
+            Some(_) | None => return Ok(Trace::Nothing),
+        }
+    }
+    Ok(Trace::Silent)
+}
+
+fn now() -> UnixMs {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    UnixMs::new(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}

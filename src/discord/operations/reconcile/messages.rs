@@ -1,0 +1,180 @@
+//! Messages that may have been sent.
+
+use guildhall_actors::operations::{Done, Reconciled};
+use guildhall_core::operation::payload::{EnsureMessage, MessageBody, SendDm, SendMessage};
+use guildhall_core::operation::{Failure, FailureClass, ManagedKind};
+use twilight_model::id::Id;
+use twilight_model::id::marker::{ChannelMarker, MessageMarker};
+
+use super::super::errand::{Errand, id, named};
+use super::super::likeness::{self, Likeness};
+use super::super::messages::{direct, get};
+use super::super::seen::SeenMessage;
+use super::super::snowflake::lowest_at;
+use super::super::told::{self, How};
+use super::super::verdict::Stop;
+use crate::discord::rest::Page;
+
+/// The most messages that Discord gives at once.
+const PAGE: u16 = 100;
+
+/// A message that the operation may have sent.
+pub(in super::super) struct OwnMessage<'a> {
+    pub(in super::super) channel: Id<ChannelMarker>,
+    pub(in super::super) body: &'a MessageBody,
+    pub(in super::super) reply_to: Option<Id<MessageMarker>>,
+}
+
+/// What a scan for a message came to.
+#[derive(Debug)]
+pub(in super::super) enum Scan {
+    /// This is it.
+    Found(Box<SeenMessage>),
+    /// It is not there.
+    Absent,
+    /// Nobody can tell, and why.
+    Unclear(String),
+}
+
+impl OwnMessage<'_> {
+    /// Looks through the channel from before the intent on for a message of the bot that says the same and belongs to no
+    /// other operation: those that others made are known, so that equal messages are not taken for one another.
+    pub(in super::super) async fn scan(&self, errand: &Errand<'_>) -> Result<Scan, Stop> {
+        let first = lowest_at(errand.work.intent_at, errand.config().clock_slack);
+        let (mut same, mut alike): (Vec<SeenMessage>, Vec<SeenMessage>) = (Vec::new(), Vec::new());
+        // One before the first, since Discord gives those after.
+        let mut after = first.saturating_sub(1).max(1);
+        let (mut whole, mut empty) = (false, true);
+        for _ in 0..errand.config().most_pages {
+            let call = errand.calls().messages(self.channel, Page::After(named(after)?), PAGE)?;
+            let page: Vec<SeenMessage> = errand.read(call.request).await?;
+            let Some(newest) = page.iter().map(|message| message.id).max() else {
+                whole = true;
+                break;
+            };
+            (after, empty) = (newest, false);
+            for message in page {
+                match self.likeness(errand, &message) {
+                    Likeness::Same => same.push(message),
+                    Likeness::Alike => alike.push(message),
+                    Likeness::Other => {}
+                }
+            }
+        }
+        if empty && !self.shows_history(errand, after).await? {
+            return Ok(Scan::Unclear(format!(
+                "the bot may not read the history of channel {}: give it READ_MESSAGE_HISTORY, or look whether the message \
+                 is there",
+                self.channel
+            )));
+        }
+        let same = self.strangers(errand, same).await?;
+        let alike = self.strangers(errand, alike).await?;
+        Ok(self.weigh(same, &alike, whole))
+    }
+
+    fn likeness(&self, errand: &Errand<'_>, message: &SeenMessage) -> Likeness {
+        let answers = message.message_reference.as_ref().and_then(|reference| reference.message_id);
+        // What a webhook or an interaction says is under the bot's name, too, and is never an operation's message.
+        if message.author.id != errand.bot() || message.webhook_id.is_some() || answers != self.reply_to.map(Id::get) {
+            return Likeness::Other;
+        }
+        likeness::of_message(self.body, message)
+    }
+
+    async fn strangers(&self, errand: &Errand<'_>, found: Vec<SeenMessage>) -> Result<Vec<SeenMessage>, Stop> {
+        let ids = found.iter().map(|message| message.id).collect();
+        let free = errand.strangers(ManagedKind::Message, ids).await?;
+        Ok(found.into_iter().filter(|message| free.contains(&message.id)).collect())
+    }
+
+    fn weigh(&self, mut same: Vec<SeenMessage>, alike: &[SeenMessage], whole: bool) -> Scan {
+        let ids = |list: &[SeenMessage]| {
+            let shown: Vec<String> = list.iter().take(10).map(|message| message.id.to_string()).collect();
+            shown.join(", ")
+        };
+        match (same.as_slice(), alike) {
+            ([_], _) => Scan::Found(Box::new(same.remove(0))),
+            ([], []) if whole => Scan::Absent,
+            ([], []) => Scan::Unclear(format!(
+                "channel {} has had too many messages since to look through: look whether the message is there",
+                self.channel
+            )),
+            ([], alike) => Scan::Unclear(format!(
+                "messages of channel {} are much like it ({}), and may be it: look whether the message is there",
+                self.channel,
+                ids(alike)
+            )),
+            (several, _) => Scan::Unclear(format!(
+                "several messages of channel {} say the same and belong to no operation ({}): look whether they are too many",
+                self.channel,
+                ids(several)
+            )),
+        }
+    }
+
+    /// Whether an empty list means that there is nothing: without the permission Discord lists nothing, but refuses to show
+    /// a single message. None has the id that is asked for here.
+    async fn shows_history(&self, errand: &Errand<'_>, none: u64) -> Result<bool, Stop> {
+        let asked = errand.look::<SeenMessage>(errand.builders().message(self.channel, named(none)?)).await;
+        match asked {
+            Ok(_) => Ok(true),
+            Err(stop) if stop.is_gone() => Ok(true),
+            Err(Stop::Failed(Failure { class: FailureClass::Forbidden, .. })) => Ok(false),
+            Err(stop) => Err(stop),
+        }
+    }
+}
+
+pub(super) async fn sent(errand: &Errand<'_>, payload: &SendMessage) -> Result<Reconciled, Stop> {
+    let reply_to = payload.reply_to.as_ref().map(id).transpose()?;
+    let own = OwnMessage { channel: id(&payload.channel)?, body: &payload.body, reply_to };
+    let scan = in_channel(errand, &own).await?;
+    Ok(reconciled(&own, scan, payload.key.as_deref()))
+}
+
+pub(super) async fn sent_to_user(errand: &Errand<'_>, payload: &SendDm) -> Result<Reconciled, Stop> {
+    // Opening the channel again changes nothing, and nobody sees it.
+    let own = OwnMessage { channel: direct(errand, payload.user).await?, body: &payload.body, reply_to: None };
+    let scan = in_channel(errand, &own).await?;
+    Ok(reconciled(&own, scan, None))
+}
+
+/// A message that is there but is yet to be pinned is not done. Doing it again finds it, and goes on from there.
+pub(super) async fn ensured(errand: &Errand<'_>, payload: &EnsureMessage) -> Result<Reconciled, Stop> {
+    let own = OwnMessage { channel: id(&payload.channel)?, body: &payload.body, reply_to: None };
+    if let Some((message, home)) = errand.work.bound
+        && home.is_none_or(|home| home == own.channel.get())
+        && get(errand, own.channel, message).await?.is_some()
+    {
+        // It is there: nothing had to be sent, and nothing was.
+        return Ok(Reconciled::Absent);
+    }
+    let scan = match in_channel(errand, &own).await? {
+        Scan::Found(seen) if payload.pin == Some(true) && !seen.pinned => Scan::Absent,
+        scan @ (Scan::Found(_) | Scan::Absent | Scan::Unclear(_)) => scan,
+    };
+    let mut reconciled = reconciled(&own, scan, Some(&payload.key));
+    if let (Reconciled::Found(Done { unbind, made, .. }), Some((gone, _))) = (&mut reconciled, errand.work.bound)
+        && *made != Some(gone)
+    {
+        unbind.push((ManagedKind::Message, gone));
+    }
+    Ok(reconciled)
+}
+
+/// A channel that is gone took its messages with it; sending there again fails by itself.
+async fn in_channel(errand: &Errand<'_>, own: &OwnMessage<'_>) -> Result<Scan, Stop> {
+    match own.scan(errand).await {
+        Err(stop) if stop.is_gone() => Ok(Scan::Absent),
+        scan => scan,
+    }
+}
+
+fn reconciled(own: &OwnMessage<'_>, scan: Scan, key: Option<&str>) -> Reconciled {
+    match scan {
+        Scan::Found(seen) => Reconciled::Found(told::message(own.channel.get(), seen.id, How::Found, key, 200)),
+        Scan::Absent => Reconciled::Absent,
+        Scan::Unclear(why) => Reconciled::Unclear(why),
+    }
+}

@@ -1,0 +1,75 @@
+//! Finding out whether something was done whose answer was lost. Nothing is changed by it.
+//!
+//! ```text
+//!  role, channel ──▶ marker in the audit log? ──yes──▶ Found
+//!                       │ no, and the log is whole ──▶ Absent
+//!                       │ the log cannot be read, or not all of it
+//!                       ▼
+//!                    list: name, type, parent, time, nobody's ──one──▶ Found   ──several──▶ Unclear
+//!                       │ none
+//!                       ├── a channel that the bot might not see ───▶ Unclear
+//!                       └───────────────────────────────────────────▶ Absent
+//!
+//!  message ──▶ scan since the intent: own, same text, nobody's ──one──▶ Found  ──several, or merely alike──▶ Unclear
+//!                       └── none, and the history can be read ─▶ Absent
+//!
+//!  followup, POST request ──▶ Unclear: nothing could tell them apart
+//!  everything else ─────────▶ Absent: doing it again does no harm
+//! ```
+//!
+//! - What was made is found even if it was deleted since: it was made once, and is not made again.
+//! - Discord's audit log and listings may lag behind what was done. Whoever asks has to wait first, at least for as long as
+//!   a request may be under way, so that what is not there then will not come.
+//! - Clocks differ. An object counts as made by an intent from [`super::PerformConfig::clock_slack`] before it on. The
+//!   marker, which cannot be mistaken, is looked for from much further back.
+//! - Sending a message again is harmless for a few minutes, since its nonce is enforced; after that the scan is the proof.
+
+mod audit;
+mod messages;
+mod objects;
+mod sight;
+
+use guildhall_actors::operations::Reconciled;
+use guildhall_core::operation::Payload;
+use guildhall_core::operation::payload::Method;
+
+pub(super) use self::messages::{OwnMessage, Scan};
+use self::objects::Match;
+use super::errand::Errand;
+use super::verdict::Stop;
+
+/// Looks for what an earlier try may have done.
+pub(super) async fn reconcile(errand: &Errand<'_>) -> Result<Reconciled, Stop> {
+    match &errand.work.payload {
+        Payload::CreateRole(payload) => objects::role(errand, &payload.role, payload.key.as_deref(), Match::Taken).await,
+        Payload::EnsureRole(payload) => objects::role(errand, &payload.role, Some(&payload.key), Match::of(payload.adopt)).await,
+        Payload::CreateChannel(payload) => objects::channel(errand, &payload.channel, payload.key.as_deref(), Match::Taken).await,
+        Payload::EnsureChannel(payload) => objects::channel(errand, &payload.channel, Some(&payload.key), Match::of(payload.adopt)).await,
+        Payload::SendMessage(payload) => messages::sent(errand, payload).await,
+        Payload::EnsureMessage(payload) => messages::ensured(errand, payload).await,
+        Payload::SendDm(payload) => messages::sent_to_user(errand, payload).await,
+        Payload::SendFollowup(_) => Ok(Reconciled::Unclear(
+            "the followup was sent and not answered, and Discord does not tell followups apart: look whether it is there"
+                .to_owned(),
+        )),
+        Payload::Request(payload) => Ok(match payload.method {
+            Method::Post => Reconciled::Unclear(
+                "the POST was sent and not answered, and only you know what it makes: look whether that is there".to_owned(),
+            ),
+            Method::Get | Method::Put | Method::Patch | Method::Delete => Reconciled::Absent,
+        }),
+        Payload::DeleteRole(_)
+        | Payload::AssignRole(_)
+        | Payload::RemoveRole(_)
+        | Payload::DeleteChannel(_)
+        | Payload::UpdatePermissions(_)
+        | Payload::SetMemberRoles(_)
+        | Payload::ReplaceOverwrites(_)
+        | Payload::Reorder(_)
+        | Payload::EditMessage(_)
+        | Payload::DeleteMessage(_)
+        | Payload::DeferReply(_)
+        | Payload::EditOriginal(_)
+        | Payload::Read(_) => Ok(Reconciled::Absent),
+    }
+}

@@ -1,0 +1,134 @@
+//! Roles and channels that may have been made.
+
+use guildhall_actors::operations::{Done, Reconciled};
+use guildhall_core::operation::ManagedKind;
+use guildhall_core::operation::payload::{NewChannel, NewRole};
+use twilight_model::guild::audit_log::AuditLogEventType;
+use twilight_model::id::Id;
+use twilight_model::id::marker::ChannelMarker;
+
+use super::super::errand::{Errand, id};
+use super::super::likeness;
+use super::super::seen::{SeenChannel, SeenRole};
+use super::super::snowflake::lowest_at;
+use super::super::told::{self, How};
+use super::super::verdict::Stop;
+use super::audit::{self, Trace};
+use super::sight::{self, Sight};
+
+/// What an object is that fits, without a marker to prove that the operation made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Match {
+    /// Taken for what the operation made.
+    Taken,
+    /// Left to the operation: done again it adopts what fits, and makes it as it should be, whoever made it.
+    Left,
+}
+
+impl Match {
+    /// What an `ensure_…` does about a match.
+    pub(super) const fn of(adopt: bool) -> Self {
+        if adopt { Self::Left } else { Self::Taken }
+    }
+
+    fn found(self, errand: &Errand<'_>, kind: ManagedKind, id: u64, key: Option<&str>) -> Reconciled {
+        match self {
+            Self::Taken => found(errand, kind, id, How::Adopted, key),
+            Self::Left => Reconciled::Absent,
+        }
+    }
+}
+
+/// The role that this operation made, if it did.
+pub(super) async fn role(
+    errand: &Errand<'_>,
+    wanted: &NewRole,
+    key: Option<&str>,
+    match_is: Match,
+) -> Result<Reconciled, Stop> {
+    match audit::trace(errand, AuditLogEventType::RoleCreate).await? {
+        Trace::Made(id) => return Ok(found(errand, ManagedKind::Role, id, How::Found, key)),
+        Trace::Nothing => return Ok(Reconciled::Absent),
+        Trace::Silent => {}
+    }
+    let roles: Vec<SeenRole> = errand.look(errand.builders().roles(errand.guild()?)).await?;
+    if holds_bound(errand, roles.iter().map(|role| role.id)) {
+        return Ok(Reconciled::Absent);
+    }
+    let first = first_possible(errand);
+    let alike = roles
+        .iter()
+        .filter(|role| role.id >= first && !role.managed && role.name.trim() == wanted.name.trim())
+        .map(|role| role.id);
+    let free = errand.strangers(ManagedKind::Role, alike.collect()).await?;
+    Ok(match free.as_slice() {
+        // A guild's roles are always listed whole.
+        [] => Reconciled::Absent,
+        [one] => match_is.found(errand, ManagedKind::Role, *one, key),
+        several => Reconciled::Unclear(several_made("roles", &wanted.name, several)),
+    })
+}
+
+/// The channel that this operation made, if it did.
+pub(super) async fn channel(
+    errand: &Errand<'_>,
+    wanted: &NewChannel,
+    key: Option<&str>,
+    match_is: Match,
+) -> Result<Reconciled, Stop> {
+    match audit::trace(errand, AuditLogEventType::ChannelCreate).await? {
+        Trace::Made(id) => return Ok(found(errand, ManagedKind::Channel, id, How::Found, key)),
+        Trace::Nothing => return Ok(Reconciled::Absent),
+        Trace::Silent => {}
+    }
+    let channels: Vec<SeenChannel> = errand.look(errand.builders().guild_channels(errand.guild()?)).await?;
+    if holds_bound(errand, channels.iter().map(|channel| channel.id)) {
+        return Ok(Reconciled::Absent);
+    }
+    let parent: Option<Id<ChannelMarker>> = wanted.parent.as_ref().map(id).transpose()?;
+    let first = first_possible(errand);
+    let alike = channels.iter().filter(|channel| {
+        channel.id >= first
+            && channel.kind == wanted.kind.number()
+            && channel.parent_id == parent.map(Id::get)
+            && likeness::same_name(wanted.kind, &wanted.name, channel.name.as_deref())
+    });
+    let free = errand.strangers(ManagedKind::Channel, alike.map(|channel| channel.id).collect()).await?;
+    Ok(match free.as_slice() {
+        [] => match sight::of_new_channel(errand, wanted, parent, &channels).await? {
+            Sight::Clear => Reconciled::Absent,
+            Sight::Obscured => Reconciled::Unclear(format!(
+                "channel `{}` is not in the guild's list, but the bot may not see it there, nor may it read the audit log: \
+                 look whether the channel is there, and give the bot VIEW_AUDIT_LOG",
+                wanted.name
+            )),
+        },
+        [one] => match_is.found(errand, ManagedKind::Channel, *one, key),
+        several => Reconciled::Unclear(several_made("channels", &wanted.name, several)),
+    })
+}
+
+/// Whether what an `ensure_…` is about is there: then nothing had to be made, and nothing was.
+fn holds_bound(errand: &Errand<'_>, mut ids: impl Iterator<Item = u64>) -> bool {
+    errand.work.bound.is_some_and(|(bound, _)| ids.any(|id| id == bound))
+}
+
+/// The lowest id of anything that the operation can have made.
+fn first_possible(errand: &Errand<'_>) -> u64 {
+    lowest_at(errand.work.intent_at, errand.config().clock_slack)
+}
+
+fn found(errand: &Errand<'_>, kind: ManagedKind, id: u64, how: How, key: Option<&str>) -> Reconciled {
+    let gone = errand.work.bound.map(|(gone, _)| (kind, gone)).filter(|(_, gone)| *gone != id);
+    Reconciled::Found(Done { unbind: gone.into_iter().collect(), ..told::object(kind, id, how, key, 200) })
+}
+
+fn several_made(what: &str, name: &str, ids: &[u64]) -> String {
+    let shown: Vec<String> = ids.iter().take(10).map(u64::to_string).collect();
+    format!(
+        "{} {what} named `{name}` were made about then and belong to no operation ({}): delete those that should not be there, \
+         and give the bot VIEW_AUDIT_LOG, so that the right one can be told",
+        ids.len(),
+        shown.join(", ")
+    )
+}

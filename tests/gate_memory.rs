@@ -1,0 +1,235 @@
+//! A gate that ends without a word and one that starts after it: what the first was told to leave alone, the second leaves
+//! alone as well.
+
+#[path = "support/gate.rs"]
+mod gate;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gate::{STUCK, World, answered, changes, not_sent, run, until};
+use guildhall::discord::rest::{HyperTransport, TransportConfig};
+use guildhall::redis::fingerprint;
+use guildhall::settings::Token;
+use guildhall_actors::memory::{Memory, MemoryConfig, MemoryError, MemoryFuture};
+use guildhall_actors::rest::{Gate, GateConfig, Request, Rest as _};
+use guildhall_core::breaker::{BreakerConfig, BreakerKey};
+use guildhall_core::memory::GateMemory;
+use guildhall_sim::{Algorithm, BotConfig, Case, CloudflareForm, FaultAction, LimitConfig, RouteLimit, Scope};
+use http::StatusCode;
+use tempfile::TempDir;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+const CREATE_ROLE: &str = "POST /guilds/{guild.id}/roles";
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// A file, and everything that was written to it.
+struct Notebook {
+    path: PathBuf,
+    written: watch::Sender<GateMemory>,
+    _folder: TempDir,
+}
+
+impl Notebook {
+    fn new() -> Arc<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("memory.json");
+        Arc::new(Self { path, written: watch::Sender::default(), _folder: folder })
+    }
+
+    /// Waits until something is written that this holds for.
+    async fn holds(&self, enough: impl Fn(&GateMemory) -> bool) {
+        let mut written = self.written.subscribe();
+        let held = timeout(STUCK, written.wait_for(enough)).await;
+        held.expect("it is never written").unwrap();
+    }
+}
+
+impl Memory for Notebook {
+    fn recall(&self) -> MemoryFuture<'_, Option<String>> {
+        Box::pin(async { Ok(std::fs::read_to_string(&self.path).ok()) })
+    }
+
+    fn keep(&self, text: String) -> MemoryFuture<'_, ()> {
+        Box::pin(async move {
+            std::fs::write(&self.path, &text).map_err(|error| MemoryError(error.to_string()))?;
+            self.written.send_replace(GateMemory::decode(&text).unwrap());
+            Ok(())
+        })
+    }
+}
+
+/// A gate with this token that remembers what is in the notebook.
+fn start(world: &World, notebook: &Arc<Notebook>, token: &str, breakers: BreakerConfig) -> Arc<Gate> {
+    let token = Token::new(token);
+    let memory: Arc<dyn Memory> = notebook.clone();
+    let memory = MemoryConfig {
+        later: Duration::from_millis(50),
+        soon: Duration::from_millis(50),
+        ..MemoryConfig::new(memory, vec![(world.bot, fingerprint(&token))])
+    };
+    let transport = HyperTransport::new(TransportConfig {
+        api_url: world.sim.api_url(),
+        token,
+        connect_timeout: Duration::from_secs(5),
+        request_timeout: Duration::from_secs(15),
+        max_response_bytes: 4 << 20,
+        pool_idle: Duration::from_secs(60),
+    })
+    .unwrap();
+    Gate::start(transport, GateConfig { breakers, memory: Some(memory), ..GateConfig::default() })
+}
+
+fn right_token() -> String {
+    BotConfig::default().token
+}
+
+/// The same gate as before, as far as anybody told it.
+fn restart(world: &World, notebook: &Arc<Notebook>) -> Arc<Gate> {
+    start(world, notebook, &right_token(), BreakerConfig::default())
+}
+
+fn patient(mut request: Request, max_wait: Duration) -> Request {
+    request.max_wait = max_wait;
+    request
+}
+
+#[test]
+fn nothing_is_sent_under_a_global_block_that_an_earlier_life_was_told_of() {
+    run(async {
+        let world = World::unlimited(1).await;
+        let notebook = Notebook::new();
+        let place = &world.places[0];
+        let gate = restart(&world, &notebook);
+        let block = |retry_after_ms| FaultAction::RateLimit { scope: Scope::Global, retry_after_ms };
+        world.fault_once("GET /guilds/*", block(600_000));
+        assert_eq!(answered(gate.call(world.get_guild(place)).await).status, StatusCode::TOO_MANY_REQUESTS);
+        notebook.holds(|memory| memory.limits.closed() == 1).await;
+        drop(gate);
+        for _ in 0..2 {
+            let before = world.arrived();
+            let gate = restart(&world, &notebook);
+            for request in [world.get_guild(place), world.get_channel(place), world.create_role(place, "a")] {
+                let refused = not_sent(gate.call(request).await);
+                assert_eq!(refused.reason, "global_limit");
+                assert!(refused.retry_after.unwrap() > Duration::from_secs(500), "{refused:?}");
+            }
+            assert_eq!(world.arrived(), before);
+        }
+    });
+}
+
+#[test]
+fn a_global_block_ends_when_it_would_have_without_a_restart() {
+    run(async {
+        let world = World::unlimited(1).await;
+        let notebook = Notebook::new();
+        let place = &world.places[0];
+        let gate = restart(&world, &notebook);
+        world.fault_once("GET /guilds/*", FaultAction::RateLimit { scope: Scope::Global, retry_after_ms: 4_000 });
+        answered(gate.call(world.get_guild(place)).await);
+        // Not before: the answer came a little earlier.
+        let began = Instant::now();
+        notebook.holds(|memory| memory.limits.closed() == 1).await;
+        drop(gate);
+        let gate = restart(&world, &notebook);
+        let outcome = gate.call(patient(world.get_guild(place), STUCK)).await;
+        assert_eq!(answered(outcome).status, StatusCode::OK);
+        assert!(began.elapsed() > Duration::from_millis(3_500), "{:?}", began.elapsed());
+    });
+}
+
+#[test]
+fn a_wrong_token_is_not_tried_again_and_a_new_one_is() {
+    run(async {
+        let world = World::unlimited(1).await;
+        let notebook = Notebook::new();
+        let place = &world.places[0];
+        let wrong = || start(&world, &notebook, "MTIz.not.right", BreakerConfig::default());
+        let gate = wrong();
+        assert_eq!(answered(gate.call(world.get_guild(place)).await).status, StatusCode::UNAUTHORIZED);
+        notebook.holds(|memory| memory.breakers.len() == 1).await;
+        drop(gate);
+        let before = world.arrived();
+        for _ in 0..2 {
+            let refused = not_sent(wrong().call(world.get_guild(place)).await);
+            assert_eq!((refused.reason, refused.retry_after), ("unauthorized", None));
+        }
+        assert_eq!(world.arrived(), before);
+        let text = std::fs::read_to_string(&notebook.path).unwrap();
+        assert!(!text.contains("not.right"), "{text}");
+        let gate = restart(&world, &notebook);
+        assert_eq!(answered(gate.call(world.get_guild(place)).await).status, StatusCode::OK);
+        notebook.holds(|memory| memory.breakers.is_empty()).await;
+    });
+}
+
+#[test]
+fn a_ban_is_waited_out_over_a_restart_and_then_probed() {
+    run(async {
+        let world = World::unlimited(1).await;
+        let notebook = Notebook::new();
+        let place = &world.places[0];
+        let breakers = BreakerConfig { probe_after: Duration::from_millis(50), ..BreakerConfig::default() };
+        let gate = start(&world, &notebook, &right_token(), breakers);
+        let action = FaultAction::Cloudflare { form: CloudflareForm::Html, retry_after_ms: Some(6_000) };
+        world.fault_once("GET /guilds/*", action);
+        answered(gate.call(world.get_guild(place)).await);
+        notebook.holds(|memory| memory.breakers.len() == 1).await;
+        drop(gate);
+        let before = world.arrived();
+        let gate = start(&world, &notebook, &right_token(), breakers);
+        let mut events = changes(&gate).await;
+        let refused = not_sent(gate.call(world.create_role(place, "a")).await);
+        assert_eq!(refused.reason, "blocked");
+        until(&mut events, &BreakerKey::Address, "half_open").await;
+        assert_eq!(world.arrived(), before, "nothing before it is over");
+        until(&mut events, &BreakerKey::Address, "closed").await;
+        assert_eq!(world.arrived_at(CREATE_ROLE), 0, "a create is no probe");
+        assert_eq!(answered(gate.call(world.create_role(place, "b")).await).status, StatusCode::OK);
+        notebook.holds(|memory| memory.breakers.is_empty()).await;
+    });
+}
+
+#[test]
+fn a_bucket_that_is_empty_for_a_day_is_not_asked_again_and_all_others_are() {
+    run(async {
+        let role = |limit| RouteLimit {
+            method: "POST".into(),
+            path: "/guilds/{guild.id}/roles".into(),
+            case: Case::default(),
+            bucket: None,
+            limit,
+            per_ms: 28 * 3_600_000,
+            algorithm: Algorithm::Fixed,
+        };
+        let limits = LimitConfig { routes: vec![role(2)], ..LimitConfig::default() };
+        let world = World::start(2, limits).await;
+        let notebook = Notebook::new();
+        let (full, other) = (&world.places[0], &world.places[1]);
+        let gate = restart(&world, &notebook);
+        for name in ["a", "b"] {
+            assert_eq!(answered(gate.call(world.create_role(full, name)).await).status, StatusCode::OK);
+        }
+        notebook.holds(|memory| memory.limits.closed() > 0 && memory.limits.routes() > 0).await;
+        drop(gate);
+        for restarts in 0..2 {
+            let gate = restart(&world, &notebook);
+            let refused = not_sent(gate.call(world.create_role(full, "c")).await);
+            assert_eq!(refused.reason, "route_limit");
+            assert!(refused.retry_after.unwrap() > 27 * HOUR, "{refused:?}");
+            assert_eq!(answered(gate.call(world.get_guild(full)).await).status, StatusCode::OK);
+            let created = gate.call(world.create_role(other, &format!("{restarts}"))).await;
+            assert_eq!(answered(created).status, StatusCode::OK, "another guild has a bucket of its own");
+            gate.remember().await;
+        }
+        // How much of the other guild's bucket was used nobody remembers, but its emptiness was told.
+        let gate = restart(&world, &notebook);
+        assert_eq!(not_sent(gate.call(world.create_role(other, "c")).await).reason, "route_limit");
+        let score = world.score();
+        assert_eq!((score.rate_limited.user, score.rate_limited.global), (0, 0));
+    });
+}

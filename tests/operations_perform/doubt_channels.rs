@@ -1,0 +1,109 @@
+//! Channels whose making nobody heard of.
+
+use guildhall_actors::operations::Reconciled;
+use guildhall_core::operation::payload::{ChannelType, CreateChannel, NewChannel};
+use guildhall_core::operation::{ManagedKind, Payload, Reference};
+use guildhall_sim::{FaultAction, Snowflake};
+use http::Method;
+use serde_json::json;
+
+use crate::gate::run;
+use crate::stage::{PLAIN, Stage, VIEW_AUDIT_LOG, channel_named, create_channel, create_hidden, number};
+
+const CREATE: &str = "POST /guilds/*/channels";
+
+#[test]
+fn a_channel_that_was_made_is_found_and_one_that_was_not_is_absent() {
+    run(async {
+        for (bits, origin) in [(PLAIN | VIEW_AUDIT_LOG, "created"), (PLAIN, "adopted")] {
+            let stage = Stage::with_permissions(bits).await;
+            let work = stage.work(create_channel("Made Here"));
+            stage.lost(&work, CREATE, FaultAction::DropAfter).await;
+            let found = stage.found(&work).await;
+            let held = stage.channels_named("made-here").await;
+            assert_eq!((held.len(), found.made), (1, Some(number(&held[0]["id"]))));
+            assert_eq!((found.bind[0].kind, found.bind[0].origin), (ManagedKind::Channel, origin));
+            let work = stage.work(create_channel("never"));
+            stage.lost(&work, CREATE, FaultAction::DropBefore).await;
+            assert_eq!(stage.reconcile(&work).await, Reconciled::Absent);
+        }
+    });
+}
+
+#[test]
+fn a_like_named_channel_of_another_type_or_parent_is_another() {
+    run(async {
+        let stage = Stage::with_permissions(PLAIN).await;
+        let channels = format!("/guilds/{}/channels", stage.place.guild);
+        let category = stage.aside(Method::POST, &channels, &json!({ "name": "season", "type": 4 })).await;
+        stage.aside(Method::POST, &channels, &json!({ "name": "match", "type": 2 })).await;
+        stage.aside(Method::POST, &channels, &json!({ "name": "match" })).await;
+        let parent = Some(Reference::Id(number(&category["id"])));
+        let channel = NewChannel { parent, kind: ChannelType::Text, ..channel_named("match") };
+        let work = stage.work(Payload::CreateChannel(CreateChannel { key: None, channel }));
+        stage.lost(&work, CREATE, FaultAction::DropBefore).await;
+        assert_eq!(stage.reconcile(&work).await, Reconciled::Absent);
+        stage.lost(&work, CREATE, FaultAction::DropAfter).await;
+        let right = stage.world.score().effects[&stage.place.guild.to_string()].last().unwrap().object.get();
+        assert_eq!(stage.found(&work).await.made, Some(right));
+        stage.lost(&work, CREATE, FaultAction::DropAfter).await;
+        assert!(stage.unclear(&work).await.contains("2 channels"));
+    });
+}
+
+/// Hides the newest channel from listings, as Discord may what the bot cannot view.
+fn hide_newest(stage: &Stage) -> u64 {
+    let made = stage.world.score().effects[&stage.place.guild.to_string()].last().unwrap().object;
+    stage.world.fault("GET /guilds/*/channels", FaultAction::HideChannels { channels: vec![made] });
+    made.get()
+}
+
+#[test]
+fn a_channel_that_no_list_shows_is_found_by_its_marker() {
+    run(async {
+        let stage = Stage::with_permissions(PLAIN | VIEW_AUDIT_LOG).await;
+        let work = stage.work(create_hidden(stage.place.guild, "secret"));
+        stage.lost(&work, CREATE, FaultAction::DropAfter).await;
+        let made = hide_newest(&stage);
+        assert!(stage.channels_named("secret").await.is_empty());
+        assert_eq!(stage.found(&work).await.made, Some(made));
+        let never = stage.work(create_hidden(stage.place.guild, "never"));
+        stage.lost(&never, CREATE, FaultAction::DropBefore).await;
+        assert_eq!(stage.reconcile(&never).await, Reconciled::Absent, "the log is proof");
+    });
+}
+
+#[test]
+fn without_the_log_a_channel_that_hides_from_the_bot_is_unclear_never_absent() {
+    run(async {
+        let stage = Stage::with_permissions(PLAIN).await;
+        for lost in [FaultAction::DropBefore, FaultAction::DropAfter] {
+            let work = stage.work(create_hidden(stage.place.guild, "secret"));
+            let made = lost == FaultAction::DropAfter;
+            stage.lost(&work, CREATE, lost).await;
+            if made {
+                hide_newest(&stage);
+            }
+            let why = stage.unclear(&work).await;
+            assert!(why.contains("secret") && why.contains("VIEW_AUDIT_LOG"), "{why}");
+        }
+    });
+}
+
+#[test]
+fn without_the_log_a_channel_in_a_category_that_hides_it_is_unclear_too() {
+    run(async {
+        let stage = Stage::with_permissions(PLAIN).await;
+        let channels = format!("/guilds/{}/channels", stage.place.guild);
+        let deny = json!([{ "id": stage.place.guild.to_string(), "type": 0, "deny": "1024" }]);
+        let body = json!({ "name": "staff", "type": 4, "permission_overwrites": deny });
+        let category = number(&stage.aside(Method::POST, &channels, &body).await["id"]);
+        let channel = NewChannel { parent: Some(Reference::Id(category)), ..channel_named("inside") };
+        let work = stage.work(Payload::CreateChannel(CreateChannel { key: None, channel }));
+        stage.lost(&work, CREATE, FaultAction::DropBefore).await;
+        assert!(stage.unclear(&work).await.contains("inside"));
+        let hidden = FaultAction::HideChannels { channels: vec![Snowflake::new(category)] };
+        stage.world.fault("GET /guilds/*/channels", hidden);
+        assert!(stage.unclear(&work).await.contains("inside"), "the category itself is not listed");
+    });
+}

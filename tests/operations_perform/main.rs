@@ -1,0 +1,17 @@
+//! What operations do in Discord, and how it is found out whether they were done: against the simulator, through the gate.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+#[path = "../support/gate.rs"]
+mod gate;
+mod stage;
+
+mod channels;
+mod doubt_channels;
+mod doubt_messages;
+mod doubt_roles;
+mod failures;
+mod interactions;
+mod messages;
+mod requests;
+mod roles;

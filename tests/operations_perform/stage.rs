@@ -1,0 +1,259 @@
+//! A guild, a gate and a performer; what is known of its objects is a set.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use guildhall::discord::operations::{Known, PerformConfig, Performer};
+use guildhall_actors::operations::{Done, Perform as _, Performed, Reconciled, StoreFuture, Work};
+use guildhall_actors::rest::{Gate, GateConfig, Outcome, Rest as _};
+use guildhall_core::answer::Credential;
+use guildhall_core::breaker::BreakerConfig;
+use guildhall_core::limit::LimitConfig;
+use guildhall_core::operation::payload::{
+    ChannelType, CreateChannel, CreateRole, MessageBody, NewChannel, NewRole, Overwrite, OverwriteTarget, SendMessage,
+};
+use guildhall_core::operation::{Failure, FailureClass, ManagedKind, Marker, OperationId, Payload, Reference};
+use guildhall_core::time::UnixMs;
+use guildhall_sim::{FaultAction, GuildsSpec};
+use http::Method;
+use serde_json::Value;
+use twilight_model::id::Id;
+
+use crate::gate::{Place, World, answered};
+
+/// What a bot needs that is no administrator: manage channels and roles, view, send, manage messages, read history.
+pub(crate) const PLAIN: u64 = 1 << 4 | 1 << 28 | VIEW_CHANNEL | 1 << 11 | 1 << 13 | 1 << 16;
+pub(crate) const VIEW_AUDIT_LOG: u64 = 1 << 7;
+pub(crate) const VIEW_CHANNEL: u64 = 1 << 10;
+
+/// The objects that belong to somebody.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Bound(Arc<Mutex<BTreeSet<(ManagedKind, u64)>>>);
+
+impl Bound {
+    pub(crate) fn insert(&self, kind: ManagedKind, id: u64) {
+        self.0.lock().unwrap().insert((kind, id));
+    }
+}
+
+impl Known for Bound {
+    fn bound(&self, _: Option<u64>, kind: ManagedKind, ids: Vec<u64>) -> StoreFuture<'_, Vec<u64>> {
+        let bound = self.0.lock().unwrap();
+        let kept = ids.into_iter().filter(|id| bound.contains(&(kind, *id))).collect();
+        Box::pin(async move { Ok(kept) })
+    }
+}
+
+pub(crate) struct Stage {
+    pub(crate) world: World,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) performer: Performer,
+    pub(crate) known: Bound,
+    pub(crate) place: Place,
+    pub(crate) application: u64,
+    next: AtomicU64,
+}
+
+impl Stage {
+    /// With a bot that may do everything.
+    pub(crate) async fn new() -> Self {
+        Self::over(World::unlimited(1).await)
+    }
+
+    /// With a bot that may do this beside what everyone may.
+    pub(crate) async fn with_permissions(bits: u64) -> Self {
+        let mut world = World::unlimited(0).await;
+        let spec = GuildsSpec { bot_permissions: Some(bits), ..GuildsSpec::default() };
+        world.sim.make_guilds(&spec).unwrap();
+        world.look_around().await;
+        Self::over(world)
+    }
+
+    fn over(world: World) -> Self {
+        let limits = LimitConfig {
+            window: Duration::from_millis(20),
+            margin: Duration::ZERO,
+            settling: Duration::ZERO,
+            request_timeout: Duration::from_millis(20),
+            ..LimitConfig::default()
+        };
+        let breakers = BreakerConfig { failures_in_row: 1_000, ..BreakerConfig::default() };
+        let gate = world.gate(GateConfig { limits, breakers, ..GateConfig::default() });
+        let Credential::Application(application) = world.bot else { panic!("a bot has an application") };
+        let known = Bound::default();
+        let config = PerformConfig { most_result: 4 * 1024, ..PerformConfig::default() };
+        let rest = Arc::clone(&gate) as Arc<_>;
+        let performer = Performer::new(rest, Id::new(application), Id::new(application), known.clone(), config);
+        let place = world.places[0].clone();
+        Self { world, gate, performer, known, place, application, next: AtomicU64::new(1) }
+    }
+
+    /// An operation that is to be done now.
+    pub(crate) fn work(&self, payload: Payload) -> Work {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis().try_into().unwrap();
+        let mut random = [0; 10];
+        random[2..].copy_from_slice(&self.next.fetch_add(1, Ordering::Relaxed).to_be_bytes());
+        let id = OperationId::new(now, random);
+        Work {
+            id,
+            guild: Some(self.place.guild),
+            lane: payload.kind().lane(),
+            payload,
+            bound: None,
+            marker: Marker::of(id),
+            reason: Some("asked for".to_owned()),
+            max_wait: Duration::from_secs(5),
+            intent_at: UnixMs::new(now),
+        }
+    }
+
+    pub(crate) async fn perform(&self, work: &Work) -> Performed {
+        self.performer.perform(work.clone()).await
+    }
+
+    /// Does it, and keeps what is told of it, as a store does.
+    pub(crate) async fn done(&self, work: &Work) -> Done {
+        match self.perform(work).await {
+            Performed::Done(done) => {
+                self.keep(work, &done);
+                done
+            }
+            other => panic!("expected it to be done, got {other:?}"),
+        }
+    }
+
+    fn keep(&self, work: &Work, done: &Done) {
+        for binding in &done.bind {
+            self.known.insert(binding.kind, binding.discord_id);
+        }
+        let kind = match work.payload {
+            Payload::CreateRole(_) | Payload::EnsureRole(_) => ManagedKind::Role,
+            Payload::CreateChannel(_) | Payload::EnsureChannel(_) => ManagedKind::Channel,
+            _ => ManagedKind::Message,
+        };
+        if let Some(made) = done.made {
+            self.known.insert(kind, made);
+        }
+    }
+
+    pub(crate) async fn failed(&self, work: &Work) -> Failure {
+        match self.perform(work).await {
+            Performed::Failed(failure) => failure,
+            other => panic!("expected it to fail, got {other:?}"),
+        }
+    }
+
+    /// Does it while the connection is cut before or after the effect: nobody knows what came of it.
+    pub(crate) async fn lost(&self, work: &Work, route: &str, action: FaultAction) {
+        self.world.fault_once(route, action);
+        let failure = self.failed(work).await;
+        assert_eq!(failure.class, FailureClass::Ambiguous, "{failure:?}");
+    }
+
+    pub(crate) async fn reconcile(&self, work: &Work) -> Reconciled {
+        self.performer.reconcile(work.clone()).await
+    }
+
+    pub(crate) async fn found(&self, work: &Work) -> Done {
+        match self.reconcile(work).await {
+            Reconciled::Found(done) => done,
+            other => panic!("expected it to be found, got {other:?}"),
+        }
+    }
+
+    pub(crate) async fn unclear(&self, work: &Work) -> String {
+        match self.reconcile(work).await {
+            Reconciled::Unclear(why) => why,
+            other => panic!("expected it to be unclear, got {other:?}"),
+        }
+    }
+
+    /// What Discord holds.
+    pub(crate) async fn get(&self, path: &str) -> Value {
+        let mut request = self.world.request(Method::GET, path.to_owned());
+        request.max_wait = Duration::from_secs(30);
+        let answer = answered(self.gate.call(request).await);
+        assert!(answer.status.is_success(), "{path}: {answer:?}");
+        serde_json::from_slice(&answer.body).unwrap()
+    }
+
+    /// Does something in Discord that is no operation's.
+    pub(crate) async fn aside(&self, method: Method, path: &str, body: &Value) -> Value {
+        let outcome = self.gate.call(self.world.with(method, path.to_owned(), body)).await;
+        let Outcome::Answered(answer) = outcome else { panic!("{path}: {outcome:?}") };
+        assert!(answer.status.is_success(), "{path}: {answer:?}");
+        serde_json::from_slice(&answer.body).unwrap_or_default()
+    }
+
+    pub(crate) async fn roles_named(&self, name: &str) -> Vec<Value> {
+        let roles = self.get(&format!("/guilds/{}/roles", self.place.guild)).await;
+        roles.as_array().unwrap().iter().filter(|role| role["name"] == name).cloned().collect()
+    }
+
+    pub(crate) async fn channels_named(&self, name: &str) -> Vec<Value> {
+        let channels = self.get(&format!("/guilds/{}/channels", self.place.guild)).await;
+        channels.as_array().unwrap().iter().filter(|channel| channel["name"] == name).cloned().collect()
+    }
+
+    /// The reasons of this type of entry in the audit log, the newest first.
+    pub(crate) async fn reasons(&self, action: u8) -> Vec<String> {
+        let log = self.get(&format!("/guilds/{}/audit-logs?action_type={action}", self.place.guild)).await;
+        let entries = log["audit_log_entries"].as_array().unwrap();
+        entries.iter().map(|entry| entry["reason"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+}
+
+pub(crate) fn role_named(name: &str) -> NewRole {
+    NewRole { name: name.to_owned(), ..NewRole::default() }
+}
+
+pub(crate) fn create_role(name: &str) -> Payload {
+    Payload::CreateRole(CreateRole { key: Some("a-role".to_owned()), role: role_named(name) })
+}
+
+pub(crate) fn channel_named(name: &str) -> NewChannel {
+    NewChannel {
+        name: name.to_owned(),
+        kind: ChannelType::Text,
+        parent: None,
+        topic: None,
+        nsfw: None,
+        position: None,
+        rate_limit_per_user: None,
+        bitrate: None,
+        user_limit: None,
+        overwrites: None,
+    }
+}
+
+pub(crate) fn create_channel(name: &str) -> Payload {
+    Payload::CreateChannel(CreateChannel { key: Some("a-channel".to_owned()), channel: channel_named(name) })
+}
+
+/// A channel that nobody sees but those who see everything.
+pub(crate) fn create_hidden(guild: u64, name: &str) -> Payload {
+    let deny = Overwrite { target: OverwriteTarget::Role(Reference::Id(guild)), allow: 0, deny: VIEW_CHANNEL };
+    let channel = NewChannel { overwrites: Some(vec![deny]), ..channel_named(name) };
+    Payload::CreateChannel(CreateChannel { key: None, channel })
+}
+
+pub(crate) fn says(content: &str) -> MessageBody {
+    MessageBody { content: Some(content.to_owned()), ..MessageBody::default() }
+}
+
+pub(crate) fn send_message(channel: u64, content: &str) -> Payload {
+    let channel = Reference::Id(channel);
+    Payload::SendMessage(SendMessage {
+        channel,
+        key: Some("a-message".to_owned()),
+        reply_to: None,
+        body: says(content),
+    })
+}
+
+/// An id as Discord writes it.
+pub(crate) fn number(id: &Value) -> u64 {
+    id.as_str().unwrap().parse().unwrap()
+}
