@@ -204,8 +204,10 @@ fn the_listener_bounds_what_clients_may_do() {
     assert_eq!(post.status, 405);
     assert!(post.head.contains("allow: get, head"), "{}", post.head);
 
-    let elsewhere = get(address, "/v1/nothing");
+    let elsewhere = get(address, "/nothing");
     assert_eq!((elsewhere.status, &elsewhere.json()["type"]), (404, &"urn:guildhall:problem:not-found".into()));
+    let unknown = get(address, "/v1/nothing");
+    assert_eq!((unknown.status, &unknown.json()["type"]), (401, &"urn:guildhall:problem:unauthorized".into()));
 
     // A body that nobody asked for is not waited for, however it is sent.
     for length in ["Transfer-Encoding: chunked", "Content-Length: 100"] {

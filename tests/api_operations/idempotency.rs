@@ -119,8 +119,8 @@ fn nothing_breaks_while_redis_is_away_slow_or_full_of_other_things() {
         // Something else under its name, of the wrong length or the wrong type.
         let () = server.client().set(&name, "nonsense").unwrap();
         assert_eq!(submit(&api, "once", "Pilots").await.text("id"), first);
-        let () = server.client().del(&name).unwrap();
-        let () = server.client().rpush(&name, "a list").unwrap();
+        // Together: the answer before may be on its way to be remembered.
+        redis::pipe().atomic().del(&name).rpush(&name, "a list").exec(&mut server.client()).unwrap();
         assert_eq!(submit(&api, "once", "Pilots").await.text("id"), first);
 
         line.delay(Duration::from_secs(600));
