@@ -1,6 +1,8 @@
 //! A gate that ends without a word and one that starts after it: what the first was told to leave alone, the second leaves
 //! alone as well.
 
+#![expect(clippy::unwrap_used, reason = "tests")]
+
 #[path = "support/gate.rs"]
 mod gate;
 

@@ -243,7 +243,7 @@ fn admin_key(settings: &Settings) -> Result<AdminKey, AdminKeyError> {
 }
 
 /// Where the key is kept if nobody chose one.
-pub fn admin_key_file(store: &StoreUrl) -> PathBuf {
+fn admin_key_file(store: &StoreUrl) -> PathBuf {
     let folder = match store {
         StoreUrl::Sqlite(path) => path.parent().filter(|folder| !folder.as_os_str().is_empty()),
         StoreUrl::Postgres { .. } => Some(Path::new("data")),

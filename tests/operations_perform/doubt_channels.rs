@@ -1,31 +1,53 @@
 //! Channels whose making nobody heard of.
 
 use guildhall_actors::operations::Reconciled;
-use guildhall_core::operation::payload::{ChannelType, CreateChannel, NewChannel};
+use guildhall_core::operation::payload::{ChannelType, CreateChannel, EnsureChannel, NewChannel};
 use guildhall_core::operation::{ManagedKind, Payload, Reference};
 use guildhall_sim::{FaultAction, Snowflake};
 use http::Method;
 use serde_json::json;
 
 use crate::gate::run;
-use crate::stage::{PLAIN, Stage, VIEW_AUDIT_LOG, channel_named, create_channel, create_hidden, number};
+use crate::stage::{PLAIN, Stage, VIEW_AUDIT_LOG, channel_named, create_channel, create_hidden, number, skewed};
 
 const CREATE: &str = "POST /guilds/*/channels";
 
 #[test]
-fn a_channel_that_was_made_is_found_and_one_that_was_not_is_absent() {
+fn a_channel_that_was_made_is_found_and_one_that_was_not_is_absent_whatever_the_clock_says() {
     run(async {
         for (bits, origin) in [(PLAIN | VIEW_AUDIT_LOG, "created"), (PLAIN, "adopted")] {
             let stage = Stage::with_permissions(bits).await;
-            let work = stage.work(create_channel("Made Here"));
+            for seconds in [-30, 0, 30] {
+                let work = skewed(stage.work(create_channel(&format!("Made Here {seconds}"))), seconds);
+                stage.lost(&work, CREATE, FaultAction::DropAfter).await;
+                let found = stage.found(&work).await;
+                let held = stage.channels_named(&format!("made-here-{seconds}")).await;
+                assert_eq!((held.len(), found.made), (1, Some(number(&held[0]["id"]))), "{bits} {seconds}");
+                assert_eq!((found.bind[0].kind, found.bind[0].origin), (ManagedKind::Channel, origin));
+                let work = skewed(stage.work(create_channel(&format!("never {seconds}"))), seconds);
+                stage.lost(&work, CREATE, FaultAction::DropBefore).await;
+                assert_eq!(stage.reconcile(&work).await, Reconciled::Absent, "{bits} {seconds}");
+            }
+        }
+    });
+}
+
+#[test]
+fn an_ensured_channel_is_found_and_done_again_when_it_adopts() {
+    run(async {
+        let stage = Stage::with_permissions(PLAIN).await;
+        for adopt in [false, true] {
+            let channel = channel_named(&format!("kept {adopt}"));
+            let work = stage.work(Payload::EnsureChannel(EnsureChannel { key: "k".into(), channel, adopt }));
             stage.lost(&work, CREATE, FaultAction::DropAfter).await;
-            let found = stage.found(&work).await;
-            let held = stage.channels_named("made-here").await;
-            assert_eq!((held.len(), found.made), (1, Some(number(&held[0]["id"]))));
-            assert_eq!((found.bind[0].kind, found.bind[0].origin), (ManagedKind::Channel, origin));
-            let work = stage.work(create_channel("never"));
-            stage.lost(&work, CREATE, FaultAction::DropBefore).await;
-            assert_eq!(stage.reconcile(&work).await, Reconciled::Absent);
+            let made = if adopt {
+                assert_eq!(stage.reconcile(&work).await, Reconciled::Absent);
+                stage.done(&work).await.made
+            } else {
+                stage.found(&work).await.made
+            };
+            let held = stage.channels_named(&format!("kept-{adopt}")).await;
+            assert_eq!((held.len(), made), (1, Some(number(&held[0]["id"]))));
         }
     });
 }

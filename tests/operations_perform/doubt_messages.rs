@@ -3,13 +3,12 @@
 use guildhall_actors::operations::{Reconciled, Work};
 use guildhall_core::operation::payload::{EnsureMessage, MessageBody, SendDm, SendMessage};
 use guildhall_core::operation::{ManagedKind, Payload, Reference};
-use guildhall_core::time::UnixMs;
 use guildhall_sim::{FaultAction, FireSpec, MessageSpec, Snowflake};
 use http::Method;
 use serde_json::json;
 
 use crate::gate::run;
-use crate::stage::{PLAIN, Stage, VIEW_CHANNEL, number, says, send_message};
+use crate::stage::{PLAIN, Stage, VIEW_CHANNEL, number, says, send_message, skewed};
 
 const SEND: &str = "POST /channels/*/messages";
 
@@ -23,20 +22,16 @@ fn a_message_that_was_sent_is_found_and_one_that_was_not_is_absent_whatever_the_
     run(async {
         let stage = Stage::with_permissions(PLAIN).await;
         let channel = stage.place.channel;
-        for seconds in [-30_i64, 0, 30] {
-            let skew = |work: Work| {
-                let intent_at = UnixMs::new(work.intent_at.millis().saturating_add_signed(seconds * 1_000));
-                Work { intent_at, ..work }
-            };
+        for seconds in [-30, 0, 30] {
             let never = format!("never {seconds}");
-            let work = skew(stage.work(send_message(channel, &never)));
+            let work = skewed(stage.work(send_message(channel, &never)), seconds);
             stage.lost(&work, SEND, FaultAction::DropBefore).await;
             assert_eq!(stage.reconcile(&work).await, Reconciled::Absent);
             stage.done(&work).await;
             assert_eq!(count(&stage, channel, &never).await, 1);
 
             let sent = format!("sent {seconds}");
-            let work = skew(stage.work(send_message(channel, &format!("  {sent} "))));
+            let work = skewed(stage.work(send_message(channel, &format!("  {sent} "))), seconds);
             stage.lost(&work, SEND, FaultAction::DropAfter).await;
             let found = stage.found(&work).await;
             assert_eq!((found.bind[0].kind, found.bind[0].channel), (ManagedKind::Message, Some(channel)));

@@ -5,21 +5,14 @@ use std::time::Duration;
 use guildhall_actors::operations::{Reconciled, Work};
 use guildhall_core::operation::payload::{EnsureRole, NewRole};
 use guildhall_core::operation::{ManagedKind, Payload};
-use guildhall_core::time::UnixMs;
 use guildhall_sim::FaultAction;
 use http::Method;
 use serde_json::{Value, json};
 
 use crate::gate::run;
-use crate::stage::{PLAIN, Stage, VIEW_AUDIT_LOG, create_role, number, role_named};
+use crate::stage::{PLAIN, Stage, VIEW_AUDIT_LOG, create_role, number, role_named, skewed};
 
 const CREATE: &str = "POST /guilds/*/roles";
-
-/// This process's clock, so many seconds ahead of Discord's or behind it.
-fn skewed(work: Work, seconds: i64) -> Work {
-    let intent_at = UnixMs::new(work.intent_at.millis().saturating_add_signed(seconds * 1_000));
-    Work { intent_at, ..work }
-}
 
 #[test]
 fn a_role_that_was_made_is_found_and_one_that_was_not_is_absent_whatever_the_clock_says() {

@@ -124,6 +124,32 @@ fn a_ban_and_a_wrong_token_hold_everything() {
 }
 
 #[test]
+fn an_open_breaker_holds_its_own_route_or_everything() {
+    run(async {
+        let stage = Stage::with_breakers(2).await;
+        let outage = FaultAction::Status { status: 503, code: 0 };
+        stage.world.faults(ASSIGN, outage.clone(), 1.0, Some(2));
+        for _ in 0..2 {
+            assert_eq!(stage.failed(&assign(&stage)).await.class, FailureClass::Transient);
+        }
+        let held = |performed: Performed| match performed {
+            Performed::Held { retry_after, hold, reason, status: None, .. } => (retry_after.is_some(), hold, reason),
+            other => panic!("expected it to be held, got {other:?}"),
+        };
+        assert_eq!(held(stage.perform(&assign(&stage)).await), (true, Hold::Route, "breaker_open"));
+        stage.done(&stage.work(create_role("others go on"))).await;
+        // Failures of two routes in a row are Discord's.
+        let stage = Stage::with_breakers(2).await;
+        stage.world.fault_once(ASSIGN, outage.clone());
+        assert_eq!(stage.failed(&assign(&stage)).await.class, FailureClass::Transient);
+        stage.world.fault_once(CREATE_ROLE, outage);
+        assert_eq!(stage.failed(&stage.work(create_role("x"))).await.class, FailureClass::Ambiguous);
+        let message = stage.work(send_message(stage.place.channel, "x"));
+        assert_eq!(held(stage.perform(&message).await), (true, Hold::All, "breaker_open"));
+    });
+}
+
+#[test]
 fn what_the_bot_may_not_do_is_forbidden() {
     run(async {
         let stage = Stage::with_permissions(PLAIN & !(1 << 28)).await;

@@ -28,6 +28,9 @@ pub(crate) const PLAIN: u64 = 1 << 4 | 1 << 28 | VIEW_CHANNEL | 1 << 11 | 1 << 1
 pub(crate) const VIEW_AUDIT_LOG: u64 = 1 << 7;
 pub(crate) const VIEW_CHANNEL: u64 = 1 << 10;
 
+/// More failures than a test has, so that no breaker opens.
+const PATIENT: u32 = 1_000;
+
 /// The objects that belong to somebody.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bound(Arc<Mutex<BTreeSet<(ManagedKind, u64)>>>);
@@ -59,7 +62,7 @@ pub(crate) struct Stage {
 impl Stage {
     /// With a bot that may do everything.
     pub(crate) async fn new() -> Self {
-        Self::over(World::unlimited(1).await)
+        Self::over(World::unlimited(1).await, PATIENT)
     }
 
     /// With a bot that may do this beside what everyone may.
@@ -68,10 +71,15 @@ impl Stage {
         let spec = GuildsSpec { bot_permissions: Some(bits), ..GuildsSpec::default() };
         world.sim.make_guilds(&spec).unwrap();
         world.look_around().await;
-        Self::over(world)
+        Self::over(world, PATIENT)
     }
 
-    fn over(world: World) -> Self {
+    /// With breakers that open at so many failures in a row.
+    pub(crate) async fn with_breakers(failures_in_row: u32) -> Self {
+        Self::over(World::unlimited(1).await, failures_in_row)
+    }
+
+    fn over(world: World, failures_in_row: u32) -> Self {
         let limits = LimitConfig {
             window: Duration::from_millis(20),
             margin: Duration::ZERO,
@@ -79,7 +87,7 @@ impl Stage {
             request_timeout: Duration::from_millis(20),
             ..LimitConfig::default()
         };
-        let breakers = BreakerConfig { failures_in_row: 1_000, ..BreakerConfig::default() };
+        let breakers = BreakerConfig { failures_in_row, ..BreakerConfig::default() };
         let gate = world.gate(GateConfig { limits, breakers, ..GateConfig::default() });
         let Credential::Application(application) = world.bot else { panic!("a bot has an application") };
         let known = Bound::default();
@@ -256,4 +264,10 @@ pub(crate) fn send_message(channel: u64, content: &str) -> Payload {
 /// An id as Discord writes it.
 pub(crate) fn number(id: &Value) -> u64 {
     id.as_str().unwrap().parse().unwrap()
+}
+
+/// This process's clock, so many seconds ahead of Discord's or behind it.
+pub(crate) fn skewed(work: Work, seconds: i64) -> Work {
+    let intent_at = UnixMs::new(work.intent_at.millis().saturating_add_signed(seconds * 1_000));
+    Work { intent_at, ..work }
 }

@@ -17,3 +17,14 @@ impl<S: OperationStore + ?Sized> Known for Arc<S> {
         OperationStore::bound(&**self, guild.unwrap_or_default(), kind, ids)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_store_will_do() {
+        fn takes<K: Known + 'static>() {}
+        takes::<Arc<dyn OperationStore>>();
+    }
+}

@@ -92,29 +92,35 @@ fn same_instant(wanted: &Value, seen: &Value) -> bool {
     wanted == seen || (second(wanted).is_some() && second(wanted) == second(seen))
 }
 
-/// A channel's name as Discord writes it for this type.
-pub(super) fn shaped(kind: ChannelType, name: &str) -> String {
+/// Whether a channel of this type, whose name Discord holds as `seen`, was given the name `wanted`. Names of text channels
+/// are written small and with dashes for spaces; dashes in a row and ASCII's punctuation may be gone. Only what was wanted
+/// is brought into these shapes, so that two names that Discord holds apart are not taken for one another.
+pub(super) fn same_name(kind: ChannelType, wanted: &str, seen: Option<&str>) -> bool {
+    let (Some(seen), wanted) = (seen, wanted.trim()) else { return false };
     match kind {
+        ChannelType::Voice | ChannelType::Category | ChannelType::Stage => seen == wanted,
         ChannelType::Text | ChannelType::Announcement | ChannelType::Forum => {
-            let mut shaped = String::with_capacity(name.len());
-            for letter in name.trim().chars().flat_map(char::to_lowercase) {
-                match letter {
-                    ' ' | '-' if shaped.ends_with('-') => {}
-                    letter if letter.is_whitespace() => shaped.push('-'),
-                    // Discord drops ASCII's punctuation but for these two.
-                    letter if letter.is_ascii_punctuation() && !matches!(letter, '-' | '_') => {}
-                    letter => shaped.push(letter),
-                }
-            }
-            shaped
+            let small = wanted.split_whitespace().collect::<Vec<_>>().join("-").to_lowercase();
+            let bare: String = small.chars().filter(|letter| !is_dropped(*letter)).collect();
+            let shapes = [single_dashes(&small), single_dashes(&bare), small, bare];
+            seen == wanted || shapes.iter().any(|shape| shape == seen)
         }
-        ChannelType::Voice | ChannelType::Category | ChannelType::Stage => name.trim().to_owned(),
     }
 }
 
-/// Whether a channel of this type has this name.
-pub(super) fn same_name(kind: ChannelType, wanted: &str, seen: Option<&str>) -> bool {
-    seen.is_some_and(|seen| wanted == seen || shaped(kind, wanted) == shaped(kind, seen))
+/// Punctuation that a text channel's name does not keep.
+fn is_dropped(letter: char) -> bool {
+    letter.is_ascii_punctuation() && !matches!(letter, '-' | '_')
+}
+
+fn single_dashes(name: &str) -> String {
+    let mut single = String::with_capacity(name.len());
+    for letter in name.chars() {
+        if letter != '-' || !single.ends_with('-') {
+            single.push(letter);
+        }
+    }
+    single
 }
 
 #[cfg(test)]
@@ -160,12 +166,20 @@ mod tests {
 
     #[test]
     fn a_name_is_the_same_in_the_shape_that_discord_gives_it() {
-        for (wanted, seen) in
-            [("Match Day", "match-day"), ("match-day", "match-day"), ("Ää  b!", "ää-b"), ("a_b", "a_b")]
-        {
+        for (wanted, seen) in [
+            ("Match Day", "match-day"),
+            ("match-day", "match-day"),
+            ("Ää  b!", "ää-b"),
+            ("Ää  b!", "ää-b!"),
+            ("a - b", "a---b"),
+            ("a - b", "a-b"),
+            ("a_b", "a_b"),
+        ] {
             assert!(same_name(ChannelType::Text, wanted, Some(seen)), "{wanted} {seen}");
         }
         assert!(!same_name(ChannelType::Text, "a-b", Some("ab")));
+        assert!(!same_name(ChannelType::Text, "a b", Some("a--b")));
+        assert!(!same_name(ChannelType::Text, "a b", Some("a-b!")));
         assert!(!same_name(ChannelType::Voice, "Match Day", Some("match-day")));
         assert!(same_name(ChannelType::Voice, " Match Day", Some("Match Day")));
         assert!(!same_name(ChannelType::Text, "x", None));
