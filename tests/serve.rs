@@ -206,6 +206,8 @@ fn the_listener_bounds_what_clients_may_do() {
 
     let elsewhere = get(address, "/nothing");
     assert_eq!((elsewhere.status, &elsewhere.json()["type"]), (404, &"urn:guildhall:problem:not-found".into()));
+    let unknown = get(address, "/v1/nothing");
+    assert_eq!((unknown.status, &unknown.json()["type"]), (401, &"urn:guildhall:problem:unauthorized".into()));
 
     // A body that nobody asked for is not waited for, however it is sent.
     for length in ["Transfer-Encoding: chunked", "Content-Length: 100"] {
