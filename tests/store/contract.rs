@@ -208,6 +208,31 @@ on_both! {
         assert_eq!(store.depths().await.unwrap()["queued"], 0);
     }
 
+    async fn what_waited_behind_a_cancelled_operation_is_due_at_once(engine) {
+        let (store, place) = fresh(engine).await;
+        let (head, next) = (in_guild(), in_guild());
+        store.submit(vec![head.clone(), next]).await.unwrap();
+        let delay = async |fence| {
+            let mut later = change(&head, fence, State::Delayed);
+            later.eligible_at = at(9_000);
+            record(&store, later).await;
+        };
+        let fence = claim(&store, QUEUE).await.fence;
+        delay(fence).await;
+        store.release(QUEUE, fence).await.unwrap();
+        assert_eq!(store.next_due().await.unwrap(), Some(at(9_000)));
+        store.cancel(head.id, at(1)).await.unwrap();
+        assert_eq!(store.next_due().await.unwrap(), Some(at(0)));
+        // The same when whoever looked after the queue is gone before it could say so.
+        let fence = claim(&store, QUEUE).await.fence;
+        let next = store.load(QUEUE, 0, 1).await.unwrap().remove(0).operation;
+        submit(&store, &NewOperation { eligible_at: at(3), ..in_guild() }).await;
+        record(&store, change(&next, fence, State::Succeeded)).await;
+        store.close().await;
+        let store = place.open().await;
+        assert_eq!(store.next_due().await.unwrap(), Some(at(3)));
+    }
+
     async fn an_operation_that_waits_can_be_hastened(engine) {
         let (store, _place) = fresh(engine).await;
         let operation = NewOperation { eligible_at: at(500), ..in_guild() };

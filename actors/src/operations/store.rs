@@ -425,13 +425,9 @@ pub trait OperationStore: Send + Sync {
     /// Keeps a batch, all of it or nothing. Those with a key that was used before for the same are not kept again.
     fn submit(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<Submitted>, SubmitError>;
 
-    /// Takes queues that nobody looks after. Queues that somebody else looks after are not among the answer.
+    /// Takes queues that nobody looks after. Queues that somebody else looks after are not among the answer. What was taken
+    /// for an answer that got lost is given back by itself.
     fn claim(&self, from: ClaimFrom) -> StoreFuture<'_, Vec<Claim>>;
-
-    /// The queues that this process looks after, as the store has it. A claim whose answer got lost is found here.
-    fn held(&self) -> StoreFuture<'_, Vec<(Queue, Fence)>> {
-        Box::pin(async { Ok(Vec::new()) })
-    }
 
     /// Gives a queue back: it is due again when its next operation is. `false` if it was somebody else's already.
     fn release(&self, queue: Queue, fence: Fence) -> StoreFuture<'_, bool>;
