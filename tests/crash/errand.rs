@@ -167,6 +167,12 @@ impl Errand {
         Self { key, guild, line, kind, payload, sign, doubt }
     }
 
+    /// Takes back the role that this gives.
+    pub(crate) fn undone(&self) -> Self {
+        let sign = Sign { verb: "delete", ..self.sign.clone() };
+        Self { key: format!("{}-undone", self.key), kind: "remove_role", sign, ..self.clone() }
+    }
+
     /// Says more, so that it takes more room.
     pub(crate) fn at_length(mut self) -> Self {
         let more = "x".repeat(1_900);

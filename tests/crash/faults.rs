@@ -5,7 +5,7 @@ use guildhall_sim::{Fault, FaultAction};
 
 use crate::{
     asker::Asker,
-    errand::{Doubt, Sort},
+    errand::Sort,
     judge::judge,
     random::{Weather, round},
     stage::{Engine, Furniture, Stage},
@@ -74,22 +74,30 @@ async fn cuts_and_errors_of_every_kind_double_and_lose_nothing() {
     tokio::join!(worst(Engine::Sqlite, 25), worst(Engine::Postgres, 26));
 }
 
-/// Channels that the bot cannot see are cut off after they were made.
+/// Channels that the bot cannot see are made, and the daemon is killed before it hears of it.
 async fn hidden(permissions: u64) -> (usize, usize) {
     let furniture = Furniture { guilds: 1, roles: 0, doomed: 0, permissions: Some(permissions) };
     let stage = Stage::new(Engine::Sqlite, furniture).await;
     for fault in on_making(&FaultAction::DropAfter, 1.0) {
         stage.sim.add_fault(fault).unwrap();
     }
-    let _life = stage.begin(None);
     let mut asker = Asker::new(stage.places[0].clone());
-    let mut accepted = Vec::new();
+    let (mut accepted, mut became) = (Vec::new(), Vec::new());
     for _ in 0..3 {
+        let mut life = stage.begin(None);
         let errand = asker.next(Sort::CreateChannel, &stage).await.hidden(&stage.places[0]);
-        assert_eq!(errand.doubt, Doubt::Left);
-        accepted.push(stage.submit(&errand).await);
+        let one = stage.submit(&errand).await;
+        stage.effects_in_all(accepted.len() + 1).await;
+        life.kill();
+        let effects = stage.sim.score().effects;
+        let channels = effects.values().flatten().map(|effect| effect.object).collect();
+        let action = FaultAction::HideChannels { channels };
+        let route = "GET /guilds/{guild.id}/channels".to_owned();
+        stage.sim.add_fault(Fault { route, action, probability: 1.0, count: None, skip: 0 }).unwrap();
+        let _life = stage.begin(None);
+        became.extend(stage.all_became(std::slice::from_ref(&one)).await);
+        accepted.push(one);
     }
-    let became = stage.all_became(&accepted).await;
     let finding = judge(&stage.sim.score(), &accepted, &became);
     finding.holds("hidden channels");
     (finding.operations, finding.reviewed)

@@ -62,6 +62,10 @@ pub(crate) fn judge(score: &Score, accepted: &[Accepted], became: &[Option<Becam
     if limited > 0 {
         finding.wrong.push(format!("{limited} calls were answered with a 429"));
     }
+    if score.overlaps > 0 {
+        finding.out_of_order += usize::try_from(score.overlaps).unwrap();
+        finding.wrong.push(format!("{} calls arrived while another of their guild was under way", score.overlaps));
+    }
     if score.effects_not_kept > 0 {
         finding.wrong.push("the score has not kept everything".to_owned());
     }

@@ -23,5 +23,6 @@ mod stage;
 
 mod boundaries;
 mod faults;
+mod late;
 mod random;
 mod store_loss;

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use tokio::sync::watch;
 
 use crate::{
-    caller::Http,
+    caller::{Http, STUCK},
     life::{Heard, Life},
     postgres,
 };
@@ -197,7 +197,8 @@ impl Stage {
             ("STORE__URL", &self.store),
             ("LOG__FORMAT", "json"),
             ("REST__REQUEST_TIMEOUT_MS", "400"),
-            ("LIMITS__GLOBAL", "5000"),
+            // The gate takes a killed process to have spent as many invalid requests as this: not too many.
+            ("LIMITS__GLOBAL", "200"),
             ("LIMITS__MARGIN_MS", "0"),
             ("LIMITS__SETTLING_MS", "0"),
             // More than there are: a breaker that opens would only take time.
@@ -261,14 +262,40 @@ impl Stage {
 
     /// Waits until so many more effects were seen, or until it is clear that they are not coming.
     pub(crate) async fn effects(&self, more: usize, within: Duration) {
-        let seen = || self.sim.score().effects.values().map(Vec::len).sum::<usize>();
-        let enough = seen() + more;
-        let wait = async {
-            while seen() < enough {
-                tokio::time::sleep(Duration::from_millis(3)).await;
-            }
+        let enough = self.seen() + more;
+        drop(tokio::time::timeout(within, self.sees(|| self.seen() >= enough)).await);
+    }
+
+    /// Waits until so many effects were seen in all.
+    pub(crate) async fn effects_in_all(&self, enough: usize) {
+        let seen = tokio::time::timeout(STUCK, self.sees(|| self.seen() >= enough)).await;
+        assert!(seen.is_ok(), "{} effects, not {enough}", self.seen());
+    }
+
+    /// Waits until a request has arrived that changes something.
+    pub(crate) async fn arrival(&self) {
+        let seen = tokio::time::timeout(STUCK, self.sees(|| self.sim.score().requests > 0)).await;
+        assert!(seen.is_ok(), "nothing arrives");
+    }
+
+    /// Waits until every request that arrived has been answered, whether or not anybody waits for the answer.
+    pub(crate) async fn at_rest(&self) {
+        let rests = || {
+            let routes = self.sim.score().routes;
+            routes.values().all(|route| route.requests == route.statuses.values().sum::<u64>())
         };
-        drop(tokio::time::timeout(within, wait).await);
+        let rested = tokio::time::timeout(STUCK, self.sees(rests)).await;
+        assert!(rested.is_ok(), "not every request is answered");
+    }
+
+    fn seen(&self) -> usize {
+        self.sim.score().effects.values().map(Vec::len).sum()
+    }
+
+    async fn sees(&self, enough: impl Fn() -> bool) {
+        while !enough() {
+            tokio::time::sleep(Duration::from_millis(3)).await;
+        }
     }
 }
 
