@@ -30,7 +30,7 @@ fn lives(point: Point) -> &'static [u64] {
 }
 
 async fn ended_at(stage: &Stage, point: Point, passes: u64) {
-    let mut life = stage.begin(Some((point, passes)));
+    let mut life = stage.begin_with(&[("GUILDHALL_FAILPOINT", &format!("{}:{passes}", point.name()))]);
     let ended = timeout(STUCK, life.ends()).await;
     assert!(ended.is_ok(), "{} is never passed {passes} times\n{}", point.name(), life.last_words());
     assert!(was_killed(life.kill()), "it ended in its own way\n{}", life.last_words());
@@ -65,7 +65,7 @@ async fn at_every_boundary(engine: Engine, class: &[Sort]) -> Finding {
             for passes in lives(point) {
                 ended_at(&stage, point, *passes).await;
             }
-            stage.begin(None)
+            stage.begin()
         };
         let (new, life) = tokio::join!(submits, ends);
         became.extend(to_the_end(&life, &stage, &new).await);

@@ -84,7 +84,7 @@ async fn hidden(permissions: u64) -> (usize, usize) {
     let mut asker = Asker::new(stage.places[0].clone());
     let (mut accepted, mut became) = (Vec::new(), Vec::new());
     for _ in 0..3 {
-        let mut life = stage.begin(None);
+        let mut life = stage.begin();
         let errand = asker.next(Sort::CreateChannel, &stage).await.hidden(&stage.places[0]);
         let one = stage.submit(&errand).await;
         stage.effects_in_all(accepted.len() + 1).await;
@@ -94,7 +94,7 @@ async fn hidden(permissions: u64) -> (usize, usize) {
         let action = FaultAction::HideChannels { channels };
         let route = "GET /guilds/{guild.id}/channels".to_owned();
         stage.sim.add_fault(Fault { route, action, probability: 1.0, count: None, skip: 0 }).unwrap();
-        let _life = stage.begin(None);
+        let _life = stage.begin();
         became.extend(stage.all_became(std::slice::from_ref(&one)).await);
         accepted.push(one);
     }

@@ -69,6 +69,7 @@ impl Life {
     }
 
     /// Waits until it has ended by itself.
+    #[cfg(feature = "failpoints")]
     pub(crate) async fn ends(&self) {
         let mut heard = self.heard();
         heard.wait_for(|heard| *heard == Heard::Ended).await.unwrap();

@@ -21,6 +21,7 @@ mod judge;
 mod life;
 mod stage;
 
+#[cfg(feature = "failpoints")]
 mod boundaries;
 mod faults;
 mod late;

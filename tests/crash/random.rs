@@ -102,12 +102,12 @@ pub(crate) async fn round(engine: Engine, kills: u32, seed: u64, weather: &Weath
     let askers: Vec<_> = askers.collect();
     let lives = async {
         for _ in 0..kills {
-            let mut life = stage.begin(None);
+            let mut life = stage.begin();
             lasts(&stage, &life, &permits, &mut rng).await;
             assert!(was_killed(life.kill()), "it ended in its own way\n{}", life.last_words());
         }
         permits.close();
-        stage.begin(None)
+        stage.begin()
     };
     let (accepted, life) = tokio::join!(join_all(askers), lives);
     let accepted: Vec<Accepted> = accepted.into_iter().flatten().collect();

@@ -7,7 +7,6 @@ use std::{
     time::Duration,
 };
 
-use guildhall_actors::failpoint::Point;
 use guildhall_sim::{
     BotConfig, FireSpec, GatewayConfig, GuildsSpec, LimitConfig, Sim, SimConfig, SimHandle, Snowflake,
 };
@@ -219,12 +218,9 @@ impl Stage {
         self.folder.path().join(name)
     }
 
-    /// Begins a life of the daemon, which may end at the step boundary after it was passed so many times.
-    pub(crate) fn begin(&self, end_at: Option<(Point, u64)>) -> Life {
-        match end_at {
-            None => self.begin_with(&[]),
-            Some((point, passes)) => self.begin_with(&[("GUILDHALL_FAILPOINT", &format!("{}:{passes}", point.name()))]),
-        }
+    /// Begins a life of the daemon.
+    pub(crate) fn begin(&self) -> Life {
+        self.begin_with(&[])
     }
 
     /// Begins a life of the daemon with this in its environment.

@@ -56,7 +56,7 @@ async fn what_was_accepted_outlives_a_restart_of_postgres() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_file_refuses_what_it_cannot_keep_and_loses_nothing_that_it_accepted() {
     let stage = Stage::new(Engine::Sqlite, ROOM).await;
-    let mut life = stage.begin(None);
+    let mut life = stage.begin();
     life.listens().await.unwrap();
     life.kill();
     // What was not yet moved into the file itself will be.
@@ -78,7 +78,7 @@ async fn a_full_file_refuses_what_it_cannot_keep_and_loses_nothing_that_it_accep
     };
     assert!(accepted.len() > 10, "it had room for {}", accepted.len());
     life.kill();
-    let _life = stage.begin(None);
+    let _life = stage.begin();
     let again = loop {
         match stage.submit_once(&refused).await {
             Ok((503, _)) | Err(Unanswered) => sleep(Duration::from_millis(10)).await,
