@@ -1,7 +1,7 @@
 //! What the daemon has to say. One event, one emission: the log line and the metric come from the same fields, so they
 //! cannot disagree.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
 use metrics::{counter, gauge};
 use tracing::{debug, error, info, trace, warn};
@@ -226,5 +226,24 @@ pub struct SweepFailed<'a> {
 impl InternalEvent for SweepFailed<'_> {
     fn emit(self) {
         warn!(error = %self.error, "cannot sweep what was kept long enough; it is tried again");
+    }
+}
+
+/// What waits was counted.
+pub struct DepthsCounted<'a> {
+    /// How many operations are in each state that is not final, and how many dead letters there are.
+    pub depths: &'a BTreeMap<&'static str, u64>,
+}
+
+impl InternalEvent for DepthsCounted<'_> {
+    #[expect(clippy::cast_precision_loss, reason = "a gauge")]
+    fn emit(self) {
+        for (&name, &count) in self.depths {
+            if name == "dead_letters" {
+                gauge!(DEAD_LETTERS).set(count as f64);
+            } else {
+                gauge!(QUEUE_DEPTH, "queue" => name).set(count as f64);
+            }
+        }
     }
 }

@@ -27,6 +27,10 @@ pub const IDEMPOTENCY_FORGOTTEN: &str = "guildhall_idempotency_forgotten_total";
 pub const API_REQUESTS: &str = "guildhall_api_requests_total";
 /// How long requests to the API took, by route.
 pub const API_REQUEST_SECONDS: &str = "guildhall_api_request_seconds";
+/// Operations that are not done, by their state.
+pub const QUEUE_DEPTH: &str = "guildhall_queue_depth";
+/// Operations that were given up, and are kept for a person.
+pub const DEAD_LETTERS: &str = "guildhall_dead_letters";
 /// Rows that were removed because they were kept long enough, by what they were.
 pub const STORE_SWEPT: &str = "guildhall_store_swept_total";
 /// 1 while the store can be written to, else 0.
@@ -77,6 +81,8 @@ fn describe() {
     describe_counter!(IDEMPOTENCY_FORGOTTEN, "Idempotency keys that could not be put into Redis; the store has them.");
     describe_counter!(API_REQUESTS, "Requests to the API, by route and status.");
     describe_histogram!(API_REQUEST_SECONDS, Unit::Seconds, "How long requests to the API took, by route.");
+    describe_gauge!(QUEUE_DEPTH, "Operations that are not done, by their state.");
+    describe_gauge!(DEAD_LETTERS, "Operations that were given up, and are kept for a person.");
     describe_counter!(STORE_SWEPT, "Rows removed because they were kept long enough, by what they were.");
     describe_gauge!(STORE_UP, "1 while the store can be written to, else 0.");
     describe_counter!(STORE_BATCHES, "Batches of writes that were committed to the store.");

@@ -46,6 +46,9 @@ pub enum DemoError {
     /// The daemon cannot start.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// There is no key for the API.
+    #[error(transparent)]
+    AdminKey(#[from] crate::api::AdminKeyError),
     /// The simulator refused to do something.
     #[error("the simulator refused: {0}")]
     Control(#[from] ControlError),
@@ -140,7 +143,10 @@ impl Demo {
         settings.gateway.max_concurrency = 0;
         settings.gateway.intents |= twilight_model::gateway::Intents::GUILD_MEMBERS;
         let (news, seen) = watch::channel(Seen::default());
-        let daemon = Daemon::start(&settings, move |event| news.send_modify(|seen| seen.note(&event))).await?;
+        let daemon = Daemon::start(&settings, &super::admin_key::find(&settings)?, move |event| {
+            news.send_modify(|seen| seen.note(&event))
+        })
+        .await?;
         println!("Guildhall is at http://{} (/livez, /readyz, /metrics).", daemon.api_address());
         Ok(Self { sim, daemon, seen, steps: Vec::new() })
     }

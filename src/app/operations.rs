@@ -16,10 +16,13 @@ use tokio::{task::JoinHandle, time::MissedTickBehavior};
 
 use crate::{
     api::PartHandle,
-    events::{SweepFailed, Swept as SweptEvent, emit},
+    events::{DepthsCounted, SweepFailed, Swept as SweptEvent, emit},
     settings::Settings,
     store::{Health, Store},
 };
+
+/// How often it is counted what waits.
+const COUNT_EVERY: Duration = Duration::from_secs(5);
 
 /// Operations of this process, under way and on their way in.
 #[derive(Debug)]
@@ -55,7 +58,11 @@ impl OperationsPart {
         );
         let sweeper =
             Sweeper { store: shared, clock, every: settings.operations.sweep_every, retention: retention(settings) };
-        let tasks = vec![tokio::spawn(sweeper.run()), tokio::spawn(watch(store.clone(), part))];
+        let tasks = vec![
+            tokio::spawn(count(Arc::clone(&sweeper.store))),
+            tokio::spawn(sweeper.run()),
+            tokio::spawn(watch(store.clone(), part)),
+        ];
         Self { store, operations, desk: Arc::new(desk), arbiter, tasks }
     }
 
@@ -156,6 +163,19 @@ impl Sweeper {
                 return Ok(());
             }
             emit(SweptEvent { swept });
+        }
+    }
+}
+
+/// Keeps the gauges of what waits.
+async fn count(store: Arc<dyn OperationStore>) {
+    let mut tick = tokio::time::interval(COUNT_EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        // A store that does not answer is told of by its own part; the gauges keep what was last known.
+        if let Ok(depths) = store.depths().await {
+            emit(DepthsCounted { depths: &depths });
         }
     }
 }

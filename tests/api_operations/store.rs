@@ -228,7 +228,7 @@ impl OperationStore for Memory {
         self.answer(|_| missing())
     }
 
-    fn bound(&self, _: u64, _: ManagedKind, _: Vec<u64>) -> StoreFuture<'_, Vec<u64>> {
+    fn bound(&self, _: ManagedKind, _: Vec<u64>) -> StoreFuture<'_, Vec<u64>> {
         self.answer(|_| missing())
     }
 

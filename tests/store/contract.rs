@@ -365,7 +365,7 @@ on_both! {
         assert_eq!(store.resolve(Some(GUILD), wanted()).await.unwrap(), [object(2), nothing, nothing]);
         bind(vec![role("vip", 2)], vec![]).await;
         assert_eq!(store.resolve(Some(GUILD), wanted()).await.unwrap(), [nothing, object(2), nothing]);
-        assert_eq!(store.bound(GUILD, ManagedKind::Role, vec![1, 2, 3]).await.unwrap(), [2]);
+        assert_eq!(store.bound(ManagedKind::Role, vec![1, 2, 3]).await.unwrap(), [2]);
         bind(vec![role("mod", 5)], vec![(ManagedKind::Role, 2)]).await;
         assert_eq!(store.resolve(Some(GUILD), wanted()).await.unwrap(), [object(5), nothing, nothing]);
         assert_eq!(store.resolve(Some(7), wanted()).await.unwrap(), [nothing, nothing, nothing]);
@@ -387,7 +387,15 @@ on_both! {
         let made = Resolved::Object { id: 55, channel: None };
         assert_eq!(resolved, [made, Resolved::Pending, Resolved::Nothing(Some(State::Dead)), nothing]);
         assert_eq!(store.resolve(Some(2), wanted()).await.unwrap(), [nothing; 4]);
-        assert_eq!(store.bound(GUILD, ManagedKind::Role, vec![54, 55]).await.unwrap(), [55]);
+        assert_eq!(store.bound(ManagedKind::Role, vec![54, 55]).await.unwrap(), [55]);
+
+        let to_a_user = operation(Queue::User(9));
+        submit(&store, &to_a_user).await;
+        let fence = claim(&store, Queue::User(9)).await.fence;
+        let mut end = change(&to_a_user, fence, State::Succeeded);
+        end.made = Some(66);
+        record(&store, end).await;
+        assert_eq!(store.bound(ManagedKind::Message, vec![65, 66]).await.unwrap(), [66], "in no guild at all");
     }
 
     async fn lists_give_the_newest_first_by_whatever_is_asked(engine) {

@@ -442,8 +442,9 @@ pub trait OperationStore: Send + Sync {
     /// What references stand for, one answer each.
     fn resolve(&self, guild: Option<u64>, wanted: Vec<Wanted>) -> StoreFuture<'_, Vec<Resolved>>;
 
-    /// Which of these objects of a guild have a key or were made by an operation: for telling strangers from our own.
-    fn bound(&self, guild: u64, kind: ManagedKind, ids: Vec<u64>) -> StoreFuture<'_, Vec<u64>>;
+    /// Which of these objects have a key or were made by an operation, whichever guild or user it was for: for telling
+    /// strangers from our own.
+    fn bound(&self, kind: ManagedKind, ids: Vec<u64>) -> StoreFuture<'_, Vec<u64>>;
 
     /// When the next queue that nobody looks after has something due.
     fn next_due(&self) -> StoreFuture<'_, Option<UnixMs>>;

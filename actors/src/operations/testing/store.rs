@@ -281,7 +281,7 @@ impl OperationStore for Memory {
         }))
     }
 
-    fn bound(&self, _: u64, _: ManagedKind, _: Vec<u64>) -> StoreFuture<'_, Vec<u64>> {
+    fn bound(&self, _: ManagedKind, _: Vec<u64>) -> StoreFuture<'_, Vec<u64>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 
