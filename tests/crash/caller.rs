@@ -69,6 +69,23 @@ impl Http {
 pub(crate) struct Accepted {
     pub(crate) errand: Errand,
     pub(crate) id: String,
+    pub(crate) taken_back: TakenBack,
+}
+
+/// Whether the caller took an operation back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TakenBack {
+    No,
+    /// The daemon agreed.
+    Yes,
+    /// It was too late, or the answer was lost: it may have been taken back all the same.
+    Perhaps,
+}
+
+impl Accepted {
+    pub(crate) fn new(errand: Errand, answer: &Value) -> Self {
+        Self { errand, id: answer["id"].as_str().unwrap().to_owned(), taken_back: TakenBack::No }
+    }
 }
 
 /// What the API says has become of an operation.
@@ -112,8 +129,7 @@ impl Stage {
             match self.submit_once(errand).await {
                 Ok((200 | 202, answer)) => {
                     self.answers.fetch_add(1, Ordering::SeqCst);
-                    let id = answer["id"].as_str().unwrap().to_owned();
-                    return Accepted { errand: errand.clone(), id };
+                    return Accepted::new(errand.clone(), &answer);
                 }
                 Ok((503, _)) | Err(Unanswered) => {}
                 Ok((status, answer)) => panic!("{}: {status} {answer}", errand.key),
@@ -121,6 +137,16 @@ impl Stage {
             assert!(Instant::now() < until, "{} is not accepted", errand.key);
             sleep(AGAIN).await;
         }
+    }
+
+    /// Takes an operation back, if the daemon agrees. Asks once.
+    pub(crate) async fn take_back(&self, accepted: &mut Accepted) {
+        let answer = self.ask(Method::POST, &format!("/v1/operations/{}/cancel", accepted.id), None, None).await;
+        accepted.taken_back = match answer {
+            Ok((200, _)) => TakenBack::Yes,
+            Ok((409 | 503, _)) | Err(Unanswered) => TakenBack::Perhaps,
+            Ok(other) => panic!("{}: {other:?}", accepted.errand.key),
+        };
     }
 
     /// What has become of an operation, as soon as it has ended. One that does not end, or is not known, is lost.

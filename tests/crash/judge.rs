@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use guildhall_sim::{EffectScore, Score};
 
 use crate::{
-    caller::{Accepted, Became},
+    caller::{Accepted, Became, TakenBack},
     errand::{Doubt, Sign},
 };
 
@@ -24,6 +24,8 @@ pub(crate) struct Finding {
     pub(crate) out_of_order: usize,
     /// Left to a person.
     pub(crate) reviewed: usize,
+    /// Taken back, and never done.
+    pub(crate) cancelled: usize,
     /// Everything that is not as it should be, in words.
     pub(crate) wrong: Vec<String>,
 }
@@ -40,6 +42,7 @@ impl Finding {
         self.duplicates += other.duplicates;
         self.out_of_order += other.out_of_order;
         self.reviewed += other.reviewed;
+        self.cancelled += other.cancelled;
         self.wrong.extend(other.wrong);
     }
 }
@@ -55,7 +58,7 @@ pub(crate) fn judge(score: &Score, accepted: &[Accepted], became: &[Option<Becam
     for (index, (accepted, became)) in accepted.iter().zip(became).enumerate() {
         let happened = happened.get(&index).copied().unwrap_or(0);
         let what = format!("{} {} ({:?})", accepted.errand.kind, accepted.errand.key, signs[index]);
-        one(&what, accepted.errand.doubt, happened, became.as_ref(), &mut finding);
+        one(&what, accepted, happened, became.as_ref(), &mut finding);
     }
     unpinned(&effects, accepted, &signs, became, &mut finding);
     let limited = score.rate_limited.user + score.rate_limited.shared + score.rate_limited.global;
@@ -113,7 +116,7 @@ fn in_order(
 }
 
 /// Compares what an operation became with how often it happened.
-fn one(what: &str, doubt: Doubt, happened: usize, became: Option<&Became>, finding: &mut Finding) {
+fn one(what: &str, accepted: &Accepted, happened: usize, became: Option<&Became>, finding: &mut Finding) {
     if happened > 1 {
         finding.duplicates += happened - 1;
         finding.wrong.push(format!("{what} happened {happened} times, and became {became:?}"));
@@ -123,7 +126,12 @@ fn one(what: &str, doubt: Doubt, happened: usize, became: Option<&Became>, findi
         finding.wrong.push(format!("{what} was accepted and ends nowhere"));
         return;
     };
+    let taken_back = accepted.taken_back;
+    if taken_back == TakenBack::Yes && became.state != "cancelled" {
+        finding.wrong.push(format!("{what} was taken back, and became {}", became.state));
+    }
     match became.state.as_str() {
+        "cancelled" if taken_back != TakenBack::No && happened == 0 => finding.cancelled += 1,
         "succeeded" if happened == 0 => {
             finding.lost += 1;
             finding.wrong.push(format!("{what} is said to be done, and never happened"));
@@ -131,7 +139,7 @@ fn one(what: &str, doubt: Doubt, happened: usize, became: Option<&Became>, findi
         "succeeded" => {}
         "needs_review" => {
             finding.reviewed += 1;
-            if doubt == Doubt::Cleared {
+            if accepted.errand.doubt == Doubt::Cleared {
                 finding.wrong.push(format!("{what} was left to a person: {}", became.error));
             }
         }

@@ -53,7 +53,11 @@ async fn asks(stage: &Stage, mut asker: Asker, sorts: &[Sort], permits: &Semapho
     while let Ok(permit) = permits.acquire().await {
         permit.forget();
         let errand = asker.next(sorts[rng.usize(..sorts.len())], stage).await;
-        accepted.push(stage.submit(&errand).await);
+        let mut one = stage.submit(&errand).await;
+        if rng.u8(..10) == 0 && errand.makes_role().is_none() {
+            stage.take_back(&mut one).await;
+        }
+        accepted.push(one);
     }
     accepted
 }
@@ -173,6 +177,7 @@ async fn soak() {
                 "duplicates": finding.duplicates,
                 "order_violations": finding.out_of_order,
                 "needs_review": finding.reviewed,
+                "cancelled": finding.cancelled,
                 "violations": finding.wrong.len(),
             });
             println!("{line}");

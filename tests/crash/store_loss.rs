@@ -69,7 +69,7 @@ async fn a_full_file_refuses_what_it_cannot_keep_and_loses_nothing_that_it_accep
         assert!(accepted.len() < 500, "it is never full");
         let errand = asker.next(Sort::SendMessage, &stage).await.at_length();
         match stage.submit_once(&errand).await {
-            Ok((202, answer)) => accepted.push(Accepted { errand, id: answer["id"].as_str().unwrap().to_owned() }),
+            Ok((202, answer)) => accepted.push(Accepted::new(errand, &answer)),
             Ok((503, problem)) if problem["detail"].to_string().contains("make room") => break errand,
             // Not open yet.
             Ok((503, _)) => sleep(Duration::from_millis(10)).await,
@@ -86,7 +86,7 @@ async fn a_full_file_refuses_what_it_cannot_keep_and_loses_nothing_that_it_accep
         }
     };
     assert_eq!((again.0, &again.1["replayed"]), (202, &false.into()), "what was refused was not kept");
-    accepted.push(Accepted { errand: refused, id: again.1["id"].as_str().unwrap().to_owned() });
+    accepted.push(Accepted::new(refused, &again.1));
     let became = stage.all_became(&accepted).await;
     judge(&stage.sim.score(), &accepted, &became).holds("full");
 }

@@ -125,15 +125,17 @@ impl Book {
                 // What was cut short is not held against it.
                 attempts = attempts.saturating_sub(1);
                 let started = intent.unwrap_or(eligible_at);
-                eligible_at = if operation.kind == Kind::DeferReply {
+                if operation.kind == Kind::DeferReply {
                     // Discord waits for it for seconds only, and it does no harm if it comes twice or late.
-                    started.min(now)
+                    eligible_at = started.min(now);
+                    Phase::Queued
                 } else {
                     // Whoever was about to send it may have done so until then, and Discord may still be at it: what
-                    // follows must not overtake it.
-                    (started + self.max_wait + self.request_timeout).min(now + self.request_timeout)
-                };
-                if intent.is_some() { Phase::Reconciling } else { Phase::Queued }
+                    // follows must not overtake it, be there something to look for or not.
+                    let over = started + self.max_wait + self.request_timeout;
+                    eligible_at = over.min(now + self.request_timeout);
+                    Phase::Reconciling
+                }
             }
             // The store gives none of these.
             State::Succeeded | State::Dead | State::Cancelled | State::NeedsReview => Phase::Queued,
