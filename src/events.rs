@@ -7,7 +7,8 @@ use metrics::{counter, gauge};
 use tracing::{debug, error, info, trace, warn};
 
 use crate::metrics::{
-    GATEWAY_DISCONNECTS, GATEWAY_EVENTS, GATEWAY_SESSIONS, GATEWAY_SHARD_CONNECTED, READY, STORE_SWEPT,
+    DEAD_LETTERS, GATEWAY_DISCONNECTS, GATEWAY_EVENTS, GATEWAY_SESSIONS, GATEWAY_SHARD_CONNECTED, QUEUE_DEPTH, READY,
+    STORE_SWEPT,
 };
 
 pub use guildhall_actors::telemetry::{InternalEvent, emit};
