@@ -144,7 +144,7 @@ impl Demo {
         settings.gateway.intents |= twilight_model::gateway::Intents::GUILD_MEMBERS;
         let (news, seen) = watch::channel(Seen::default());
         let daemon = Daemon::start(&settings, &super::admin_key::find(&settings)?, move |event| {
-            news.send_modify(|seen| seen.note(&event))
+            news.send_modify(|seen| seen.note(&event));
         })
         .await?;
         println!("Guildhall is at http://{} (/livez, /readyz, /metrics).", daemon.api_address());
