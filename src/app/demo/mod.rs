@@ -51,8 +51,9 @@ const BOT: u64 = 1_100_000_000_000_000_000;
 const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often somebody looks whether a step has happened.
 const LOOK: Duration = Duration::from_millis(50);
-/// What is logged unless somebody asks for more. What the demo itself makes go wrong is part of its story.
-const QUIET: &str = "warn,guildhall_actors::telemetry::operations=error";
+/// What is logged unless somebody asks for more. What the demo itself makes go wrong is part of its story, and so is that
+/// it asks the API before it is open.
+const QUIET: &str = "warn,guildhall_actors::telemetry::operations=error,guildhall::api::events=error";
 
 /// The demo cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -229,6 +230,10 @@ fn given(DemoSettings { file, flags, loaded }: DemoSettings) -> io::Result<Recip
     ];
     for (path, value) in quick.into_iter().filter(|(path, _)| loaded.is_default(path)) {
         recipe.set(path, value);
+    }
+    // Patience with a Redis on a machine that is busy with two processes; it has to fit the waits beside it.
+    if ["redis.timeout_ms", "redis.heartbeat_ms", "redis.newcomer_ms"].iter().all(|path| loaded.is_default(path)) {
+        recipe.set("redis.timeout_ms", "1500");
     }
     recipe.set("gateway.shards", SHARDS.to_string());
     // No queue of our own: each shard has its identify bucket to itself in the simulator, which refuses what comes too

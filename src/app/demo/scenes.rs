@@ -164,11 +164,11 @@ impl Demo {
         self.worker.kill().map_err(DemoError::Process)?;
         let done = effects(&self.sim.score()) - before;
         self.table.note("kill -9 while under way", Exactly(1), u64::from((1..all).contains(&done)));
-        println!("kill -9 {killed}: the daemon is gone, {done} of {all} had happened, and calls were under way.");
+        println!("kill -9 {killed}: the daemon is gone in the middle of it; {done} of {all} had happened.");
         self.worker.start_again().map_err(DemoError::Process)?;
         self.until(1, async || u64::from(self.desk.is_open().await)).await?;
         println!(
-            "It is started again: {}. It looks what came of the calls that were under way, and goes on.",
+            "It is started again: {}. It looks what came of the calls that it left under way, and goes on.",
             self.worker.id()
         );
 

@@ -20,7 +20,7 @@ use crate::{
 /// How often somebody looks whether it has ended.
 const LOOK: Duration = Duration::from_millis(20);
 /// Ports that the system gives to nobody who does not ask for them, so that one which is free now still is in a moment.
-const PORTS: std::ops::Range<u16> = 20_000..30_000;
+const PORTS: std::ops::Range<u16> = 30_000..32_000;
 /// How many of them are tried.
 const TRIES: usize = 100;
 
