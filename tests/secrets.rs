@@ -19,7 +19,7 @@ async fn everything_written(daemon: Guildhall, gateway: &Gateway) -> String {
     let Seen::Identify(identify) = gateway.seen() else { panic!("no IDENTIFY") };
     assert_eq!(identify["token"], format!("Bot {CANARY}"), "the token must have been in use");
     // Twice: before and after the gateway has said the token back and closed.
-    daemon.lines_with("\"part is ready\"", 2);
+    daemon.lines_with("\"part is ready\",\"part\":\"gateway\"", 2);
     for path in ["/metrics", "/readyz", "/livez", "/startupz", "/elsewhere"] {
         let answer = get(address, path);
         has_no_token(path, &format!("{}{}", answer.head, answer.body));

@@ -13,7 +13,7 @@ use support::{
 use tokio::sync::Notify;
 
 fn ready(daemon: &Running) {
-    daemon.line_with("\"part is ready\"");
+    daemon.line_with("\"part is ready\",\"part\":\"gateway\"");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -204,8 +204,10 @@ fn the_listener_bounds_what_clients_may_do() {
     assert_eq!(post.status, 405);
     assert!(post.head.contains("allow: get, head"), "{}", post.head);
 
-    let elsewhere = get(address, "/v1/nothing");
+    let elsewhere = get(address, "/nothing");
     assert_eq!((elsewhere.status, &elsewhere.json()["type"]), (404, &"urn:guildhall:problem:not-found".into()));
+    let unknown = get(address, "/v1/nothing");
+    assert_eq!((unknown.status, &unknown.json()["type"]), (401, &"urn:guildhall:problem:unauthorized".into()));
 
     // A body that nobody asked for is not waited for, however it is sent.
     for length in ["Transfer-Encoding: chunked", "Content-Length: 100"] {
@@ -239,7 +241,8 @@ async fn it_asks_discord_where_the_gateway_is_and_how_many_shards_it_wants() {
     assert_eq!(score.routes["GET /gateway/bot"].requests, 1);
     let metrics = get(address, "/metrics").body;
     for line in [
-        "guildhall_token_bucket_acquired_total{lane=\"interactive\"} 1",
+        // Where the gateway is; and who the bot is, which this token does not say.
+        "guildhall_token_bucket_acquired_total{lane=\"interactive\"} 2",
         "guildhall_rest_request_seconds_count{route=\"GET /gateway/bot\",status_class=\"2xx\"} 1",
         "guildhall_invalid_requests_used_ratio 0",
     ] {

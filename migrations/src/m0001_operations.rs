@@ -108,7 +108,7 @@ const UP: &[&str] = &[
     "CREATE INDEX operations_guild ON operations (guild_id, id)",
     "CREATE INDEX operations_state ON operations (state, id)",
     "CREATE INDEX operations_kind ON operations (kind, id)",
-    "CREATE INDEX operations_made ON operations (guild_id, made) WHERE made IS NOT NULL",
+    "CREATE INDEX operations_made ON operations (made) WHERE made IS NOT NULL",
     "CREATE TABLE operation_attempts (
         operation_id {uuid} NOT NULL,
         n BIGINT NOT NULL,

@@ -45,13 +45,13 @@ enum Command {
     },
 }
 
-pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode> {
     let (Command::Up { settings } | Command::Down { settings, .. } | Command::Status { settings }) = &args.command;
     let store = setting_flags::load(file, (**settings).clone())?.settings.store;
     let steps: Result<Vec<Step>, OpenError> = app::block_on(async {
-        match args.command {
+        match &args.command {
             Command::Up { .. } => migrate::up(&store).await,
-            Command::Down { steps, .. } => migrate::down(&store, steps).await,
+            Command::Down { steps, .. } => migrate::down(&store, *steps).await,
             Command::Status { .. } => migrate::status(&store).await,
         }
     })?;

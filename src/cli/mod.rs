@@ -52,7 +52,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Demo(args) => demo::run(file, args),
         Command::Sim(args) => sim::run(args),
         Command::Config(args) => config::run(file, args),
-        Command::Migrate(args) => migrate::run(file, args),
+        Command::Migrate(args) => migrate::run(file, &args),
         Command::Healthcheck(args) => healthcheck::run(file, &args),
         Command::Completions(args) => completions::run(&args),
     };

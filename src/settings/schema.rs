@@ -500,6 +500,14 @@ pub(crate) const SCHEMA: &[Key] = &[
         allowed: "a whole number from 1 to 1000000000",
     },
     Key {
+        path: "store.max_bytes",
+        kind: Kind::Integer { min: 0, max: 17_592_186_040_320 },
+        default: Some("0"),
+        help: "How large a file of SQLite may grow, in bytes, so that it leaves room for others. 0: without a limit. What \
+               does not fit is refused.",
+        allowed: "a whole number from 0 to 17592186040320",
+    },
+    Key {
         path: "api.bind",
         kind: Kind::Address,
         default: Some("\"127.0.0.1:8080\""),

@@ -21,6 +21,8 @@ pub struct Store {
     pub max_waiting: usize,
     /// How many operations of one queue may be pending.
     pub max_queued: u64,
+    /// How large a file of SQLite may grow; 0 means without a limit.
+    pub max_bytes: u64,
     /// How long an idempotency key is kept once its operation is done.
     pub keep_keys: Duration,
 }
@@ -36,5 +38,6 @@ pub(super) fn typed(effective: &[Effective]) -> Store {
         max_waiting: take!(effective, "store.max_waiting", Integer).try_into().expect(narrow),
         max_queued: take!(effective, "store.max_queued_per_guild", Integer),
         keep_keys: Duration::from_millis(take!(effective, "retention.idempotency_ms", Integer)),
+        max_bytes: take!(effective, "store.max_bytes", Integer),
     }
 }

@@ -182,17 +182,6 @@ fn both_forms_of_a_secret_in_one_layer_are_an_error_and_in_two_the_higher_wins()
 }
 
 #[test]
-fn an_address_others_can_reach_is_refused_unless_allowed() {
-    for address in ["0.0.0.0:80", "[::]:80", "192.0.2.1:80", "[::ffff:192.0.2.1]:80"] {
-        let errors = errors_of("", &[("GUILDHALL__API__BIND", address)]);
-        assert!(errors[0].contains("other machines can reach"), "{errors:#?}");
-        let allowed = [("GUILDHALL__API__BIND", address), ("GUILDHALL__API__ALLOW_PUBLIC", "true")];
-        assert!(load_with("", &allowed, &[]).is_ok());
-    }
-    assert!(load_with("", &[("GUILDHALL__API__BIND", "[::1]:0")], &[]).is_ok());
-}
-
-#[test]
 fn a_wrong_redis_url_is_explained_and_never_shown() {
     for (url, says) in [
         (format!("redis://{CANARY}@127.0.0.1"), "user without a password"),
@@ -242,6 +231,29 @@ fn without_redis_a_process_is_alone_and_the_rest_has_its_defaults() {
     let settings = set.unwrap().settings;
     assert_eq!((settings.redis.on_loss, settings.egress.ip_group.as_str()), (OnLoss::Open, "b-2"));
     assert_eq!(settings.redis.ca_file.as_deref(), Some(Path::new("ca.pem")));
+}
+
+#[test]
+fn the_store_is_a_file_unless_somebody_names_another_place_and_its_password_is_never_shown() {
+    let store = load_with("", &[], &[]).unwrap().settings.store;
+    assert_eq!(store.url.to_string(), "sqlite:data/guildhall.db");
+    assert!(store.migrate);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("url");
+    let url = format!("postgres://me:{CANARY}@127.0.0.1/guildhall");
+    fs::write(&file, &url).unwrap();
+    for (name, value) in
+        [("GUILDHALL__STORE__URL", url.as_str()), ("GUILDHALL__STORE__URL_FILE", file.to_str().unwrap())]
+    {
+        let loaded = load_with("", &[(name, value)], &[]).unwrap();
+        let all = format!("{:?} {:?}", loaded.settings, loaded.shown());
+        assert!(all.contains("postgres://(redacted)@127.0.0.1/guildhall") && !all.contains(CANARY), "{all}");
+        assert!(loaded.settings.secrets().iter().any(|secret| secret.expose() == CANARY));
+    }
+    let errors = errors_of("", &[("GUILDHALL__STORE__URL", &format!("postgres://me:{CANARY}@:port"))]);
+    assert!(errors.len() == 1 && errors[0].contains("is no URL of PostgreSQL"), "{errors:#?}");
+    let errors = errors_of("[store]\nurl = \"sqlite::memory:\"\n", &[]);
+    assert!(errors[0].contains("would lose every accepted operation"), "{errors:#?}");
 }
 
 #[test]

@@ -38,7 +38,7 @@ impl Writing {
         let made = Arc::new(AtomicU32::new(0));
         let connection = match &settings.url {
             StoreUrl::Sqlite(path) => {
-                let options = sqlite(path, settings.timeout).create_if_missing(true);
+                let options = limited(sqlite(path, settings.timeout).create_if_missing(true), settings.max_bytes);
                 let pool = single(SqlitePoolOptions::new(), settings.timeout, &made).connect_with(options);
                 SqlxSqliteConnector::from_sqlx_sqlite_pool(pool.await.map_err(conn_error)?)
             }
@@ -99,15 +99,28 @@ fn sqlite(path: &Path, timeout: Duration) -> SqliteConnectOptions {
         .journal_mode(SqliteJournalMode::Wal)
         // In WAL mode anything less may lose what was committed when the power goes.
         .synchronous(SqliteSynchronous::Full)
-        .busy_timeout(timeout)
+        .busy_timeout(its_own(timeout))
         .foreign_keys(false)
         .pragma("cache_size", "-65536")
         .pragma("temp_store", "memory")
         .disable_statement_logging()
 }
 
+fn limited(options: SqliteConnectOptions, max_bytes: u64) -> SqliteConnectOptions {
+    const PAGE: u64 = 4_096;
+    match max_bytes {
+        0 => options,
+        bytes => options.page_size(4_096).pragma("max_page_count", (bytes / PAGE).max(1).to_string()),
+    }
+}
+
+/// What the engine is given, so that it says by itself why it is late before it is given up.
+fn its_own(timeout: Duration) -> Duration {
+    timeout * 3 / 4
+}
+
 fn postgres(url: &str, timeout: Duration) -> Result<PgConnectOptions, sqlx::Error> {
-    let millis = timeout.as_millis().to_string();
+    let millis = its_own(timeout).as_millis().to_string();
     Ok(PgConnectOptions::from_str(url)?
         .application_name("guildhall")
         .options([

@@ -1,7 +1,7 @@
 //! The schema: which version a store has, and bringing it to another.
 
 use guildhall_migrations::{Migrator, MigratorTrait};
-use sea_orm::{DatabaseConnection, DbErr};
+use sea_orm::{ConnectionTrait as _, DatabaseConnection, DbBackend, DbErr};
 
 use super::{Holder, OpenError, rows::query};
 use crate::settings::{Store as Settings, StoreUrl};
@@ -26,7 +26,7 @@ pub async fn up(settings: &Settings) -> Result<Vec<Step>, OpenError> {
     let holder = Holder::take(settings).await?;
     let connection = &holder.writing.connection;
     refuse_newer(&steps(connection).await?)?;
-    Migrator::up(connection, None).await.map_err(OpenError::migration)?;
+    take_your_time(connection, async { Migrator::up(connection, None).await }).await?;
     steps(connection).await
 }
 
@@ -39,7 +39,7 @@ pub async fn down(settings: &Settings, count: u32) -> Result<Vec<Step>, OpenErro
     let holder = Holder::take(settings).await?;
     let connection = &holder.writing.connection;
     refuse_newer(&steps(connection).await?)?;
-    Migrator::down(connection, Some(count)).await.map_err(OpenError::migration)?;
+    take_your_time(connection, async { Migrator::down(connection, Some(count)).await }).await?;
     steps(connection).await
 }
 
@@ -72,7 +72,23 @@ pub(super) async fn prepare(connection: &DatabaseConnection, migrate: bool) -> R
     if !migrate {
         return Err(OpenError::Older { missing: missing.join(", ") });
     }
-    Migrator::up(connection, None).await.map_err(OpenError::migration)
+    take_your_time(connection, async { Migrator::up(connection, None).await }).await
+}
+
+/// A migration may take longer than any call.
+async fn take_your_time(
+    connection: &DatabaseConnection,
+    migrating: impl Future<Output = Result<(), DbErr>>,
+) -> Result<(), OpenError> {
+    let limited = connection.get_database_backend() == DbBackend::Postgres;
+    if limited {
+        connection.execute_unprepared("SET statement_timeout = 0").await.map_err(OpenError::engine)?;
+    }
+    migrating.await.map_err(OpenError::migration)?;
+    if limited {
+        connection.execute_unprepared("RESET statement_timeout").await.map_err(OpenError::engine)?;
+    }
+    Ok(())
 }
 
 fn refuse_newer(steps: &[Step]) -> Result<(), OpenError> {
@@ -100,9 +116,7 @@ async fn steps(connection: &DatabaseConnection) -> Result<Vec<Step>, OpenError> 
 
 async fn applied(connection: &DatabaseConnection) -> Result<Vec<String>, DbErr> {
     let table = match connection.get_database_backend() {
-        sea_orm::DbBackend::Postgres => {
-            "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = $1"
-        }
+        DbBackend::Postgres => "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = $1",
         _ => "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = $1",
     };
     if query(connection, table, vec!["seaql_migrations".into()]).await?.is_empty() {

@@ -15,6 +15,8 @@ mod events;
 mod file_lock;
 pub mod migrate;
 mod operation_row;
+#[cfg(test)]
+mod plans;
 mod port;
 mod read;
 mod rows;

@@ -92,8 +92,8 @@ impl OperationStore for Store {
         Box::pin(async move { self.read(resolve::resolve(&self.shared.reading, guild, &wanted)).await })
     }
 
-    fn bound(&self, guild: u64, kind: ManagedKind, ids: Vec<u64>) -> StoreFuture<'_, Vec<u64>> {
-        Box::pin(async move { self.read(resolve::bound(&self.shared.reading, guild, kind, &ids)).await })
+    fn bound(&self, kind: ManagedKind, ids: Vec<u64>) -> StoreFuture<'_, Vec<u64>> {
+        Box::pin(async move { self.read(resolve::bound(&self.shared.reading, kind, &ids)).await })
     }
 
     fn next_due(&self) -> StoreFuture<'_, Option<UnixMs>> {

@@ -10,10 +10,14 @@ mod idempotency;
 mod letters;
 mod look;
 mod people;
+mod process;
 #[path = "../support/redis.rs"]
 mod redis_server;
+mod sqlite;
 mod store;
 mod submit;
+#[path = "../support/mod.rs"]
+mod support;
 
 use std::{
     future::Future,

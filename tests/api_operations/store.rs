@@ -7,8 +7,9 @@ use std::{
 };
 
 use guildhall_actors::operations::{
-    Change, Claim, ClaimFrom, DeadLetter, Fence, IdempotencyKey, LetterFilter, ListFilter, NewOperation, OperationStore,
-    Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, Stored, SubmitError, Submitted, Swept, Wanted,
+    Change, Claim, ClaimFrom, DeadLetter, Fence, IdempotencyKey, LetterFilter, ListFilter, NewOperation,
+    OperationStore, Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, Stored, SubmitError,
+    Submitted, Swept, Wanted,
 };
 use guildhall_core::{
     operation::{Failure, FailureClass, ManagedKind, OperationId, Queue, State},
@@ -134,8 +135,7 @@ impl Inner {
     fn keep(&mut self, operation: NewOperation) -> u64 {
         let seq = self.rows.iter().filter(|row| row.stored.operation.queue == operation.queue).count() as u64 + 1;
         let (updated_at, state) = (operation.created_at, State::Queued);
-        let stored =
-            Stored { operation, seq, state, attempts: 0, delays: 0, parked: false, intent: None, error: None };
+        let stored = Stored { operation, seq, state, attempts: 0, delays: 0, parked: false, intent: None, error: None };
         self.rows.push(Shown { stored, result: None, updated_at, finished_at: None, attempts: Vec::new() });
         seq
     }
@@ -228,7 +228,7 @@ impl OperationStore for Memory {
         self.answer(|_| missing())
     }
 
-    fn bound(&self, _: u64, _: ManagedKind, _: Vec<u64>) -> StoreFuture<'_, Vec<u64>> {
+    fn bound(&self, _: ManagedKind, _: Vec<u64>) -> StoreFuture<'_, Vec<u64>> {
         self.answer(|_| missing())
     }
 

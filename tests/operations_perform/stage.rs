@@ -42,7 +42,7 @@ impl Bound {
 }
 
 impl Known for Bound {
-    fn bound(&self, _: Option<u64>, kind: ManagedKind, ids: Vec<u64>) -> StoreFuture<'_, Vec<u64>> {
+    fn bound(&self, kind: ManagedKind, ids: Vec<u64>) -> StoreFuture<'_, Vec<u64>> {
         let bound = self.0.lock().unwrap();
         let kept = ids.into_iter().filter(|id| bound.contains(&(kind, *id))).collect();
         Box::pin(async move { Ok(kept) })

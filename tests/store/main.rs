@@ -4,6 +4,9 @@
 
 mod bench;
 mod contract;
+mod failing;
+mod model;
+mod opening;
 #[path = "../support/postgres.rs"]
 mod postgres;
 mod setup;

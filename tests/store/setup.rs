@@ -43,7 +43,8 @@ pub(crate) enum Engine {
 /// A place for a store.
 pub(crate) struct Place {
     pub(crate) settings: settings::Store,
-    folder: TempDir,
+    url: String,
+    _folder: TempDir,
 }
 
 impl Place {
@@ -53,15 +54,16 @@ impl Place {
             Engine::Sqlite => format!("sqlite:{}/data/guildhall.db", folder.path().display()),
             Engine::Postgres => postgres::shared().database().await,
         };
-        Self { settings: settings_for(&url), folder }
+        Self { settings: settings_for(&url), url, _folder: folder }
     }
 
     pub(crate) async fn open(&self) -> Store {
         Store::open(&self.settings).await.unwrap()
     }
 
-    pub(crate) fn file(&self) -> std::path::PathBuf {
-        self.folder.path().join("data/guildhall.db")
+    /// Where it is, for whoever does what no store should.
+    pub(crate) fn raw_url(&self) -> String {
+        self.url.clone()
     }
 }
 
@@ -74,6 +76,7 @@ pub(crate) fn settings_for(url: &str) -> settings::Store {
         read_connections: 4,
         max_waiting: 10_000,
         max_queued: 1_000,
+        max_bytes: 0,
         keep_keys: Duration::from_secs(60),
     }
 }

@@ -1,6 +1,6 @@
 //! A PostgreSQL of a test binary's own, with a database for each test.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, reason = "tests, some of which are unit tests, where it is allowed")]
 #![allow(dead_code, reason = "each test file uses its own part of this, and one uses all of it")]
 
 use std::{
@@ -96,7 +96,7 @@ impl PostgresServer {
     fn ends_with_the_process(&self) {
         const CLEAN_UP: &str = r#"read -r _; kill -QUIT "$1"; while kill -0 "$1"; do sleep 0.05; done; rm -rf "$2""#;
         let pid = self.child.as_ref().unwrap().id().to_string();
-        let mut waits = Command::new("sh")
+        let waits = Command::new("sh")
             .args(["-c", CLEAN_UP, "sh", &pid, self.folder.path().to_str().unwrap()])
             .process_group(0)
             .stdin(Stdio::piped())
@@ -105,7 +105,7 @@ impl PostgresServer {
             .spawn()
             .unwrap();
         // Its other end is closed when the process ends.
-        std::mem::forget(waits.stdin.take());
+        std::mem::forget(waits);
     }
 
     /// Makes an empty database, and gives its URL.

@@ -425,13 +425,9 @@ pub trait OperationStore: Send + Sync {
     /// Keeps a batch, all of it or nothing. Those with a key that was used before for the same are not kept again.
     fn submit(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<Submitted>, SubmitError>;
 
-    /// Takes queues that nobody looks after. Queues that somebody else looks after are not among the answer.
+    /// Takes queues that nobody looks after. Queues that somebody else looks after are not among the answer. What was taken
+    /// for an answer that got lost is given back by itself.
     fn claim(&self, from: ClaimFrom) -> StoreFuture<'_, Vec<Claim>>;
-
-    /// The queues that this process looks after, as the store has it. A claim whose answer got lost is found here.
-    fn held(&self) -> StoreFuture<'_, Vec<(Queue, Fence)>> {
-        Box::pin(async { Ok(Vec::new()) })
-    }
 
     /// Gives a queue back: it is due again when its next operation is. `false` if it was somebody else's already.
     fn release(&self, queue: Queue, fence: Fence) -> StoreFuture<'_, bool>;
@@ -446,8 +442,9 @@ pub trait OperationStore: Send + Sync {
     /// What references stand for, one answer each.
     fn resolve(&self, guild: Option<u64>, wanted: Vec<Wanted>) -> StoreFuture<'_, Vec<Resolved>>;
 
-    /// Which of these objects of a guild have a key or were made by an operation: for telling strangers from our own.
-    fn bound(&self, guild: u64, kind: ManagedKind, ids: Vec<u64>) -> StoreFuture<'_, Vec<u64>>;
+    /// Which of these objects have a key or were made by an operation, whichever guild or user it was for: for telling
+    /// strangers from our own.
+    fn bound(&self, kind: ManagedKind, ids: Vec<u64>) -> StoreFuture<'_, Vec<u64>>;
 
     /// When the next queue that nobody looks after has something due.
     fn next_due(&self) -> StoreFuture<'_, Option<UnixMs>>;

@@ -35,6 +35,17 @@ struct Pace {
 }
 
 impl Pace {
+    /// A start that need not wait, if there is one.
+    fn try_book(&self) -> bool {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let free = next.is_none_or(|next| next <= now);
+        if free {
+            *next = Some(now + self.distance);
+        }
+        free
+    }
+
     /// A place of its own for a start, in order.
     fn book(&self) -> Instant {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
@@ -55,17 +66,12 @@ impl Throttle {
 
     /// The right to begin now, if nobody has to wait for it.
     pub(super) fn try_admit(&self) -> Option<Admission> {
-        if self.pace.is_some() {
-            return None;
-        }
-        match &self.running {
-            None => Some(Admission::free()),
+        let admission = match &self.running {
+            None => Admission::free(),
             // Permits go to those who wait first: there is none left over for one who does not.
-            Some(running) => {
-                let permit = Arc::clone(running).try_acquire_owned().ok()?;
-                Some(Admission { _permit: Some(permit) })
-            }
-        }
+            Some(running) => Admission { _permit: Some(Arc::clone(running).try_acquire_owned().ok()?) },
+        };
+        self.pace.as_ref().is_none_or(Pace::try_book).then_some(admission)
     }
 
     /// Waits for the right to begin.

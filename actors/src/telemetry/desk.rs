@@ -1,14 +1,12 @@
 //! What is told of operations at the desk.
 
-use guildhall_core::operation::{Kind, OperationId, Queue};
+use guildhall_core::operation::{OperationId, Queue};
 use metrics::{Unit, counter, describe_counter};
-use tracing::{debug, info};
+use tracing::info;
 
 use super::InternalEvent;
 use crate::operations::Pausable;
 
-/// Operations that were accepted, by kind.
-pub const ENQUEUED: &str = "guildhall_operations_enqueued_total";
 /// Operations whose idempotency key was used before for the same, by who knew it: the cache or the store.
 pub const KEY_HITS: &str = "guildhall_idempotency_hits_total";
 /// Operations whose idempotency key was new.
@@ -21,28 +19,11 @@ pub const REDRIVEN: &str = "guildhall_dead_letters_redriven_total";
 pub const DISCARDED: &str = "guildhall_dead_letters_discarded_total";
 
 pub(super) fn describe() {
-    describe_counter!(ENQUEUED, Unit::Count, "Operations accepted, by kind");
     describe_counter!(KEY_HITS, Unit::Count, "Idempotency keys used before, by who knew: cache or store");
     describe_counter!(KEY_MISSES, Unit::Count, "Idempotency keys used for the first time");
     describe_counter!(CANCELLED, Unit::Count, "Operations that a person took back");
     describe_counter!(REDRIVEN, Unit::Count, "Dead letters and operations in need of a person that were done again");
     describe_counter!(DISCARDED, Unit::Count, "Dead letters that were thrown away");
-}
-
-/// An operation was kept.
-pub(crate) struct OperationAccepted {
-    pub(crate) id: OperationId,
-    pub(crate) kind: Kind,
-    pub(crate) guild: Option<u64>,
-    pub(crate) seq: u64,
-}
-
-impl InternalEvent for OperationAccepted {
-    fn emit(self) {
-        let Self { id, kind, guild, seq } = self;
-        debug!(operation_id = %id, kind = kind.name(), guild_id = guild, seq, "operation accepted");
-        counter!(ENQUEUED, "kind" => kind.name()).increment(1);
-    }
 }
 
 /// A key was used before for the same.

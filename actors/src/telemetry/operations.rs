@@ -196,13 +196,19 @@ pub(crate) struct StoreRetried<'a> {
     pub(crate) queue: Option<Queue>,
     pub(crate) what: &'static str,
     pub(crate) error: &'a dyn std::error::Error,
+    /// How often it did not answer. Said aloud once: every guild has the same trouble.
+    pub(crate) tried: u32,
     pub(crate) wait: Duration,
 }
 
 impl InternalEvent for StoreRetried<'_> {
     fn emit(self) {
-        let Self { queue, what, error, wait } = self;
-        warn!(?queue, what, %error, ?wait, "the store did not answer; it is asked again");
+        let Self { queue, what, error, tried, wait } = self;
+        if tried == 1 {
+            warn!(?queue, what, %error, tried, ?wait, "the store did not answer; it is asked again");
+        } else {
+            debug!(?queue, what, %error, tried, ?wait, "the store did not answer; it is asked again");
+        }
         counter!(STORE_RETRIES, "what" => what).increment(1);
     }
 }

@@ -16,7 +16,7 @@ mod refusal;
 mod view;
 
 use std::{
-    future::Future,
+    future::{Future, ready},
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -141,7 +141,7 @@ pub(crate) fn routes(config: &mut web::ServiceConfig, served: &Data<Served>) {
 
 fn resource<const N: usize>(path: &'static str, allow: &'static str, routes: [Route; N]) -> Resource {
     let resource = routes.into_iter().fold(web::resource(path), Resource::route);
-    resource.default_service(web::to(move || std::future::ready(Problem::MethodNotAllowed { allow }.response())))
+    resource.default_service(web::to(move || ready(Problem::MethodNotAllowed { allow }.response())))
 }
 
 /// Who may GET may also HEAD.

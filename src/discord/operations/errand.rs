@@ -62,7 +62,7 @@ impl<'a> Errand<'a> {
         if ids.is_empty() {
             return Ok(ids);
         }
-        let bound = self.performer.known.bound(self.work.guild, kind, ids.clone()).await?;
+        let bound = self.performer.known.bound(kind, ids.clone()).await?;
         Ok(ids.into_iter().filter(|id| !bound.contains(id)).collect())
     }
 

@@ -34,6 +34,12 @@ use tokio::{
 use uuid::Uuid;
 
 pub(super) use self::{queues::PAUSED, record::guild_number};
+#[cfg(test)]
+pub(super) use self::{
+    queues::TAKE_DUE,
+    record::{CHANGES, UPDATE},
+    sweep::OPERATIONS as SWEEP,
+};
 use super::{
     Health, Holder, Meaning, Trouble,
     events::{BatchCommitted, StoreAttached, StoreFailed},
@@ -270,8 +276,13 @@ impl Writer {
                 Ok(answers)
             }
             Err(trouble) => {
-                // Before the next begins: a rollback that is still to come would be in its way.
-                let _ = transaction.rollback().await;
+                // Before the next begins: a rollback that is still to come would be in its way. If it fails, nobody knows
+                // what the connection is in the middle of.
+                if transaction.rollback().await.is_err()
+                    && let Some(holder) = self.holder.take()
+                {
+                    tokio::spawn(holder.let_go());
+                }
                 Err(trouble)
             }
         }

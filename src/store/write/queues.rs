@@ -21,6 +21,11 @@ const NEXT_DUE: &str = "(SELECT MIN(o.eligible_at) FROM operations o WHERE o.que
     AND o.finished_at IS NULL AND (o.parked = 1 OR o.seq = (SELECT MIN(p.seq) FROM operations p
     WHERE p.queue = guild_queues.queue AND p.finished_at IS NULL AND p.parked = 0)))";
 
+/// Takes those that have something due, the longest waiting first.
+pub(in crate::store) const TAKE_DUE: &str = "UPDATE guild_queues SET owner = $1, fence = fence + 1 WHERE queue IN
+    (SELECT queue FROM guild_queues WHERE owner IS NULL AND paused = 0 AND ready_at IS NOT NULL AND ready_at <= $2
+    ORDER BY ready_at LIMIT $3) RETURNING queue, fence, paused, ready_at";
+
 /// Makes this process the one that lives: its epoch, and how many queues it freed.
 pub(super) async fn take_over(on: &DatabaseTransaction, me: Uuid, now: i64) -> Result<(i64, u64), Trouble> {
     let rows = query(on, "SELECT CAST(COALESCE(MAX(epoch), 0) AS BIGINT) FROM instances", Vec::new()).await?;
@@ -29,9 +34,11 @@ pub(super) async fn take_over(on: &DatabaseTransaction, me: Uuid, now: i64) -> R
     query(on, "DELETE FROM instances", Vec::new()).await?;
     let values = vec![me.into(), epoch.into(), now.into()];
     query(on, "INSERT INTO instances (id, epoch, started_at) VALUES ($1, $2, $3)", values).await?;
-    const FREE: &str = "UPDATE guild_queues SET owner = NULL, fence = fence + 1
-        WHERE owner IS NOT NULL AND owner <> $1 RETURNING queue";
-    let freed = query(on, FREE, vec![me.into()]).await?;
+    let free = format!(
+        "UPDATE guild_queues SET owner = NULL, fence = fence + 1, ready_at = {NEXT_DUE}
+        WHERE owner IS NOT NULL AND owner <> $1 RETURNING queue"
+    );
+    let freed = query(on, &free, vec![me.into()]).await?;
     // Queues of interactions and users come and go; those that nothing is left of are not kept for ever.
     const FORGET: &str = "DELETE FROM guild_queues WHERE queue IN (SELECT q.queue FROM guild_queues q
         WHERE q.queue < 0 AND q.pending = 0 AND q.owner IS NULL AND q.paused = 0
@@ -70,9 +77,6 @@ pub(super) async fn claim(
     context: &Context,
     from: &ClaimFrom,
 ) -> Result<Vec<Claim>, Trouble> {
-    const TAKE_DUE: &str = "UPDATE guild_queues SET owner = $1, fence = fence + 1 WHERE queue IN
-        (SELECT queue FROM guild_queues WHERE owner IS NULL AND paused = 0 AND ready_at IS NOT NULL AND ready_at <= $2
-        ORDER BY ready_at LIMIT $3) RETURNING queue, fence, paused, ready_at";
     const MAKE: &str = "INSERT INTO guild_queues (queue, tenant, next_seq, pending, paused, fence)
         SELECT line, 'default', 1, 0, 0, $2 FROM {v} WHERE 1 = 1 ON CONFLICT DO NOTHING";
     const TAKE: &str = "UPDATE guild_queues SET owner = $2, fence = fence + 1 FROM {v}
@@ -135,6 +139,13 @@ pub(super) async fn release(
 
 fn numbers((queue, fence): (Queue, Fence)) -> (i64, i64) {
     (queue.number(), signed(fence.0))
+}
+
+/// Makes a queue that nobody has due when its next operation is.
+pub(super) async fn look_again(on: &DatabaseTransaction, queue: Queue) -> Result<(), Trouble> {
+    let update = format!("UPDATE guild_queues SET ready_at = {NEXT_DUE} WHERE queue = $1 AND owner IS NULL");
+    query(on, &update, vec![queue.number().into()]).await?;
+    Ok(())
 }
 
 /// Pauses queues, or lets them go on.

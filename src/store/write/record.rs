@@ -14,7 +14,8 @@ use super::{
 };
 use crate::store::rows::{Cell, Holds, Rows, Shape, with_rows};
 
-const CHANGES: Shape = Shape(&[
+/// What [`UPDATE`] takes.
+pub(in crate::store) const CHANGES: Shape = Shape(&[
     ("op", Holds::Uuid),
     ("line", Holds::Number),
     ("held", Holds::Number),
@@ -30,7 +31,9 @@ const CHANGES: Shape = Shape(&[
     ("finished_at", Holds::Number),
 ]);
 
-const UPDATE: &str = "UPDATE operations SET state = v.state, attempts = v.attempts, delays = v.delays,
+/// Changes operations that are not done, for those who have the right to.
+pub(in crate::store) const UPDATE: &str =
+    "UPDATE operations SET state = v.state, attempts = v.attempts, delays = v.delays,
     eligible_at = v.eligible_at, parked = v.parked, error = v.error, result = v.result,
     made = COALESCE(v.made, operations.made), updated_at = v.at, finished_at = v.finished_at
     FROM {v}, guild_queues q

@@ -9,7 +9,7 @@ use sea_orm::{DatabaseTransaction, QueryResult};
 use super::{
     Context, Trouble,
     finish::{self, Ended},
-    signed,
+    queues, signed,
 };
 use crate::store::{operation_row::state_named, rows::query};
 
@@ -27,6 +27,8 @@ pub(super) async fn cancel(
         return as_it_stands(on, id).await;
     };
     finish::all(on, context, &[Ended { id, queue, state, result: None, at: now }]).await?;
+    // What waited behind it may be due long before it would have been.
+    queues::look_again(on, queue).await?;
     Ok(Some((state, queue)))
 }
 

@@ -41,6 +41,9 @@ struct Line {
 
 type Key = (String, String);
 
+/// New operations, with their places in their queues.
+type Accepted<'a> = Vec<(&'a NewOperation, i64)>;
+
 /// What the store held before, and what this batch has added.
 #[derive(Debug, Default)]
 struct Desk {
@@ -157,7 +160,7 @@ impl Desk {
         &mut self,
         batch: &'a [NewOperation],
         most: u64,
-    ) -> Result<(Vec<Submitted>, Vec<(&'a NewOperation, i64)>), SubmitError> {
+    ) -> Result<(Vec<Submitted>, Accepted<'a>), SubmitError> {
         let mut submitted = Vec::with_capacity(batch.len());
         let mut new: Vec<(&NewOperation, i64)> = Vec::new();
         let mut keys: HashMap<Key, Known> = HashMap::new();

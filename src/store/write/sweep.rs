@@ -11,7 +11,7 @@ use super::{Trouble, signed};
 use crate::store::rows::{Cell, Holds, Rows, Shape, query, with_rows};
 
 /// How much of a kind one sweep removes at most: small enough not to hold up others for long.
-pub(in crate::store) const SWEEP: i64 = 500;
+const SWEEP: i64 = 500;
 
 /// Removes what was kept long enough, a small batch of each.
 pub(super) async fn sweep(on: &DatabaseTransaction, keep: Retention, now: UnixMs) -> Result<Swept, Trouble> {

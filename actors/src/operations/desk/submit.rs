@@ -6,8 +6,9 @@ use guildhall_core::operation::State;
 
 use super::{Accepted, Desk, Submission, Wrong};
 use crate::operations::{IdempotencyKey, NewOperation, Remembered, StoreError, SubmitError, Submitted};
-use crate::telemetry::desk::{KeyFound, KeyIsNew, OperationAccepted};
+use crate::telemetry::desk::{KeyFound, KeyIsNew};
 use crate::telemetry::emit;
+use crate::telemetry::operations::OperationEnqueued;
 
 /// Why a submission was not accepted. Nothing of it was kept.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -91,9 +92,9 @@ impl Desk {
         let mut all = Vec::with_capacity(slips.len());
         for (Slip { mut accepted, used: mut key }, submitted) in slips.into_iter().zip(submitted) {
             match submitted {
-                Submitted::Accepted { seq } => {
+                Submitted::Accepted { .. } => {
                     let Accepted { id, kind, guild, .. } = accepted;
-                    emit(OperationAccepted { id, kind, guild, seq });
+                    emit(OperationEnqueued { id, kind, guild });
                     if key.is_some() {
                         emit(KeyIsNew);
                     }

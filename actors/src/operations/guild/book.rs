@@ -6,15 +6,14 @@ use std::time::Duration;
 use guildhall_core::guild::{Entry, Line, Phase};
 use guildhall_core::lane::Lane;
 use guildhall_core::operation::payload::Objects;
-use guildhall_core::operation::{
-    Failure, FailureClass, Kind, ManagedKind, Marker, OperationId, Payload, Queue, Reference, Sends, State,
-};
+use guildhall_core::operation::{Failure, FailureClass, OperationId, Payload, Queue, Sends, State};
 use guildhall_core::time::UnixMs;
 
+use super::known::{Kept, Known, wanted};
 use super::verdict::{Case, Verdict, poisoned};
 use crate::operations::{Attempt, Change, Fence, Intent, NewOperation, OperationsConfig, Stored, Wanted, Word, Work};
 use crate::telemetry::emit;
-use crate::telemetry::operations::{OperationAmbiguous, OperationDelayed, OperationEnded, OperationRetried, Subject};
+use crate::telemetry::operations::{OperationAmbiguous, OperationDelayed, OperationRetried};
 
 /// An operation that broke its guild.
 #[derive(Clone, Copy, Debug)]
@@ -22,40 +21,6 @@ pub(crate) struct Poison {
     pub(crate) id: OperationId,
     /// How often.
     pub(crate) times: u32,
-}
-
-/// What is needed of an operation besides its place.
-#[derive(Debug)]
-struct Known {
-    id: OperationId,
-    guild: Option<u64>,
-    kind: Kind,
-    sends: Sends,
-    lane: Lane,
-    reason: Option<String>,
-    created_at: UnixMs,
-    attempts: u32,
-    max_attempts: u32,
-    delays: u32,
-    /// When it was told to be sent, if nobody knows what came of it.
-    intent: Option<UnixMs>,
-    /// When it was first told to be sent, as far as this guild has seen.
-    first_intent: Option<UnixMs>,
-    poison: bool,
-    payload: Kept,
-}
-
-/// A payload, if it is kept.
-#[derive(Debug)]
-enum Kept {
-    /// It has to be read again.
-    No,
-    /// It is not what its kind takes.
-    Wrong(String),
-    Yes {
-        payload: Box<Payload>,
-        bytes: usize,
-    },
 }
 
 /// Whether a payload is kept.
@@ -431,115 +396,5 @@ impl Book {
             self.drop_at(seq);
         }
         Some(change)
-    }
-}
-
-impl Known {
-    /// A change that says where it stands, and nothing else.
-    fn change(&self, queue: Queue, fence: Fence, state: State, now: UnixMs) -> Change {
-        Change {
-            queue,
-            fence,
-            id: self.id,
-            guild: self.guild,
-            state,
-            attempts: self.attempts,
-            delays: self.delays,
-            eligible_at: now,
-            parked: false,
-            error: None,
-            result: None,
-            made: None,
-            intent: Intent::Keep,
-            attempt: None,
-            bind: Vec::new(),
-            unbind: Vec::new(),
-            at: now,
-        }
-    }
-
-    /// What came of sending it is known.
-    const fn close(&mut self) -> Intent {
-        match self.intent.take() {
-            None => Intent::Keep,
-            Some(_) => Intent::Close,
-        }
-    }
-
-    fn take_payload(&mut self, bytes: &mut usize) -> Option<Box<Payload>> {
-        match std::mem::replace(&mut self.payload, Kept::No) {
-            Kept::No => None,
-            wrong @ Kept::Wrong(_) => {
-                self.payload = wrong;
-                None
-            }
-            Kept::Yes { payload, bytes: taken } => {
-                *bytes -= taken;
-                Some(payload)
-            }
-        }
-    }
-
-    fn work(&self, payload: Payload, bound: Option<(u64, Option<u64>)>, max_wait: Duration, now: UnixMs) -> Work {
-        Work {
-            id: self.id,
-            guild: self.guild,
-            payload,
-            bound,
-            marker: Marker::of(self.id),
-            reason: self.reason.clone(),
-            lane: self.lane,
-            max_wait,
-            intent_at: self.first_intent.unwrap_or(now),
-        }
-    }
-
-    const fn subject(&self) -> Subject {
-        Subject { id: self.id, kind: self.kind, guild: self.guild, attempt: self.attempts }
-    }
-
-    fn ended<'a>(&self, state: State, error: Option<&'a Failure>, now: UnixMs) -> OperationEnded<'a> {
-        OperationEnded { of: self.subject(), state, error, after: now.since(self.created_at) }
-    }
-}
-
-/// What the store has to be asked before a payload can be carried out: what it refers to, and what its own key stands
-/// for.
-fn wanted(payload: &Payload) -> Vec<Wanted> {
-    let mut wanted: Vec<Wanted> = Vec::new();
-    wanted.extend(own_key(payload).map(|(kind, key)| Wanted::Key(kind, key.to_owned())));
-    wanted.extend(payload.references().into_iter().filter_map(|(kind, reference)| match reference {
-        Reference::Id(_) => None,
-        Reference::Key(key) => Some(Wanted::Key(kind, key.clone())),
-        Reference::Operation(id) => Some(Wanted::Operation(*id)),
-    }));
-    wanted
-}
-
-/// The key of what a payload sees to.
-pub(super) fn own_key(payload: &Payload) -> Option<(ManagedKind, &str)> {
-    match payload {
-        Payload::EnsureRole(ensure) => Some((ManagedKind::Role, &ensure.key)),
-        Payload::EnsureChannel(ensure) => Some((ManagedKind::Channel, &ensure.key)),
-        Payload::EnsureMessage(ensure) => Some((ManagedKind::Message, &ensure.key)),
-        Payload::CreateRole(_)
-        | Payload::DeleteRole(_)
-        | Payload::AssignRole(_)
-        | Payload::RemoveRole(_)
-        | Payload::CreateChannel(_)
-        | Payload::DeleteChannel(_)
-        | Payload::UpdatePermissions(_)
-        | Payload::SetMemberRoles(_)
-        | Payload::ReplaceOverwrites(_)
-        | Payload::Reorder(_)
-        | Payload::SendMessage(_)
-        | Payload::EditMessage(_)
-        | Payload::DeleteMessage(_)
-        | Payload::SendDm(_)
-        | Payload::DeferReply(_)
-        | Payload::SendFollowup(_)
-        | Payload::EditOriginal(_)
-        | Payload::Read(_)
-        | Payload::Request(_) => None,
     }
 }

@@ -4,6 +4,10 @@
 //! due) stands in its [`Vitals`] and takes no room in its mailbox.
 
 mod book;
+mod keeping;
+mod known;
+mod prepare;
+mod turn;
 mod verdict;
 mod vitals;
 mod work;

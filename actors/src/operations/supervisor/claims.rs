@@ -66,9 +66,7 @@ impl Supervisor {
         for queue in kept_waiting.iter().rev() {
             self.wanted.push_front(*queue);
         }
-        if !kept_waiting.is_empty() {
-            self.make_room(kept_waiting.len(), ctx);
-        }
+        self.make_room_for(&kept_waiting, ctx);
         if batch.is_empty() {
             return;
         }
@@ -92,10 +90,9 @@ impl Supervisor {
         }));
     }
 
-    fn claim_later(&mut self, error: &StoreError, ctx: &mut Context<Self>) {
-        self.claim_lost = true;
+    fn claim_later(&self, error: &StoreError, ctx: &mut Context<Self>) {
         let wait = self.config.store_backoff.delay(1, fastrand::f64());
-        emit(StoreRetried { queue: None, what: "claim", error, wait });
+        emit(StoreRetried { queue: None, what: "claim", error, tried: 1, wait });
         ctx.run_later(wait, Self::claim_wanted);
     }
 
@@ -112,31 +109,6 @@ impl Supervisor {
             }
         }
         self.check_drained();
-    }
-
-    /// Gives back what the store has given to this process without its knowledge.
-    fn look_for_lost(&mut self, ctx: &mut Context<Self>) {
-        if !self.claim_lost || self.claiming {
-            return;
-        }
-        self.claiming = true;
-        let (store, limit) = (Arc::clone(&self.store), self.config.store_timeout);
-        let asked = async move { within(limit, store.held()).await };
-        ctx.spawn(asked.into_actor(self).map(|held, actor, ctx| {
-            actor.claiming = false;
-            // If it does not say, it is asked again.
-            if let Ok(held) = held {
-                actor.claim_lost = false;
-                for (queue, fence) in held {
-                    if !actor.kept.contains_key(&queue) {
-                        actor.give_back(queue, fence, ctx);
-                    }
-                }
-                actor.poll_soon(ctx);
-            }
-            actor.check_drained();
-            actor.claim_wanted(ctx);
-        }));
     }
 
     /// Polls now, and from then on as usual.
@@ -164,7 +136,6 @@ impl Supervisor {
             self.look_at_pauses(ctx);
         }
         self.let_idle_go(ctx);
-        self.look_for_lost(ctx);
         if self.claiming {
             self.poll_after(self.config.poll, ctx);
             return;
@@ -203,7 +174,7 @@ impl Supervisor {
                     // It is due, and there is no room for it, or another process was faster.
                     Some(Duration::ZERO) => {
                         if most == 0 {
-                            self.make_room(self.config.claim_batch, ctx);
+                            self.make_room_for_guilds(self.config.claim_batch, ctx);
                         }
                         every
                     }
@@ -212,8 +183,7 @@ impl Supervisor {
                 }
             }
             Err(error) => {
-                self.claim_lost = true;
-                emit(StoreRetried { queue: None, what: "claim", error: &error, wait: every });
+                emit(StoreRetried { queue: None, what: "claim", error: &error, tried: 1, wait: every });
                 every
             }
         };

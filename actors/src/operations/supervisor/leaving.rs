@@ -32,15 +32,27 @@ impl Supervisor {
         idle.into_iter().for_each(|queue| self.ask_to_leave(queue, Leave::IfIdle, ctx));
     }
 
-    /// Asks so many guilds to leave that have nothing to do now, those first that had nothing to do for longest.
-    pub(super) fn make_room(&mut self, wanted: usize, ctx: &mut Context<Self>) {
+    /// Asks as many guilds to leave as others wait for: those of their own kind that have had nothing to do for longest.
+    pub(super) fn make_room_for(&mut self, waiting: &[Queue], ctx: &mut Context<Self>) {
+        let interactions = waiting.iter().filter(|queue| is_interaction(**queue)).count();
+        self.make_room(interactions, is_interaction, ctx);
+        self.make_room(waiting.len() - interactions, |queue| !is_interaction(queue), ctx);
+    }
+
+    /// Asks so many guilds to leave that are no interactions'.
+    pub(super) fn make_room_for_guilds(&mut self, wanted: usize, ctx: &mut Context<Self>) {
+        self.make_room(wanted, |queue| !is_interaction(queue), ctx);
+    }
+
+    fn make_room(&mut self, wanted: usize, of: impl Fn(Queue) -> bool, ctx: &mut Context<Self>) {
+        if wanted == 0 {
+            return;
+        }
         let (now, long_wait) = (self.clock.now(), self.config.long_wait);
-        let leaving = self.kept.values().filter(|kept| matches!(kept.care, Care::Leaving { .. })).count();
-        let mut idle: Vec<(UnixMs, Queue)> = self
-            .kept
-            .iter()
-            .filter_map(|(queue, kept)| kept.idle_since(now, long_wait).map(|since| (since, *queue)))
-            .collect();
+        let kept = || self.kept.iter().filter(|(queue, _)| of(**queue));
+        let leaving = kept().filter(|(_, kept)| matches!(kept.care, Care::Leaving { .. })).count();
+        let mut idle: Vec<(UnixMs, Queue)> =
+            kept().filter_map(|(queue, kept)| kept.idle_since(now, long_wait).map(|since| (since, *queue))).collect();
         idle.sort_unstable();
         for (_, queue) in idle.into_iter().take(wanted.min(AT_ONCE).saturating_sub(leaving)) {
             self.ask_to_leave(queue, Leave::IfIdle, ctx);

@@ -54,8 +54,6 @@ pub struct Supervisor {
     wanted: VecDeque<Queue>,
     in_wanted: HashSet<Queue>,
     claiming: bool,
-    /// A claim's answer may have got lost.
-    claim_lost: bool,
     /// Queues that are being given back by this actor itself.
     releasing: usize,
     next_poll: Option<SpawnHandle>,
@@ -95,7 +93,6 @@ impl Supervisor {
             wanted: VecDeque::new(),
             in_wanted: HashSet::new(),
             claiming: false,
-            claim_lost: false,
             releasing: 0,
             next_poll: None,
             polls: 0,
@@ -148,11 +145,12 @@ impl Supervisor {
         let generation = self.generations;
         let vitals = Arc::new(Vitals::new());
         let poison = self.kept.get(&queue).and_then(|kept| kept.poison);
+        let paused = paused || self.all_paused;
         let seat = Seat {
             queue,
             fence,
             generation,
-            paused: paused || self.all_paused,
+            paused,
             poison,
             store: Arc::clone(&self.store),
             perform: Arc::clone(&self.perform),

@@ -45,7 +45,7 @@ impl Supervisor {
             match claimed {
                 Err(error) => {
                     let wait = actor.config.store_backoff.delay(1, fastrand::f64());
-                    emit(StoreRetried { queue: Some(queue), what: "restart", error: &error, wait });
+                    emit(StoreRetried { queue: Some(queue), what: "restart", error: &error, tried: 1, wait });
                     ctx.run_later(wait, move |actor, ctx| actor.restart(queue, generation, ctx));
                 }
                 Ok(claims) => match claims.into_iter().next() {

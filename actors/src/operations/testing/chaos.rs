@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
@@ -26,6 +26,9 @@ pub(in crate::operations) struct Chaos {
     calls: AtomicUsize,
     faults: Mutex<BTreeMap<usize, Fault>>,
     killed: Notify,
+    stalls: AtomicBool,
+    stalled: Notify,
+    go_on: Notify,
 }
 
 impl Chaos {
@@ -40,6 +43,27 @@ impl Chaos {
     /// Waits until the process should end.
     pub(in crate::operations) async fn killed(&self) {
         self.killed.notified().await;
+    }
+
+    /// The next queue that is given back has to wait for [`Chaos::go_on`].
+    pub(in crate::operations) fn stall_release(&self) {
+        self.stalls.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits until one has to wait.
+    pub(in crate::operations) async fn stalled(&self) {
+        self.stalled.notified().await;
+    }
+
+    pub(in crate::operations) fn go_on(&self) {
+        self.go_on.notify_one();
+    }
+
+    pub(super) async fn stall(&self) {
+        if self.stalls.swap(false, Ordering::SeqCst) {
+            self.stalled.notify_one();
+            self.go_on.notified().await;
+        }
     }
 
     pub(super) async fn before(&self) -> Option<Fault> {

@@ -1,6 +1,6 @@
 //! A store in memory that keeps the port's promises, over the ends of processes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use guildhall_core::operation::{ManagedKind, OperationId, Queue, State};
@@ -41,6 +41,8 @@ pub(in crate::operations) struct Tables {
     bindings: HashMap<Key, (u64, Option<u64>)>,
     all_paused: bool,
     commits: u64,
+    /// The claims that somebody knows of.
+    told: HashSet<(Queue, u64)>,
 }
 
 impl Tables {
@@ -64,6 +66,15 @@ impl Tables {
         Some(Claim { queue, fence: Fence(standing.fence), paused: standing.paused || paused })
     }
 
+    /// What was taken for an answer that got lost goes back.
+    fn give_untold_back(&mut self, owner: u32) {
+        for (queue, standing) in &mut self.queues {
+            if standing.owner == Some(owner) && !self.told.contains(&(*queue, standing.fence)) {
+                (standing.owner, standing.fence) = (None, standing.fence + 1);
+            }
+        }
+    }
+
     fn record(&mut self, change: &Change) -> Recorded {
         if self.queues.get(&change.queue).map(|standing| standing.fence) != Some(change.fence.0) {
             return Recorded::Fenced;
@@ -73,6 +84,8 @@ impl Tables {
             return Recorded::Gone;
         }
         let stored = &mut row.stored;
+        // Told again, since the answer got lost, it is no step.
+        assert!(stored.state == change.state || stored.state.to(change.state).is_ok(), "{:?} {change:?}", stored.state);
         (stored.state, stored.attempts, stored.delays) = (change.state, change.attempts, change.delays);
         (stored.parked, stored.error, stored.operation.eligible_at) =
             (change.parked, change.error.clone(), change.eligible_at);
@@ -192,7 +205,7 @@ impl OperationStore for Memory {
 
     fn claim(&self, from: ClaimFrom) -> StoreFuture<'_, Vec<Claim>> {
         let owner = self.owner;
-        Box::pin(self.call(move |tables| match from {
+        let claimed = self.call(move |tables| match from {
             ClaimFrom::Queues(queues) => queues.into_iter().filter_map(|queue| tables.claim(queue, owner)).collect(),
             ClaimFrom::Due { .. } if tables.all_paused => Vec::new(),
             ClaimFrom::Due { now, limit } => {
@@ -205,25 +218,31 @@ impl OperationStore for Memory {
                 due.sort_unstable();
                 due.into_iter().take(limit).filter_map(|(_, queue)| tables.claim(queue, owner)).collect()
             }
-        }))
-    }
-
-    fn held(&self) -> StoreFuture<'_, Vec<(Queue, Fence)>> {
-        let owner = self.owner;
-        Box::pin(self.call(move |tables| {
-            let held = tables.queues.iter().filter(|(_, standing)| standing.owner == Some(owner));
-            held.map(|(queue, standing)| (*queue, Fence(standing.fence))).collect()
-        }))
+        });
+        Box::pin(async move {
+            let claimed: Result<Vec<Claim>, StoreError> = claimed.await;
+            let mut tables = self.tables();
+            match &claimed {
+                Ok(claims) => tables.told.extend(claims.iter().map(|claim| (claim.queue, claim.fence.0))),
+                Err(_) => tables.give_untold_back(owner),
+            }
+            drop(tables);
+            claimed
+        })
     }
 
     fn release(&self, queue: Queue, fence: Fence) -> StoreFuture<'_, bool> {
-        Box::pin(self.call(move |tables| match tables.queues.get_mut(&queue) {
-            Some(standing) if standing.fence == fence.0 => {
-                standing.owner = None;
-                true
-            }
-            Some(_) | None => false,
-        }))
+        Box::pin(async move {
+            self.chaos.stall().await;
+            let give_back = |tables: &mut Tables| match tables.queues.get_mut(&queue) {
+                Some(standing) if standing.fence == fence.0 => {
+                    standing.owner = None;
+                    true
+                }
+                Some(_) | None => false,
+            };
+            self.call(give_back).await
+        })
     }
 
     fn load(&self, queue: Queue, after: u64, limit: usize) -> StoreFuture<'_, Vec<Stored>> {
@@ -262,7 +281,7 @@ impl OperationStore for Memory {
         }))
     }
 
-    fn bound(&self, _: u64, _: ManagedKind, _: Vec<u64>) -> StoreFuture<'_, Vec<u64>> {
+    fn bound(&self, _: ManagedKind, _: Vec<u64>) -> StoreFuture<'_, Vec<u64>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use guildhall_core::operation::{FailureClass, OperationId, Queue, State};
+use guildhall_core::operation::{FailureClass, Kind, OperationId, Queue, State};
 use proptest::prelude::*;
+use serde_json::json;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::LocalSet;
 
 use crate::operations::testing::{Fault, Script, Search, World, paused};
+use crate::operations::{Hold, NewOperation, Operations, Pausable};
 
 const GUILD: u64 = 7;
 
@@ -40,7 +42,7 @@ fn live(runtime: &Runtime, world: &World) -> usize {
 /// A world in which everything that can happen does: it is found, lost, held, tried again.
 fn eventful() -> (World, Vec<OperationId>) {
     let world = World::new();
-    let hold = Script::Hold { wait: Some(Duration::from_secs(2)), hold: crate::operations::Hold::Route };
+    let hold = Script::Hold { wait: Some(Duration::from_secs(2)), hold: Hold::Route };
     let ids = vec![
         world.create(GUILD),
         world.assign(GUILD, 100, 1),
@@ -127,6 +129,64 @@ fn while_the_store_does_not_answer_nothing_is_sent_and_what_happened_is_not_forg
         world.until_done().await;
         assert_eq!(world.discord.sent(), [first, second]);
         assert!(world.discord.happened(first) == 1 && world.discord.happened(second) == 1);
+    });
+}
+
+#[test]
+fn what_a_process_may_still_have_under_way_is_waited_out_before_it_is_looked_for() {
+    let runtime = runtime();
+    let _guard = runtime.enter();
+    let world = World::new();
+    let id = world.create(GUILD);
+    // The claim, the page, the start; then it is sent, and the process ends.
+    world.chaos.plan([(3, Fault::KillAfter)]);
+    let killed_at = world.clock.now();
+    live(&runtime, &world);
+    assert_eq!((world.state(id), world.discord.happened(id)), (State::Succeeded, 1));
+    assert!(world.clock.now().since(killed_at) >= world.config.request_timeout);
+}
+
+/// A guild has done one operation, and the store does not keep for a few seconds that the second is about to be sent.
+async fn about_to_send(world: &World, second: NewOperation) -> (Operations, OperationId) {
+    let (first, second) = (world.create(GUILD), world.submit(second));
+    world.discord.script(first, [Script::Wait]);
+    let operations = world.start();
+    world.discord.began().await;
+    let next = world.chaos.calls();
+    world.chaos.plan((next..next + 8).map(|call| (call, Fault::Refuse)));
+    world.discord.go_on();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert_eq!(world.state(first), State::Running);
+    (operations, second)
+}
+
+#[test]
+fn one_whose_time_is_up_when_the_store_answers_at_last_is_not_sent() {
+    paused(async {
+        let world = World::new();
+        let mut dated = world.operation(GUILD, Kind::CreateRole, &json!({ "name": "Mods" }));
+        dated.deadline_at = Some(dated.created_at + Duration::from_secs(2));
+        let (_operations, dated) = about_to_send(&world, dated).await;
+        world.until_done().await;
+        let row = world.store.row(dated).stored;
+        assert_eq!((row.state, row.attempts, row.intent), (State::Dead, 0, None));
+        assert_eq!(world.discord.happened(dated), 0);
+    });
+}
+
+#[test]
+fn one_that_was_paused_before_the_store_answered_is_not_sent_before_it_may_go_on() {
+    paused(async {
+        let world = World::new();
+        let second = world.operation(GUILD, Kind::CreateRole, &json!({ "name": "Mods" }));
+        let (operations, second) = about_to_send(&world, second).await;
+        operations.pause(Pausable::Queue(Queue::Guild(GUILD)), true).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let row = world.store.row(second).stored;
+        assert_eq!((row.state, row.attempts, row.intent), (State::Queued, 0, None));
+        assert_eq!(world.discord.happened(second), 0);
+        operations.pause(Pausable::Queue(Queue::Guild(GUILD)), false).await.unwrap();
+        world.until_state(second, State::Succeeded).await;
     });
 }
 
@@ -218,8 +278,8 @@ fn a_guild_that_breaks_again_and_again_is_left_alone_for_a_while() {
 
 fn scripts() -> impl Strategy<Value = Vec<Script>> {
     let one = prop_oneof![
-        2 => Just(Script::Hold { wait: Some(Duration::from_secs(3)), hold: crate::operations::Hold::Route }),
-        1 => Just(Script::Hold { wait: None, hold: crate::operations::Hold::All }),
+        2 => Just(Script::Hold { wait: Some(Duration::from_secs(3)), hold: Hold::Route }),
+        1 => Just(Script::Hold { wait: None, hold: Hold::All }),
         2 => Just(Script::Fail(FailureClass::Transient)),
         2 => Just(Script::Fail(FailureClass::Ambiguous)),
         2 => Just(Script::DoUnheard),

@@ -1,0 +1,114 @@
+//! Reading and writing a guild's operations, however long the store takes.
+
+use tokio::time::{sleep, timeout};
+
+use super::Seat;
+use super::work::{Fenced, Worker};
+use crate::operations::{Change, Intent, Recorded, StoreError, StoreFuture};
+use crate::telemetry::emit;
+use crate::telemetry::operations::StoreRetried;
+
+/// Changes that are kept at once at most.
+const BATCH: usize = 64;
+
+impl Worker {
+    /// A call to the store, for as long as one may take.
+    pub(super) async fn ask<T>(&self, call: StoreFuture<'_, T>) -> Result<T, StoreError> {
+        timeout(self.seat.config.store_timeout, call)
+            .await
+            .unwrap_or_else(|_| Err(StoreError::Unavailable("it did not answer in time".to_owned())))
+    }
+
+    pub(super) async fn back_off(&self, what: &'static str, error: &StoreError, tried: u32) {
+        let wait = self.seat.config.store_backoff.delay(tried, fastrand::f64());
+        emit(StoreRetried { queue: Some(self.seat.queue), what, error, tried, wait });
+        sleep(wait).await;
+    }
+
+    pub(super) async fn save_if_many(&self, unsaved: &mut Vec<Change>) -> Result<(), Fenced> {
+        if unsaved.len() >= BATCH {
+            self.save(unsaved).await?;
+        }
+        Ok(())
+    }
+
+    /// Has changes kept, however long that takes. The answer to the last one.
+    pub(super) async fn save(&self, unsaved: &mut Vec<Change>) -> Result<Recorded, Fenced> {
+        let Some(last) = unsaved.last() else { return Ok(Recorded::Done) };
+        let last = last.id;
+        let mut tried = 0;
+        let answers = loop {
+            match self.ask(self.seat.store.record(unsaved.clone())).await {
+                Ok(answers) => break answers,
+                Err(error) => {
+                    tried += 1;
+                    self.back_off("record", &error, tried).await;
+                }
+            }
+        };
+        let mut recorded = Recorded::Done;
+        for (change, answer) in unsaved.drain(..).zip(answers) {
+            match answer {
+                Recorded::Done => {}
+                Recorded::Fenced => return Err(Fenced),
+                Recorded::Gone => {
+                    self.book.borrow_mut().forget(change.id);
+                    if change.id == last {
+                        recorded = Recorded::Gone;
+                    }
+                }
+            }
+        }
+        Ok(recorded)
+    }
+
+    pub(super) async fn load(&self, unsaved: &mut Vec<Change>) -> Result<(), Fenced> {
+        let Seat { store, queue, config, clock, vitals, poison, .. } = &self.seat;
+        let after = self.book.borrow().shown().last();
+        let mut tried = 0;
+        let page = loop {
+            match self.ask(store.load(*queue, after, config.page)).await {
+                Ok(page) => break page,
+                Err(error) => {
+                    tried += 1;
+                    self.back_off("load", &error, tried).await;
+                    if self.has_to_leave() {
+                        return Ok(());
+                    }
+                }
+            }
+        };
+        let now = clock.now();
+        let more = page.len() >= config.page;
+        let mut book = self.book.borrow_mut();
+        let mut entries = Vec::with_capacity(page.len());
+        for stored in page {
+            vitals.execute(Some(stored.operation.id));
+            let (entry, change) = book.enter(stored, *poison, now);
+            entries.push(entry);
+            add(unsaved, change);
+        }
+        vitals.execute(None);
+        let poisoned = poison
+            .and_then(|poison| entries.iter().find(|entry| entry.id == poison.id).map(|entry| (entry.seq, poison)));
+        book.line().on_loaded(entries, more);
+        if let Some((seq, poison)) = poisoned {
+            add(unsaved, book.end_poison(seq, poison, now));
+        }
+        Ok(())
+    }
+}
+
+/// Adds a change to those that are kept together. An operation is among them once: the later change tells where it
+/// stands, and nothing that the earlier one tells besides gets lost.
+pub(super) fn add(unsaved: &mut Vec<Change>, change: Option<Change>) {
+    let Some(mut change) = change else { return };
+    if let Some(at) = unsaved.iter().position(|earlier| earlier.id == change.id) {
+        let earlier = unsaved.remove(at);
+        change.attempt = change.attempt.or(earlier.attempt);
+        if change.intent == Intent::Keep {
+            change.intent = earlier.intent;
+        }
+    }
+    unsaved.push(change);
+}

@@ -1,0 +1,104 @@
+//! How the engines find rows: with 100,000 operations that are done, by their indexes.
+
+#[path = "../../tests/support/postgres.rs"]
+mod postgres;
+
+use std::time::Duration;
+
+use guildhall_actors::operations::ListFilter;
+use guildhall_core::operation::{Kind, State};
+use sea_orm::{ConnectionTrait as _, DatabaseConnection, Statement, Value};
+use uuid::Uuid;
+
+use super::{Store, connect, read::operations, rows, write};
+use crate::settings::Store as Settings;
+
+/// Operations that are done, made by the engine itself; `{n}` is their number, `{uuid}` a name from it.
+const FILL: &str = "INSERT INTO operations (id, tenant, queue, guild_id, seq, kind, payload, payload_hash, lane, state,
+    attempts, delays, max_attempts, eligible_at, parked, created_at, updated_at, finished_at)
+    SELECT {uuid}, 'default', {n} % 100, {n} % 100, {n}, CASE WHEN {n} % 2 = 0 THEN 'create_role' ELSE 'assign_role' END,
+    '{}', {hash}, 'operation', CASE WHEN {n} % 50 = 0 THEN 'dead' ELSE 'succeeded' END,
+    1, 0, 3, {n}, 0, {n}, {n}, {n} FROM {numbers}";
+
+fn settings(url: &str) -> Settings {
+    Settings {
+        url: url.parse().unwrap(),
+        migrate: true,
+        timeout: Duration::from_secs(60),
+        lock_wait: Duration::ZERO,
+        read_connections: 1,
+        max_waiting: 10,
+        max_queued: 10,
+        max_bytes: 0,
+        keep_keys: Duration::from_secs(1),
+    }
+}
+
+/// What a statement would do, in the engine's words.
+async fn plan(on: &DatabaseConnection, explain: &str, sql: &str, values: Vec<Value>) -> String {
+    let statement = Statement::from_sql_and_values(on.get_database_backend(), format!("{explain} {sql}"), values);
+    let rows = on.query_all_raw(statement).await.unwrap();
+    let column = usize::from(explain.contains("QUERY PLAN")) * 3;
+    let lines: Vec<String> = rows.iter().map(|row| row.try_get_by_index(column).unwrap()).collect();
+    lines.join("\n")
+}
+
+/// The statements that run often, and the index that each should use.
+async fn check(on: &DatabaseConnection, explain: &str, is_scan: impl Fn(&str) -> bool) {
+    let page = |filter: ListFilter| operations::list_sql(&ListFilter { limit: 50, ..filter });
+    let any = ListFilter::default;
+    let (by_guild, guild) = page(ListFilter { guild: Some(7), ..any() });
+    let (by_state, state) = page(ListFilter { state: Some(State::Dead), ..any() });
+    let (by_kind, kind) = page(ListFilter { kind: Some(Kind::CreateRole), ..any() });
+    let (newest, nothing) = page(any());
+    let me = || Value::from(Uuid::nil());
+    let record = write::UPDATE.replace("{v}", &write::CHANGES.source(on.get_database_backend()));
+    let cases = [
+        (operations::load_sql(), vec![7_i64.into(), 0_i64.into(), 10_i64.into()], "operations_pending"),
+        (write::TAKE_DUE.to_owned(), vec![me(), 5_i64.into(), 10_i64.into()], "guild_queues_due"),
+        (by_guild, guild, "operations_guild"),
+        (by_state, state, "operations_state"),
+        (by_kind, kind, "operations_kind"),
+        (newest, nothing, "operations"),
+        (write::SWEEP.to_owned(), vec!["dead".into(), 90_i64.into(), 10_i64.into()], "operations_finished"),
+        (record, vec!["[]".into(), me()], "operations"),
+    ];
+    for (sql, values, index) in cases {
+        let plan = plan(on, explain, &sql, values).await;
+        assert!(plan.contains(index), "{sql}\nshould use {index}:\n{plan}");
+        assert!(!plan.lines().any(&is_scan), "{sql}\nscans:\n{plan}");
+    }
+}
+
+async fn fill(on: &DatabaseConnection, uuid: &str, hash: &str, numbers: &str) {
+    let fill = FILL.replace("{uuid}", uuid).replace("{hash}", hash).replace("{numbers}", numbers).replace("{n}", "n");
+    rows::query(on, &fill, Vec::new()).await.unwrap();
+}
+
+#[tokio::test]
+async fn sqlite_finds_rows_by_their_indexes() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = settings(&format!("sqlite:{}", folder.path().join("guildhall.db").display()));
+    Store::open(&settings).await.unwrap().close().await;
+    let on = connect::Writing::connect(&settings).await.unwrap().connection;
+    let numbers = "(WITH RECURSIVE count (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM count WHERE n < 100000)
+        SELECT n FROM count)";
+    fill(&on, "unhex(printf('%032x', n))", "zeroblob(32)", numbers).await;
+    // Only the rows that a statement takes are read from first to last; an index, in its order and up to a limit.
+    let is_scan = |line: &str| {
+        let whole = line.contains("SCAN ") && !line.contains(" USING ") && !line.contains("json_each");
+        (whole && !line.contains("VIRTUAL TABLE")) || line.contains("TEMP B-TREE FOR ORDER BY")
+    };
+    check(&on, "EXPLAIN QUERY PLAN", is_scan).await;
+}
+
+#[tokio::test]
+async fn postgres_finds_rows_by_their_indexes() {
+    let server = postgres::PostgresServer::start();
+    let settings = settings(&server.database().await);
+    Store::open(&settings).await.unwrap().close().await;
+    let on = connect::Writing::connect(&settings).await.unwrap().connection;
+    let hash = "decode(repeat('00', 32), 'hex')";
+    fill(&on, "lpad(to_hex(n), 32, '0')::uuid", hash, "generate_series(1, 100000) AS n").await;
+    check(&on, "EXPLAIN", |line| line.contains("Seq Scan") || line.contains("Sort")).await;
+}

@@ -1,0 +1,84 @@
+//! The examples of docs/api.md, run as they stand there.
+
+use std::process::{Command, Stdio};
+
+use guildhall_core::operation::State;
+use serde_json::Value;
+
+use super::{Api, KEY, run};
+
+const PAGE: &str = include_str!("../../docs/api.md");
+
+/// The page's shell blocks, each with the block that says what comes back.
+fn examples() -> Vec<(String, String)> {
+    let mut blocks = Vec::new();
+    let mut rest = PAGE;
+    while let Some((_, after)) = rest.split_once("```") {
+        let (block, after) = after.split_once("```").expect("a block ends");
+        let (kind, text) = block.split_once('\n').expect("a block has lines");
+        blocks.push((kind.trim().to_owned(), text.to_owned()));
+        rest = after;
+    }
+    let pairs = blocks.windows(2).filter(|pair| pair[0].0 == "sh" && pair[1].0 == "http");
+    pairs.map(|pair| (pair[0].1.clone(), pair[1].1.clone())).collect()
+}
+
+/// That an answer has the fields that the page shows. What is different every time stands there as `…`.
+fn fits(shown: &Value, given: &Value, place: &str) {
+    match (shown, given) {
+        (Value::String(shown), _) if shown == "…" => assert!(!given.is_null(), "{place}"),
+        (Value::Object(shown), Value::Object(given)) => {
+            for (name, shown) in shown {
+                let given = given.get(name).unwrap_or_else(|| panic!("no {place}.{name} in {given:?}"));
+                fits(shown, given, &format!("{place}.{name}"));
+            }
+        }
+        (Value::Array(shown), Value::Array(given)) => {
+            assert!(given.len() >= shown.len(), "{place}: {given:?}");
+            for (n, (shown, given)) in shown.iter().zip(given).enumerate() {
+                fits(shown, given, &format!("{place}[{n}]"));
+            }
+        }
+        _ => assert_eq!(shown, given, "{place}"),
+    }
+}
+
+#[test]
+fn every_example_of_the_page_does_what_it_says() {
+    let examples = examples();
+    assert!(examples.len() >= 10, "the page has lost its examples");
+    run(async {
+        let api = Api::start();
+        // Two operations that the page takes to be there: one that waits, one that was given up.
+        let waiting = api.create_role("waits").await;
+        let dead = api.create_role("dead").await;
+        api.store.become_state(&dead, State::Dead);
+        for (script, shown) in examples {
+            let mut shell = Command::new("sh");
+            shell
+                .args(["-ec", &script])
+                .env("GUILDHALL", format!("http://{}", api.address()))
+                .env("KEY", KEY)
+                .env("OPERATION", &waiting)
+                .env("LETTER", &dead)
+                .stdin(Stdio::null());
+            let output = tokio::task::spawn_blocking(move || shell.output()).await.unwrap().expect("there is a shell");
+            let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+            assert!(output.status.success(), "{script}: {out} {err}");
+            let (head, body) = out.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{script}: {out}"));
+            let mut lines = shown.split("\n\n");
+            let (shown_head, shown_body) = (lines.next().unwrap(), lines.next().unwrap_or_default());
+            for line in shown_head.lines() {
+                let line = line.split('…').next().unwrap();
+                let has = head.lines().any(|given| given.to_lowercase().starts_with(&line.trim().to_lowercase()));
+                assert!(has, "{script}: no {line:?} in\n{head}\n{body}");
+            }
+            if !shown_body.trim().is_empty() {
+                let shown: Value =
+                    serde_json::from_str(shown_body).unwrap_or_else(|error| panic!("{error}: {shown_body}"));
+                let given: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"));
+                fits(&shown, &given, "");
+            }
+        }
+    });
+}

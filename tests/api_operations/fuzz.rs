@@ -1,0 +1,134 @@
+//! Whatever is sent, the answer is never our own fault.
+
+use proptest::{
+    collection::vec,
+    prelude::*,
+    strategy::ValueTree as _,
+    test_runner::{Config, TestRunner},
+};
+use serde_json::{Map, Value, json};
+
+use super::{Api, GUILD, call, run};
+
+/// Any JSON, with names that mean something among the others.
+fn any_json() -> impl Strategy<Value = Value> {
+    let name = prop_oneof![
+        Just("operations"),
+        Just("kind"),
+        Just("payload"),
+        Just("key"),
+        Just("max_attempts"),
+        Just("delay_ms"),
+        Just("deadline_ms"),
+        Just("reason"),
+        Just("trace"),
+        Just("role_id"),
+        Just("user_id"),
+        Just("name"),
+        Just("x"),
+    ];
+    let text = prop_oneof![
+        Just("create_role".to_owned()),
+        Just("send_dm".to_owned()),
+        Just("request".to_owned()),
+        Just(String::new()),
+        Just("1571715189416398849".to_owned()),
+        ".{0,20}",
+    ];
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::Bool),
+        any::<i64>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        text.prop_map(Value::String),
+    ];
+    leaf.prop_recursive(4, 40, 6, move |inner| {
+        prop_oneof![
+            vec(inner.clone(), 0..6).prop_map(Value::Array),
+            vec((name.clone(), inner), 0..8).prop_map(|fields| Value::Object(
+                fields.into_iter().map(|(k, v)| (k.to_owned(), v)).collect::<Map<_, _>>()
+            )),
+        ]
+    })
+}
+
+/// Something that may be accepted, with one thing in it that is not what it was.
+fn nearly_right() -> impl Strategy<Value = Value> {
+    let right = prop_oneof![
+        Just(json!({"kind": "create_role", "payload": {"name": "a", "color": 5}, "key": "k", "delay_ms": 5})),
+        Just(json!({"operations": [{"kind": "delete_role", "payload": {"role_id": "5"}}]})),
+        Just(json!({"kind": "send_message", "payload": {"channel_id": {"key": "main"}, "content": "hello"}})),
+    ];
+    (right, any_json(), any::<prop::sample::Index>()).prop_map(|(mut value, other, place)| {
+        let pointers = pointers(&value, "");
+        if let Some(field) = value.pointer_mut(&pointers[place.index(pointers.len())]) {
+            *field = other;
+        }
+        value
+    })
+}
+
+fn pointers(value: &Value, here: &str) -> Vec<String> {
+    let mut all = vec![here.to_owned()];
+    match value {
+        Value::Object(fields) => fields.iter().for_each(|(k, v)| all.extend(pointers(v, &format!("{here}/{k}")))),
+        Value::Array(list) => {
+            list.iter().enumerate().for_each(|(n, v)| all.extend(pointers(v, &format!("{here}/{n}"))))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+    all
+}
+
+/// A JSON text that has lost or gained a few bytes.
+fn broken() -> impl Strategy<Value = String> {
+    (nearly_right(), any::<prop::sample::Index>(), "\\PC{0,3}").prop_map(|(value, place, with)| {
+        let text: Vec<char> = value.to_string().chars().collect();
+        let cut = place.index(text.len());
+        text[..cut].iter().collect::<String>() + &with + &text[cut..].iter().skip(1).collect::<String>()
+    })
+}
+
+#[test]
+fn no_body_makes_the_server_fail() {
+    run(async {
+        let api = super::Setup { most: u64::MAX, ..super::Setup::default() }.start();
+        let mut runner = TestRunner::new(Config::default());
+        let bodies = prop_oneof![
+            any_json().prop_map(|value| value.to_string()),
+            nearly_right().prop_map(|value| value.to_string()),
+            broken(),
+        ];
+        let guild = format!("/v1/guilds/{GUILD}/operations");
+        for _ in 0..300 {
+            let body = bodies.new_tree(&mut runner).unwrap().current();
+            for path in [guild.as_str(), "/v1/operations", "/v1/dead-letters/redrive"] {
+                let answer = call(api.address(), "POST", path, &[], &body).await;
+                assert!((200..500).contains(&answer.status), "{path} {body}: {answer:?}");
+                answer.json();
+            }
+        }
+    });
+}
+
+#[test]
+fn no_path_or_query_makes_the_server_fail() {
+    run(async {
+        let api = Api::start();
+        let mut runner = TestRunner::new(Config::default());
+        let part = prop_oneof![
+            Just("operations".to_owned()),
+            Just("guilds".to_owned()),
+            "[!-~&&[^#? ]]{0,30}",
+            "(%[0-9a-fA-F]{2}){1,4}"
+        ];
+        let query = prop_oneof![Just(String::new()), "\\?(limit|state|cursor|guild_id)=[!-~&&[^# ]]{0,30}"];
+        let paths = (vec(part, 1..4), query).prop_map(|(parts, query)| format!("/v1/{}{query}", parts.join("/")));
+        for _ in 0..300 {
+            let path = paths.new_tree(&mut runner).unwrap().current();
+            let answer = call(api.address(), "GET", &path, &[], "").await;
+            assert!((200..500).contains(&answer.status), "{path}: {answer:?}");
+        }
+    });
+}

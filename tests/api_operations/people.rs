@@ -1,0 +1,130 @@
+//! What people do to operations and guilds: take them back, try them again, pause them.
+
+use guildhall_actors::operations::Pausable;
+use guildhall_core::operation::State;
+use serde_json::json;
+
+use super::{Api, GUILD, GUILD_QUEUE, Heard, run};
+
+#[test]
+fn an_operation_that_waits_is_taken_back_once_or_twice() {
+    run(async {
+        let api = Api::start();
+        for state in [State::Queued, State::Delayed, State::Retrying] {
+            let id = api.create_role("a").await;
+            api.store.become_state(&id, state);
+            api.heard();
+            for _ in 0..2 {
+                let answer = api.post(&format!("/v1/operations/{id}/cancel"), json!({})).await;
+                assert_eq!((answer.status, answer.text("state")), (200, "cancelled".to_owned()));
+                assert_eq!(api.heard(), [Heard::Cancelled(id.parse().unwrap(), GUILD_QUEUE)]);
+            }
+            assert_eq!(api.get(&format!("/v1/operations/{id}")).await.text("state"), "cancelled");
+        }
+    });
+}
+
+#[test]
+fn an_operation_that_is_under_way_or_over_cannot_be_taken_back_and_its_state_is_told() {
+    run(async {
+        let api = Api::start();
+        for state in [State::Running, State::Reconciling, State::Succeeded, State::Dead, State::NeedsReview] {
+            let id = api.create_role("a").await;
+            api.store.become_state(&id, state);
+            api.heard();
+            let answer = api.post(&format!("/v1/operations/{id}/cancel"), json!({})).await;
+            assert_eq!(answer.is_problem(409, "conflict").text("state"), state.name());
+            assert!(api.heard().is_empty());
+        }
+    });
+}
+
+#[test]
+fn an_operation_that_waits_is_due_when_a_person_says_so() {
+    run(async {
+        let api = Api::start();
+        for state in [State::Queued, State::Delayed, State::Retrying] {
+            let id = api.create_role("a").await;
+            api.store.become_state(&id, state);
+            api.heard();
+            let answer = api.post(&format!("/v1/operations/{id}/retry"), json!({})).await;
+            assert_eq!(
+                (answer.status, answer.text("id"), answer.text("state")),
+                (202, id.clone(), state.name().into())
+            );
+            assert_eq!(api.heard(), [Heard::Hastened(id.parse().unwrap(), GUILD_QUEUE)]);
+        }
+    });
+}
+
+#[test]
+fn an_operation_that_is_over_is_done_again_as_another_and_only_once() {
+    run(async {
+        let api = Api::start();
+        for state in [State::Dead, State::NeedsReview] {
+            let id = api.create_role("Pilots").await;
+            api.store.become_state(&id, state);
+            api.heard();
+            let answer = api.post(&format!("/v1/operations/{id}/retry"), json!({})).await;
+            let again = answer.text("id");
+            assert_eq!((answer.status, answer.text("redrive_of")), (202, id.clone()));
+            assert_eq!(answer.header("location").unwrap(), format!("/v1/operations/{again}"));
+            assert_eq!(api.heard(), [Heard::Wake(GUILD_QUEUE)]);
+            let (first, second) = (api.store.kept(&id), api.store.kept(&again));
+            assert_eq!((first.payload, first.payload_hash), (second.payload, second.payload_hash));
+            assert_eq!((second.redrive_of, second.queue), (Some(first.id), first.queue));
+
+            api.post(&format!("/v1/operations/{id}/retry"), json!({})).await.is_problem(409, "already-redriven");
+            assert!(api.heard().is_empty());
+        }
+    });
+}
+
+#[test]
+fn a_dead_operation_that_was_forgotten_is_done_again_from_its_letter() {
+    run(async {
+        let api = Api::start();
+        let id = api.create_role("Pilots").await;
+        api.store.become_state(&id, State::Dead);
+        api.store.forget(&id);
+        let answer = api.post(&format!("/v1/operations/{id}/retry"), json!({})).await;
+        assert_eq!((answer.status, answer.text("redrive_of")), (202, id));
+    });
+}
+
+#[test]
+fn an_operation_that_is_under_way_or_has_succeeded_is_not_tried_again() {
+    run(async {
+        let api = Api::start();
+        for state in [State::Running, State::Reconciling, State::Succeeded, State::Cancelled] {
+            let id = api.create_role("a").await;
+            api.store.become_state(&id, state);
+            let answer = api.post(&format!("/v1/operations/{id}/retry"), json!({})).await;
+            assert_eq!(answer.is_problem(409, "conflict").text("state"), state.name());
+        }
+        assert_eq!(api.store.count(), 4);
+    });
+}
+
+#[test]
+fn a_guild_or_everything_is_paused_and_goes_on() {
+    run(async {
+        let api = Api::start();
+        let path = format!("/v1/guilds/{GUILD}");
+        let standing = async || {
+            let shown = api.get(&path).await.json();
+            (shown["paused"].as_bool().unwrap(), shown["all_paused"].as_bool().unwrap())
+        };
+        for (way, expected, heard) in [
+            (format!("{path}/pause"), (true, false), Heard::Paused(Pausable::Queue(GUILD_QUEUE), true)),
+            ("/v1/pause".to_owned(), (true, true), Heard::Paused(Pausable::All, true)),
+            (format!("{path}/resume"), (false, true), Heard::Paused(Pausable::Queue(GUILD_QUEUE), false)),
+            ("/v1/resume".to_owned(), (false, false), Heard::Paused(Pausable::All, false)),
+        ] {
+            // A body is not needed, and none does harm.
+            assert_eq!(super::call(api.address(), "POST", &way, &[], "").await.status, 200, "{way}");
+            assert_eq!(standing().await, expected, "{way}");
+            assert_eq!(api.heard(), [heard]);
+        }
+    });
+}

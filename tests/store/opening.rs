@@ -1,0 +1,68 @@
+//! Opening a store: whose it is, and whether it fits.
+
+use guildhall::store::{OpenError, Store, migrate};
+use guildhall_actors::operations::OperationStore as _;
+use sea_orm::{ConnectionTrait as _, Database};
+
+use crate::setup::{Engine, Place, fresh, in_guild, on_both, submit};
+
+on_both! {
+    async fn a_second_process_is_refused_and_the_next_one_is_not(engine) {
+        let (store, place) = fresh(engine).await;
+        let error = Store::open(&place.settings).await.unwrap_err();
+        let OpenError::InUse { pid, .. } = &error else { panic!("{error:?}") };
+        match engine {
+            Engine::Sqlite => assert_eq!(*pid, Some(std::process::id())),
+            Engine::Postgres => assert_eq!(*pid, None),
+        }
+        assert!(error.to_string().contains("stop that one"), "{error}");
+        assert!(matches!(migrate::down(&place.settings, 1).await, Err(OpenError::InUse { .. })));
+        submit(&store, &in_guild()).await;
+        store.close().await;
+        let store = place.open().await;
+        assert_eq!(store.depths().await.unwrap()["queued"], 1);
+    }
+
+    async fn migrations_go_up_and_down_and_up_again(engine) {
+        let place = Place::new(engine).await;
+        let standing = |steps: Vec<migrate::Step>| steps.iter().map(|step| step.applied).collect::<Vec<_>>();
+        assert_eq!(standing(migrate::status(&place.settings).await.unwrap()), [false]);
+        for _ in 0..2 {
+            assert_eq!(standing(migrate::up(&place.settings).await.unwrap()), [true]);
+            assert_eq!(standing(migrate::up(&place.settings).await.unwrap()), [true], "it may be told twice");
+            assert_eq!(standing(migrate::status(&place.settings).await.unwrap()), [true]);
+            let store = place.open().await;
+            submit(&store, &in_guild()).await;
+            store.close().await;
+            assert_eq!(standing(migrate::down(&place.settings, 1).await.unwrap()), [false]);
+        }
+    }
+
+    async fn an_older_store_is_not_touched_without_leave(engine) {
+        let mut place = Place::new(engine).await;
+        place.settings.migrate = false;
+        let error = Store::open(&place.settings).await.unwrap_err();
+        assert!(error.to_string().contains("`guildhall migrate up`"), "{error}");
+        migrate::up(&place.settings).await.unwrap();
+        place.open().await;
+    }
+
+    async fn a_newer_store_is_refused(engine) {
+        let (store, place) = fresh(engine).await;
+        store.close().await;
+        let connection = Database::connect(place.raw_url()).await.unwrap();
+        let future = "INSERT INTO seaql_migrations (version, applied_at) VALUES ('9999_future', 0)";
+        connection.execute_unprepared(future).await.unwrap();
+        connection.close().await.unwrap();
+        for error in [Store::open(&place.settings).await.unwrap_err(), migrate::up(&place.settings).await.unwrap_err()] {
+            assert_eq!(error, OpenError::Newer { unknown: "9999_future".to_owned() });
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_told_at_once() {
+    let settings = crate::setup::settings_for("postgres://guildhall@127.0.0.1:1/nothing");
+    let error = Store::open(&settings).await.unwrap_err();
+    assert!(error.to_string().contains("cannot open the store"), "{error}");
+}
