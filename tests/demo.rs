@@ -95,11 +95,13 @@ fn the_demo_serves_until_it_is_told_to_end() {
     assert_eq!(get(sim, "/sim/state").json()["guild_count"], 10);
     assert_eq!(get(sim, "/sim/score?brief=true").json()["gateway"]["connections"], 2);
     assert_eq!(get(sim, "/sim/faults").json(), serde_json::json!([]), "what is tried now goes well");
-    let listed = request(
-        api,
-        &format!("GET /v1/operations?limit=1 HTTP/1.1\r\nHost: test\r\n{key}\r\nConnection: close\r\n\r\n"),
-    );
-    assert_eq!((listed.status, listed.json()["operations"].as_array().unwrap().len()), (200, 1));
+    let place = demo.says(&format!("  curl -s -X POST http://{api}"));
+    let body = demo.says("    -d '");
+    let (place, body) = (place.trim_end_matches(" \\"), body.trim_end_matches('\''));
+    let head = format!("{key}\r\nHost: test\r\nConnection: close\r\nContent-Type: application/json");
+    let length = body.len();
+    let asked = format!("POST {place} HTTP/1.1\r\n{head}\r\nContent-Length: {length}\r\n\r\n{body}");
+    assert_eq!(request(api, &asked).status, 202, "what it says to try works: {asked}");
     assert_eq!(get(api, "/v1/operations").status, 401, "without the key nothing is shown");
 
     demo.signal("TERM");

@@ -1,18 +1,13 @@
 //! The running daemon: a listener and the shards, with one way in and one way out.
 
-use std::{
-    fmt, io,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use guildhall_actors::operations::{IdempotencyCache, OperationStore};
 use metrics_exporter_prometheus::{BuildError, PrometheusHandle};
 use tokio::{task::JoinHandle, time::Instant};
 
 use super::{
+    admin_key::FoundKey,
     discovery::{self, DiscoveryError},
     gateway_part::GatewayPart,
     identity,
@@ -21,14 +16,14 @@ use super::{
     rest::{Rest, RestError},
 };
 use crate::{
-    api::{self, AdminKey, AdminKeyError, AdminKeyInFile, BindError, Control, ControlConfig, Listener, Readiness},
+    api::{self, AdminKey, BindError, Control, ControlConfig, Listener, Readiness},
     discord::{
         FatalClose, ShardEnd, ShardEvent, Shards, ShardsConfig,
         operations::{PerformConfig, Performer},
     },
     events::{ListenerStarted, emit},
     metrics, process,
-    settings::{Settings, StoreUrl},
+    settings::Settings,
     store::{OpenError, Store},
 };
 
@@ -50,9 +45,6 @@ pub enum StartError {
     /// The listener cannot start.
     #[error("cannot serve the API: {0}")]
     Serve(#[source] io::Error),
-    /// There is no key for the API.
-    #[error(transparent)]
-    AdminKey(#[from] AdminKeyError),
     /// Operations cannot be kept.
     #[error(transparent)]
     Store(#[from] OpenError),
@@ -135,13 +127,14 @@ impl Daemon {
     /// When there is no token, the address or the store cannot be had, or the process has started a daemon before.
     pub async fn start(
         settings: &Settings,
+        key: &FoundKey,
         observer: impl Fn(ShardEvent<'_>) + Send + Sync + 'static,
     ) -> Result<Self, StartError> {
         let token = settings.discord.token.clone().ok_or(StartError::NoToken)?;
         // Before anything has something to say: a taken port or store should be the only line.
         let bound = api::bind(settings.api.bind)?;
         let store = Store::open(&settings.store).await?;
-        let control = Control::new(admin_key(settings)?, ControlConfig::default());
+        let control = Control::new(AdminKey::new(&key.key), ControlConfig::default());
         let recorder = metrics::install()?;
         process::record_start();
 
@@ -151,6 +144,7 @@ impl Daemon {
         let listener =
             bound.serve(readiness.clone(), recorder.clone(), Some(control.clone())).map_err(StartError::Serve)?;
         emit(ListenerStarted { address: listener.address() });
+        key.tell();
 
         let shares = settings.redis.url.is_some().then(|| readiness.register("redis"));
         let shared: Arc<dyn OperationStore> = Arc::new(store.clone());
@@ -229,26 +223,6 @@ impl Daemon {
             Err(Unfinished { timeout, shards, operations: !drained, listener })
         }
     }
-}
-
-/// The key of the API: as it is set, or one that is kept in a file beside the store.
-fn admin_key(settings: &Settings) -> Result<AdminKey, AdminKeyError> {
-    if let Some(key) = &settings.api.admin_key {
-        return Ok(AdminKey::new(key));
-    }
-    let file = admin_key_file(&settings.store.url);
-    let (key, made) = api::find_or_make(&file)?;
-    emit(AdminKeyInFile { file: &file, made });
-    Ok(AdminKey::new(&key))
-}
-
-/// Where the key is kept if nobody chose one.
-fn admin_key_file(store: &StoreUrl) -> PathBuf {
-    let folder = match store {
-        StoreUrl::Sqlite(path) => path.parent().filter(|folder| !folder.as_os_str().is_empty()),
-        StoreUrl::Postgres { .. } => Some(Path::new("data")),
-    };
-    folder.unwrap_or(Path::new(".")).join("admin.key")
 }
 
 async fn upkeep(recorder: PrometheusHandle) {

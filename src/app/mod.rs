@@ -1,5 +1,6 @@
 //! The daemon put together: what starts in which order, what ends it, and how it ends.
 
+pub mod admin_key;
 mod daemon;
 mod demo;
 mod discovery;
@@ -14,6 +15,7 @@ mod signals;
 use std::{future::Future, io};
 
 pub use self::{
+    admin_key::FoundKey,
     daemon::{Daemon, Ended, StartError, Unfinished},
     demo::{Demo, DemoError, DemoSettings, NoAnswer},
     discovery::DiscoveryError,
@@ -43,16 +45,16 @@ pub enum ServeError {
     Signals(#[source] io::Error),
 }
 
-/// Runs the daemon until a signal, or what else asks it to, or a fatal error ends it.
+/// Runs the daemon, whose API asks for this key, until a signal, or what else asks it to, or a fatal error ends it.
 ///
 /// # Errors
 ///
 /// When it cannot start, has to end by itself, or cannot end in time.
-pub async fn serve(settings: &Settings, ends_with: EndsWith) -> Result<(), ServeError> {
+pub async fn serve(settings: &Settings, key: &FoundKey, ends_with: EndsWith) -> Result<(), ServeError> {
     // First of all, so that a signal during the start is not lost.
     let mut signals = Signals::listen(ends_with).map_err(ServeError::Signals)?;
     let mut daemon = tokio::select! {
-        started = Daemon::start(settings, |_| {}) => started?,
+        started = Daemon::start(settings, key, |_| {}) => started?,
         signal = signals.first() => {
             // No shard is connected yet, so there is nothing to end in order.
             emit(ShutdownStarted { reason: signal.name() });

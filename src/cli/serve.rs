@@ -18,14 +18,17 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
-    let settings = setting_flags::load(file, args.settings)?.settings;
+    let mut settings = setting_flags::load(file, args.settings)?.settings;
     // Before the log starts: the answer is for the person who typed the command.
     if settings.discord.token.is_none() {
         return Err(StartError::NoToken.into());
     }
+    // And so that the log knows what it must not hold.
+    let key = app::admin_key::find(&settings)?;
+    settings.api.admin_key = Some(key.key.clone());
     logging::init(&settings.log, settings.secrets())?;
     app::raise_open_files();
     let ends_with = if args.until_input_ends { EndsWith::Input } else { EndsWith::Signals };
-    app::block_on(app::serve(&settings, ends_with))??;
+    app::block_on(app::serve(&settings, &key, ends_with))??;
     Ok(ExitCode::SUCCESS)
 }

@@ -32,6 +32,7 @@ impl OnSqlite {
             read_connections: 2,
             max_waiting: 100,
             max_queued: 5,
+            max_bytes: 0,
             keep_keys: Duration::from_secs(3_600),
         };
         let store = Store::open(&settings).await.unwrap();

@@ -172,7 +172,8 @@ impl Demo {
         format!(
             "It goes on until Ctrl-C. Try, in another terminal:\n\
              \n  KEY='Authorization: Bearer {key}'\
-             \n  curl -s -X POST -H \"$KEY\" -H 'Idempotency-Key: mine-1' http://{api}/v1/guilds/{guild}/operations \\\
+             \n  curl -s -X POST http://{api}/v1/guilds/{guild}/operations \\\
+             \n    -H \"$KEY\" -H 'Content-Type: application/json' -H 'Idempotency-Key: mine-1' \\\
              \n    -d '{{\"kind\": \"create_role\", \"payload\": {{\"key\": \"mine\", \"name\": \"Mine\"}}}}'\
              \n  curl -s -H \"$KEY\" 'http://{api}/v1/operations?limit=3'\
              \n  curl -s -H \"$KEY\" http://{api}/v1/guilds/{guild}\

@@ -1,0 +1,148 @@
+//! Ten thousand guilds with ten operations each: they stay in the store, and a bounded part of them in memory.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use guildhall::{api::Readiness, app::OperationsPart, settings, store::Store};
+use guildhall_actors::operations::{
+    Done, NewOperation, OperationStore as _, Perform, PerformFuture, Performed, Reconciled, Work,
+};
+use guildhall_core::{
+    lane::Lane,
+    operation::{Kind, OperationId, Queue},
+    time::UnixMs,
+};
+use tokio::sync::{Notify, Semaphore};
+
+const GUILDS: u64 = 10_000;
+const EACH: u64 = 10;
+const ACTIVE: usize = 200;
+/// Operations that are let through.
+const DONE: usize = 1_000;
+/// All of them together would be more than a hundred megabytes.
+const PAYLOAD: usize = 1_000;
+const MOST_GROWTH: usize = 60 << 20;
+
+/// Does so many, and keeps the others waiting.
+struct Door {
+    permits: Semaphore,
+    inside: AtomicUsize,
+    most_inside: AtomicUsize,
+    done: AtomicUsize,
+    changed: Notify,
+}
+
+impl Perform for Door {
+    fn perform(&self, _: Work) -> PerformFuture<'_, Performed> {
+        Box::pin(async move {
+            let inside = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
+            self.most_inside.fetch_max(inside, Ordering::SeqCst);
+            self.changed.notify_waiters();
+            self.permits.acquire().await.unwrap().forget();
+            self.inside.fetch_sub(1, Ordering::SeqCst);
+            self.done.fetch_add(1, Ordering::SeqCst);
+            self.changed.notify_waiters();
+            Performed::Done(Done::default())
+        })
+    }
+
+    fn reconcile(&self, _: Work) -> PerformFuture<'_, Reconciled> {
+        Box::pin(async { Reconciled::Absent })
+    }
+}
+
+impl Door {
+    async fn until(&self, holds: impl Fn(&Self) -> bool) {
+        loop {
+            let changed = self.changed.notified();
+            if holds(self) {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+/// Memory of this process, in bytes.
+fn resident() -> usize {
+    let pages: usize = std::fs::read_to_string("/proc/self/statm").unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4_096
+}
+
+fn operation(guild: u64, n: u64, at: u64) -> NewOperation {
+    let mut random = [0; 10];
+    random[2..].copy_from_slice(&(guild * EACH + n).to_be_bytes());
+    let content = "x".repeat(PAYLOAD);
+    NewOperation {
+        id: OperationId::new(at, random),
+        tenant: Arc::from("default"),
+        queue: Queue::Guild(guild),
+        guild: Some(guild),
+        kind: Kind::SendMessage,
+        payload: format!(r#"{{"channel_id":"{}","content":"{content}"}}"#, guild + 1),
+        payload_hash: [0; 32],
+        lane: Lane::Operation,
+        max_attempts: 3,
+        eligible_at: UnixMs::new(at),
+        deadline_at: None,
+        deployment: None,
+        trace: None,
+        reason: None,
+        idempotency: None,
+        refers_to: Vec::new(),
+        redrive_of: None,
+        created_at: UnixMs::new(at),
+    }
+}
+
+#[test]
+fn a_hundred_thousand_operations_wait_in_the_store_and_not_in_memory() {
+    guildhall::app::block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let environment = [
+            ("GUILDHALL__STORE__URL", format!("sqlite:{}/guildhall.db", folder.path().display())),
+            ("GUILDHALL__OPERATIONS__ACTIVE_GUILDS", ACTIVE.to_string()),
+        ];
+        let environment = environment.map(|(name, value)| (name.into(), value.into())).to_vec();
+        let sources = settings::Sources { environment, ..settings::Sources::default() };
+        let settings = settings::load(sources).unwrap().settings;
+        let store = Store::open(&settings.store).await.unwrap();
+        for guilds in (1..=GUILDS).collect::<Vec<_>>().chunks(200) {
+            let batch = guilds.iter().flat_map(|&guild| (0..EACH).map(move |n| operation(guild, n, 1_700_000_000_000)));
+            store.submit(batch.collect()).await.unwrap();
+        }
+        let before = resident();
+
+        let door = Arc::new(Door {
+            permits: Semaphore::new(0),
+            inside: AtomicUsize::new(0),
+            most_inside: AtomicUsize::new(0),
+            done: AtomicUsize::new(0),
+            changed: Notify::new(),
+        });
+        let part = Readiness::default().register("store");
+        let operations = OperationsPart::start(&settings, store.clone(), door.clone(), None, part);
+        let waits = async {
+            door.until(|door| door.inside.load(Ordering::SeqCst) == ACTIVE).await;
+            door.permits.add_permits(DONE);
+            door.until(|door| door.done.load(Ordering::SeqCst) == DONE).await;
+            door.until(|door| door.inside.load(Ordering::SeqCst) == ACTIVE).await;
+        };
+        tokio::time::timeout(Duration::from_secs(120), waits).await.expect("it goes on");
+        let grown = resident().saturating_sub(before);
+        assert_eq!(door.most_inside.load(Ordering::SeqCst), ACTIVE, "no more guilds than may be active");
+        assert!(grown < MOST_GROWTH, "{grown} bytes for {ACTIVE} guilds of {GUILDS}");
+        let depths = store.depths().await.unwrap();
+        let waiting: u64 = depths.values().sum();
+        assert_eq!(waiting, GUILDS * EACH - DONE as u64, "{depths:?}");
+        door.permits.add_permits(ACTIVE);
+        operations.drain(Duration::from_secs(60)).await;
+        operations.close().await;
+    })
+    .unwrap();
+}

@@ -1,0 +1,71 @@
+//! The real program on a simulated Discord, asked over its API.
+
+use std::{net::SocketAddr, time::Duration, time::Instant};
+
+use guildhall_sim::{SimHandle, Snowflake};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::support::{Answer, CANARY, Guildhall, Running, STUCK, request};
+
+const KEY: &str = "gh_test_0123456789";
+
+/// The program, and where what it keeps outlives it.
+pub(crate) struct Daemon {
+    running: Running,
+    address: SocketAddr,
+}
+
+impl Daemon {
+    pub(crate) fn start(sim: &SimHandle, folder: &TempDir) -> Self {
+        let running = Guildhall::serve(&sim.gateway_url())
+            .env("GUILDHALL__DISCORD__TOKEN", CANARY)
+            .env("GUILDHALL__DISCORD__API_URL", &sim.api_url())
+            .env("GUILDHALL__STORE__URL", &format!("sqlite:{}/guildhall.db", folder.path().display()))
+            .env("GUILDHALL__API__ADMIN_KEY", KEY)
+            .spawn();
+        let address = running.address();
+        running.line_with("\"part is ready\",\"part\":\"store\"");
+        Self { running, address }
+    }
+
+    pub(crate) fn stop(self) {
+        self.running.signal("TERM");
+        assert_eq!(self.running.end().code, Some(0));
+    }
+
+    pub(crate) fn ask(&self, method: &str, path: &str, body: &Value) -> Answer {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let length = body.len();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nAuthorization: Bearer {KEY}\r\n\
+             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        request(self.address, &head)
+    }
+
+    /// Submits a batch; the operations' ids.
+    pub(crate) fn submit(&self, guild: Snowflake, operations: &Value) -> Vec<String> {
+        let answer = self.ask("POST", &format!("/v1/guilds/{guild}/operations"), &json!({ "operations": operations }));
+        assert_eq!(answer.status, 202, "{}", answer.body);
+        let accepted = answer.json();
+        accepted["operations"].as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap().to_owned()).collect()
+    }
+
+    pub(crate) fn show(&self, id: &str) -> Value {
+        self.ask("GET", &format!("/v1/operations/{id}"), &Value::Null).json()
+    }
+
+    /// Asks until an operation is as it should be.
+    pub(crate) fn until(&self, id: &str, state: &str) -> Value {
+        let deadline = Instant::now() + STUCK;
+        loop {
+            let shown = self.show(id);
+            if shown["state"] == state {
+                return shown;
+            }
+            assert!(Instant::now() < deadline, "never {state}: {shown}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}

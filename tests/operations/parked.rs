@@ -1,0 +1,81 @@
+//! A limit of a day in one guild holds up what needs it, and nothing else.
+
+use guildhall_sim::{Algorithm, BotConfig, Case, RouteLimit, Sim, SimConfig};
+use serde_json::{Value, json};
+
+use super::{
+    daemon::Daemon,
+    support::{CANARY, get},
+};
+
+const DAY_AND_MORE: u64 = 28 * 3_600_000;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn roles_that_cannot_be_made_for_a_day_hold_up_only_what_needs_them() {
+    let mut config = SimConfig { guilds: 2, ..SimConfig::default() };
+    config.bots = vec![BotConfig { token: CANARY.to_owned(), ..BotConfig::default() }];
+    let sim = Sim::start(config).await.unwrap();
+    sim.set_route_limit(RouteLimit {
+        method: "POST".into(),
+        path: "/guilds/{guild.id}/roles".into(),
+        case: Case::default(),
+        bucket: None,
+        limit: 2,
+        per_ms: DAY_AND_MORE,
+        algorithm: Algorithm::Fixed,
+    })
+    .unwrap();
+    let state = get(sim.address(), "/sim/state").json();
+    let (guild, other) = (sim.guilds()[0], sim.guilds()[1]);
+    let place = state["guilds"].as_array().unwrap().iter().find(|one| one["id"] == guild.to_string()).unwrap();
+    let channel = place["channels"][0]["id"].as_str().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(&sim, &folder);
+
+    let role = |key: &str| json!({"kind": "create_role", "payload": {"key": key, "name": key}});
+    let message = |text: &str| json!({"kind": "send_message", "payload": {"channel_id": channel, "content": text}});
+    let assign = json!({"kind": "assign_role", "payload": {"user_id": "1", "role_id": {"key": "c"}}});
+    let ids = daemon
+        .submit(guild, &json!([role("a"), role("b"), role("c"), assign, message("one"), role("d"), message("two")]));
+    let [a, b, c, needs_c, one, d, two] = ids.try_into().unwrap();
+    for id in [&a, &b, &one, &two] {
+        daemon.until(id, "succeeded");
+    }
+    let elsewhere = daemon.submit(other, &json!([role("a")]));
+    daemon.until(&elsewhere[0], "succeeded");
+
+    let parked = || {
+        let listed = daemon.ask("GET", &format!("/v1/operations?guild_id={guild}&parked=true"), &Value::Null).json();
+        let mut ids: Vec<_> =
+            listed["operations"].as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap().to_owned()).collect();
+        ids.sort();
+        ids
+    };
+    assert_eq!(parked(), [c.clone(), d.clone()]);
+    for id in [&c, &d] {
+        let shown = daemon.show(id);
+        assert_eq!((&shown["state"], &shown["attempts"]), (&json!("delayed"), &json!(0)), "{shown}");
+        assert_eq!(shown["error"]["class"], "rate_limited", "{shown}");
+    }
+    assert_eq!(daemon.show(&needs_c)["state"], "queued");
+
+    // The next life knows it all, and asks Discord for nothing of it.
+    daemon.stop();
+    let made = sim.score().routes["POST /guilds/{guild.id}/roles"].requests;
+    let daemon = Daemon::start(&sim, &folder);
+    let third = daemon.submit(guild, &json!([message("three")]));
+    daemon.until(&third[0], "succeeded");
+    assert_eq!(daemon.show(&c)["state"], "delayed");
+    assert_eq!(daemon.show(&needs_c)["state"], "queued");
+
+    // Whoever takes the role back ends the wait of those that need it.
+    let cancelled = daemon.ask("POST", &format!("/v1/operations/{c}/cancel"), &Value::Null);
+    assert_eq!(cancelled.status, 200, "{}", cancelled.body);
+    let dead = daemon.until(&needs_c, "dead");
+    assert_eq!(dead["error"]["class"], "not_found", "{dead}");
+
+    let score = sim.score();
+    assert_eq!(score.routes["POST /guilds/{guild.id}/roles"].requests, made, "nothing was tried in vain");
+    assert_eq!((score.rate_limited.user, score.rate_limited.global, score.duplicates), (0, 0, 0));
+    daemon.stop();
+}
