@@ -115,7 +115,7 @@ impl Asking {
     }
 
     pub(super) fn class(&mut self) -> Option<String> {
-        let names = guildhall_core::operation::FailureClass::ALL.map(|class| class.name());
+        let names = guildhall_core::operation::FailureClass::ALL.map(guildhall_core::operation::FailureClass::name);
         let allowed = format!("one of {}", names.join(", "));
         self.take("class", &allowed, |name| names.contains(&name).then(|| name.to_owned()))
     }
