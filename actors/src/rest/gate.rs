@@ -18,6 +18,7 @@ use super::{
 };
 use crate::circuit_breaker::{self, Admit, CircuitBreaker, Pass, ProbeRequest, SetProber};
 use crate::clock::Clock;
+use crate::failpoint::{self, Point};
 use crate::memory::{Bell, Keeper, MemoryConfig, Recalled};
 use crate::telemetry::emit;
 use crate::telemetry::limits::{CallAnswered, RouteLabels};
@@ -219,7 +220,9 @@ impl Gate {
         let guild = request.guild;
         let began = Instant::now();
         permit.sent();
+        failpoint::pass(Point::BeforeSend);
         let received = self.transport.send(Cleared::new(request)).await;
+        failpoint::pass(Point::AfterSend);
         let took = began.elapsed();
         // The breaker hears of it first: whoever is let go by what the token bucket learns must find what the breaker did.
         match received {

@@ -15,9 +15,12 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use guildhall_actors::operations::{
-    Change, Claim, ClaimFrom, Fence, LetterFilter, NewOperation, Pausable, Recorded, Retention, StoreError,
-    SubmitError, Submitted, Swept,
+use guildhall_actors::{
+    failpoint::{self, Point},
+    operations::{
+        Change, Claim, ClaimFrom, Fence, LetterFilter, NewOperation, Pausable, Recorded, Retention, StoreError,
+        SubmitError, Submitted, Swept,
+    },
 };
 use guildhall_core::{
     operation::{OperationId, Queue, State},
@@ -271,7 +274,9 @@ impl Writer {
         let done = batch::carry_out(&transaction, &self.context, jobs).await;
         match done {
             Ok(answers) => {
+                failpoint::pass(Point::BeforeCommit);
                 transaction.commit().await?;
+                failpoint::pass(Point::AfterCommit);
                 self.claims_in_doubt = false;
                 Ok(answers)
             }

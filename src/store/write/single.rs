@@ -32,14 +32,14 @@ pub(super) async fn cancel(
     Ok(Some((state, queue)))
 }
 
-/// Makes an operation that waits due now.
+/// Makes an operation that waits due now. One that is to be looked for is not hastened: its call may still be under way.
 pub(super) async fn hasten(
     on: &DatabaseTransaction,
     id: OperationId,
     now: UnixMs,
 ) -> Result<Option<(State, Queue)>, Trouble> {
     const HASTEN: &str = "UPDATE operations SET eligible_at = $2, updated_at = $2
-        WHERE id = $1 AND state IN ('queued', 'delayed', 'retrying', 'reconciling') AND eligible_at > $2
+        WHERE id = $1 AND state IN ('queued', 'delayed', 'retrying') AND eligible_at > $2
         RETURNING state, queue";
     const READY: &str =
         "UPDATE guild_queues SET ready_at = $2 WHERE queue = $1 AND (ready_at IS NULL OR ready_at > $2)";

@@ -6,7 +6,7 @@ use std::time::Duration;
 use guildhall_core::guild::{Entry, Line, Phase};
 use guildhall_core::lane::Lane;
 use guildhall_core::operation::payload::Objects;
-use guildhall_core::operation::{Failure, FailureClass, OperationId, Payload, Queue, Sends, State};
+use guildhall_core::operation::{Failure, FailureClass, Kind, OperationId, Payload, Queue, Sends, State};
 use guildhall_core::time::UnixMs;
 
 use super::known::{Kept, Known, wanted};
@@ -124,17 +124,17 @@ impl Book {
                 changed = true;
                 // What was cut short is not held against it.
                 attempts = attempts.saturating_sub(1);
-                match intent {
-                    None => {
-                        eligible_at = eligible_at.min(now);
-                        Phase::Queued
-                    }
-                    Some(at) => {
-                        // Whoever was about to send it may have done so until then.
-                        let over = at + self.max_wait + self.request_timeout;
-                        eligible_at = over.min(now + self.request_timeout);
-                        Phase::Reconciling
-                    }
+                let started = intent.unwrap_or(eligible_at);
+                if operation.kind == Kind::DeferReply {
+                    // Discord waits for it for seconds only, and it does no harm if it comes twice or late.
+                    eligible_at = started.min(now);
+                    Phase::Queued
+                } else {
+                    // Whoever was about to send it may have done so until then, and Discord may still be at it: what
+                    // follows must not overtake it, be there something to look for or not.
+                    let over = started + self.max_wait + self.request_timeout;
+                    eligible_at = over.min(now + self.request_timeout);
+                    Phase::Reconciling
                 }
             }
             // The store gives none of these.

@@ -1,9 +1,11 @@
 //! Reading and writing a guild's operations, however long the store takes.
 
+use guildhall_core::operation::State;
 use tokio::time::{sleep, timeout};
 
 use super::Seat;
 use super::work::{Fenced, Worker};
+use crate::failpoint::{self, Point};
 use crate::operations::{Change, Intent, Recorded, StoreError, StoreFuture};
 use crate::telemetry::emit;
 use crate::telemetry::operations::StoreRetried;
@@ -46,6 +48,9 @@ impl Worker {
                 }
             }
         };
+        if unsaved.iter().any(|change| change.state != State::Running) {
+            failpoint::pass(Point::AfterOutcome);
+        }
         let mut recorded = Recorded::Done;
         for (change, answer) in unsaved.drain(..).zip(answers) {
             match answer {

@@ -9,6 +9,7 @@ use super::Seat;
 use super::keeping::add;
 use super::verdict::{judge, judge_search};
 use super::work::{Fenced, Worker};
+use crate::failpoint::{self, Point};
 use crate::operations::throttle::Admission;
 use crate::operations::{Attempt, Change, Hold, Performed, Reconciled, Recorded};
 
@@ -64,9 +65,11 @@ impl Worker {
         let started_at = self.seat.clock.now();
         let Some(start) = self.book.borrow_mut().start(seq, started_at) else { return Ok(()) };
         add(unsaved, Some(start));
+        failpoint::pass(Point::BeforeIntent);
         if self.save(unsaved).await? == Recorded::Gone {
             return Ok(());
         }
+        failpoint::pass(Point::AfterIntent);
         if self.may_no_longer_be_sent(seq) {
             add(unsaved, self.book.borrow_mut().unstart(seq, self.seat.clock.now()));
             return Ok(());
@@ -76,6 +79,7 @@ impl Worker {
             Performed::Failed(Failure::new(FailureClass::Ambiguous, format!("nothing came of it within {limit:?}")))
         });
         self.settle(seq, performed, started_at, unsaved);
+        failpoint::pass(Point::BeforeOutcome);
         Ok(())
     }
 
@@ -123,6 +127,7 @@ impl Worker {
         if let Some(case) = book.case(seq) {
             let verdict = judge_search(reconciled, case, &self.seat.config);
             add(unsaved, book.conclude(seq, verdict, None, self.seat.clock.now()));
+            failpoint::pass(Point::BeforeOutcome);
         }
         Ok(())
     }

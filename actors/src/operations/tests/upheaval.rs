@@ -133,17 +133,20 @@ fn while_the_store_does_not_answer_nothing_is_sent_and_what_happened_is_not_forg
 }
 
 #[test]
-fn what_a_process_may_still_have_under_way_is_waited_out_before_it_is_looked_for() {
-    let runtime = runtime();
-    let _guard = runtime.enter();
-    let world = World::new();
-    let id = world.create(GUILD);
-    // The claim, the page, the start; then it is sent, and the process ends.
-    world.chaos.plan([(3, Fault::KillAfter)]);
-    let killed_at = world.clock.now();
-    live(&runtime, &world);
-    assert_eq!((world.state(id), world.discord.happened(id)), (State::Succeeded, 1));
-    assert!(world.clock.now().since(killed_at) >= world.config.request_timeout);
+fn what_a_process_may_still_have_under_way_is_waited_out_before_it_is_looked_for_or_sent_again() {
+    for sends_again in [false, true] {
+        let runtime = runtime();
+        let _guard = runtime.enter();
+        let world = World::new();
+        let id = if sends_again { world.assign(GUILD, 100, 1) } else { world.create(GUILD) };
+        // The claim, the page, the start; then it is sent, and the process ends.
+        world.chaos.plan([(3, Fault::KillAfter)]);
+        let killed_at = world.clock.now();
+        live(&runtime, &world);
+        assert_eq!(world.state(id), State::Succeeded);
+        assert_eq!(world.discord.happened(id), if sends_again { 2 } else { 1 });
+        assert!(world.clock.now().since(killed_at) >= world.config.request_timeout);
+    }
 }
 
 /// A guild has done one operation, and the store does not keep for a few seconds that the second is about to be sent.

@@ -1,0 +1,113 @@
+//! The daemon ends at every step boundary, for every class of kinds, on both engines.
+
+use guildhall_actors::failpoint::Point;
+use tokio::time::timeout;
+
+use crate::{
+    asker::Asker,
+    caller::{Accepted, STUCK},
+    errand::Sort,
+    judge::{Finding, judge},
+    life::{Life, was_killed},
+    stage::{Engine, Furniture, Stage},
+};
+
+const ROOM: Furniture = Furniture { guilds: 1, roles: 16, doomed: 16, permissions: None };
+
+/// How often a boundary is passed in each of the lives that follow one another before the daemon ends there. The later
+/// ones take up what the earlier ones left, and end while they do. What is committed is much besides operations: more
+/// lives are needed to meet an acceptance, a claim, a start and an end.
+fn lives(point: Point) -> &'static [u64] {
+    match point {
+        Point::BeforeIntent
+        | Point::AfterIntent
+        | Point::BeforeSend
+        | Point::AfterSend
+        | Point::BeforeOutcome
+        | Point::AfterOutcome => &[0, 1],
+        Point::BeforeCommit | Point::AfterCommit => &[0, 1, 2, 3, 5],
+    }
+}
+
+async fn ended_at(stage: &Stage, point: Point, passes: u64) {
+    let mut life = stage.begin_with(&[("GUILDHALL_FAILPOINT", &format!("{}:{passes}", point.name()))]);
+    let ended = timeout(STUCK, life.ends()).await;
+    assert!(ended.is_ok(), "{} is never passed {passes} times\n{}", point.name(), life.last_words());
+    assert!(was_killed(life.kill()), "it ended in its own way\n{}", life.last_words());
+}
+
+async fn to_the_end(life: &Life, stage: &Stage, accepted: &[Accepted]) -> Vec<Option<crate::caller::Became>> {
+    let became = stage.all_became(accepted).await;
+    if became.iter().any(Option::is_none) {
+        eprintln!("{}", life.last_words());
+    }
+    became
+}
+
+/// Ends the daemon at every boundary while it does these.
+async fn at_every_boundary(engine: Engine, class: &[Sort]) -> Finding {
+    let stage = Stage::new(engine, ROOM).await;
+    let mut asker = Asker::new(stage.places[0].clone());
+    let (mut accepted, mut became) = (Vec::new(), Vec::new());
+    for point in Point::ALL {
+        let mut errands = Vec::new();
+        for sort in class {
+            errands.push(asker.next(*sort, &stage).await);
+        }
+        let submits = async {
+            let mut accepted = Vec::new();
+            for errand in &errands {
+                accepted.push(stage.submit(errand).await);
+            }
+            accepted
+        };
+        let ends = async {
+            for passes in lives(point) {
+                ended_at(&stage, point, *passes).await;
+            }
+            stage.begin()
+        };
+        let (new, life) = tokio::join!(submits, ends);
+        became.extend(to_the_end(&life, &stage, &new).await);
+        accepted.extend(new);
+    }
+    judge(&stage.sim.score(), &accepted, &became)
+}
+
+async fn on_both(class: &[Sort]) {
+    let (sqlite, postgres) =
+        tokio::join!(at_every_boundary(Engine::Sqlite, class), at_every_boundary(Engine::Postgres, class));
+    sqlite.holds("sqlite");
+    postgres.holds("postgres");
+    assert_eq!((sqlite.operations, postgres.operations), (class.len() * 8, class.len() * 8));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_may_be_sent_again_is_done_in_order_whenever_the_process_ends() {
+    use Sort::{AssignRole, UpdatePermissions};
+    on_both(&[AssignRole, UpdatePermissions, AssignRole, UpdatePermissions]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_role_or_channel_is_made_once_whenever_the_process_ends() {
+    use Sort::{AssignByKey, CreateChannel, CreateRole, EnsureChannel, EnsureRole};
+    on_both(&[CreateRole, CreateChannel, EnsureRole, AssignByKey, EnsureChannel]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_is_sent_once_whenever_the_process_ends() {
+    use Sort::{EnsureMessage, PinMessage, SendDm, SendMessage};
+    on_both(&[SendMessage, EnsureMessage, PinMessage, SendDm, SendDm]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_found_again_is_sent_at_most_once_whenever_the_process_ends() {
+    use Sort::{Followup, Post};
+    on_both(&[Post, Followup, Post, Followup]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_deleted_is_gone_whenever_the_process_ends() {
+    use Sort::{DeleteChannel, DeleteRole};
+    on_both(&[DeleteRole, DeleteChannel, DeleteRole, DeleteChannel]).await;
+}

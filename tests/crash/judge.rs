@@ -1,0 +1,172 @@
+//! Who compares what was accepted with what happened. It takes the daemon's word for nothing but that an operation has
+//! ended, and how.
+
+use std::collections::{BTreeMap, HashMap};
+
+use guildhall_sim::{EffectScore, Score};
+
+use crate::{
+    caller::{Accepted, Became, TakenBack},
+    errand::{Doubt, Sign},
+};
+
+/// What is done on the way to something else, and has no sign of its own.
+const BY_THE_WAY: [&str; 3] = ["direct_channel", "pin", "interaction"];
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Finding {
+    pub(crate) operations: usize,
+    /// Accepted, and ended nowhere; or said to be done, and not done.
+    pub(crate) lost: usize,
+    /// Made beyond what was asked for.
+    pub(crate) duplicates: usize,
+    pub(crate) out_of_order: usize,
+    /// Left to a person.
+    pub(crate) reviewed: usize,
+    /// Taken back, and never done.
+    pub(crate) cancelled: usize,
+    /// Everything that is not as it should be, in words.
+    pub(crate) wrong: Vec<String>,
+}
+
+impl Finding {
+    /// Fails unless everything is as it should be.
+    pub(crate) fn holds(&self, of: &str) {
+        assert!(self.wrong.is_empty(), "{of}: {self:#?}");
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.operations += other.operations;
+        self.lost += other.lost;
+        self.duplicates += other.duplicates;
+        self.out_of_order += other.out_of_order;
+        self.reviewed += other.reviewed;
+        self.cancelled += other.cancelled;
+        self.wrong.extend(other.wrong);
+    }
+}
+
+/// Compares what was accepted, in the order of acceptance within each line, with what happened.
+pub(crate) fn judge(score: &Score, accepted: &[Accepted], became: &[Option<Became>]) -> Finding {
+    let effects: Vec<&EffectScore> = score.effects.values().flatten().collect();
+    let roles = effects.iter().filter(|effect| effect.kind == "role" && effect.verb == "create");
+    let roles: HashMap<&str, String> = roles.map(|effect| (effect.name.as_str(), effect.object.to_string())).collect();
+    let signs: Vec<Sign> = accepted.iter().map(|accepted| resolved(&accepted.errand.sign, &roles)).collect();
+    let mut finding = Finding { operations: accepted.len(), ..Finding::default() };
+    let happened = in_order(&effects, accepted, &signs, &mut finding);
+    for (index, (accepted, became)) in accepted.iter().zip(became).enumerate() {
+        let happened = happened.get(&index).copied().unwrap_or(0);
+        let what = format!("{} {} ({:?})", accepted.errand.kind, accepted.errand.key, signs[index]);
+        one(&what, accepted, happened, became.as_ref(), &mut finding);
+    }
+    unpinned(&effects, accepted, &signs, became, &mut finding);
+    let limited = score.rate_limited.user + score.rate_limited.shared + score.rate_limited.global;
+    if limited > 0 {
+        finding.wrong.push(format!("{limited} calls were answered with a 429"));
+    }
+    if score.overlaps > 0 {
+        finding.out_of_order += usize::try_from(score.overlaps).unwrap();
+        finding.wrong.push(format!("{} calls arrived while another of their guild was under way", score.overlaps));
+    }
+    if score.effects_not_kept > 0 {
+        finding.wrong.push("the score has not kept everything".to_owned());
+    }
+    finding
+}
+
+/// A role that is named by its name is meant by its id.
+fn resolved(sign: &Sign, roles: &HashMap<&str, String>) -> Sign {
+    let role = sign.name.split_once(":{").and_then(|(user, rest)| {
+        let id = roles.get(rest.strip_suffix('}')?)?;
+        Some(format!("{user}:{id}"))
+    });
+    Sign { name: role.unwrap_or_else(|| sign.name.clone()), ..sign.clone() }
+}
+
+/// Finds out whose every effect is; how often each operation happened.
+fn in_order(
+    effects: &[&EffectScore],
+    accepted: &[Accepted],
+    signs: &[Sign],
+    finding: &mut Finding,
+) -> BTreeMap<usize, usize> {
+    let mut owners: HashMap<(&str, &str, &str), usize> = HashMap::new();
+    for (index, sign) in signs.iter().enumerate() {
+        let before = owners.insert((sign.verb, sign.what, &sign.name), index);
+        assert!(before.is_none(), "two operations have one sign: {sign:?}");
+    }
+    let mut happened: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut reached: HashMap<&str, usize> = HashMap::new();
+    for effect in effects.iter().filter(|effect| !BY_THE_WAY.contains(&effect.kind.as_str())) {
+        let Some(&owner) = owners.get(&(effect.verb.as_str(), effect.kind.as_str(), effect.name.as_str())) else {
+            finding.wrong.push(format!("nobody asked for {} {} {}", effect.verb, effect.kind, effect.name));
+            continue;
+        };
+        *happened.entry(owner).or_default() += 1;
+        let line = accepted[owner].errand.line.as_str();
+        let last = reached.entry(line).or_insert(owner);
+        if owner < *last {
+            finding.out_of_order += 1;
+            finding.wrong.push(format!("{:?} came after {:?} in {line}", signs[owner], signs[*last]));
+        }
+        *last = owner.max(*last);
+    }
+    happened
+}
+
+/// Compares what an operation became with how often it happened.
+fn one(what: &str, accepted: &Accepted, happened: usize, became: Option<&Became>, finding: &mut Finding) {
+    if happened > 1 {
+        finding.duplicates += happened - 1;
+        finding.wrong.push(format!("{what} happened {happened} times, and became {became:?}"));
+    }
+    let Some(became) = became else {
+        finding.lost += 1;
+        finding.wrong.push(format!("{what} was accepted and ends nowhere"));
+        return;
+    };
+    let taken_back = accepted.taken_back;
+    if taken_back == TakenBack::Yes && became.state != "cancelled" {
+        finding.wrong.push(format!("{what} was taken back, and became {}", became.state));
+    }
+    match became.state.as_str() {
+        "cancelled" if taken_back != TakenBack::No && happened == 0 => finding.cancelled += 1,
+        "succeeded" if happened == 0 => {
+            finding.lost += 1;
+            finding.wrong.push(format!("{what} is said to be done, and never happened"));
+        }
+        "succeeded" => {}
+        "needs_review" => {
+            finding.reviewed += 1;
+            if accepted.errand.doubt == Doubt::Cleared {
+                finding.wrong.push(format!("{what} was left to a person: {}", became.error));
+            }
+        }
+        other => finding.wrong.push(format!("{what} became {other} and happened {happened} times: {}", became.error)),
+    }
+}
+
+/// A message that was to be pinned and is said to be done has been.
+fn unpinned(
+    effects: &[&EffectScore],
+    accepted: &[Accepted],
+    signs: &[Sign],
+    became: &[Option<Became>],
+    finding: &mut Finding,
+) {
+    for ((accepted, sign), became) in accepted.iter().zip(signs).zip(became) {
+        let done = became.as_ref().is_some_and(|became| became.state == "succeeded");
+        if !done || accepted.errand.payload["pin"] != true {
+            continue;
+        }
+        let sent = effects.iter().find(|effect| effect.kind == "message" && effect.name == sign.name);
+        let pins = |message: &&&EffectScore| {
+            effects.iter().any(|effect| effect.kind == "pin" && effect.object == message.object)
+        };
+        if sent.filter(pins).is_none() {
+            finding.lost += 1;
+            finding.wrong.push(format!("{sign:?} is said to be pinned, and is not"));
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! One life of the daemon, as a child process.
+
+use std::{
+    io::{BufRead as _, BufReader},
+    net::SocketAddr,
+    os::unix::process::ExitStatusExt as _,
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex},
+};
+
+use tokio::sync::watch;
+
+/// Lines of its log that are kept for whoever has to find out what went wrong.
+const KEPT: usize = 400;
+
+const KILL: i32 = 9;
+
+/// What is known of a life from its log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    Nothing,
+    Listening(SocketAddr),
+    Ended,
+}
+
+/// One life of the daemon. It ends with this.
+pub(crate) struct Life {
+    child: Child,
+    heard: watch::Receiver<Heard>,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+impl Life {
+    pub(crate) fn begin(mut command: Command) -> Self {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let (tell, heard) = watch::channel(Heard::Nothing);
+        let log: Arc<Mutex<Vec<String>>> = Arc::default();
+        let kept = Arc::clone(&log);
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                if let Some(address) = listening(&line) {
+                    tell.send_replace(Heard::Listening(address));
+                }
+                let mut kept = kept.lock().unwrap();
+                if kept.len() == KEPT {
+                    kept.remove(0);
+                }
+                kept.push(line);
+            }
+            tell.send_replace(Heard::Ended);
+        });
+        Self { child, heard, log }
+    }
+
+    /// What is heard of it, as it comes.
+    pub(crate) fn heard(&self) -> watch::Receiver<Heard> {
+        self.heard.clone()
+    }
+
+    /// Waits until it listens; nothing if it ends before.
+    pub(crate) async fn listens(&self) -> Option<SocketAddr> {
+        let mut heard = self.heard();
+        let heard = *heard.wait_for(|heard| *heard != Heard::Nothing).await.unwrap();
+        match heard {
+            Heard::Listening(address) => Some(address),
+            Heard::Nothing | Heard::Ended => None,
+        }
+    }
+
+    /// Waits until it has ended by itself.
+    #[cfg(feature = "failpoints")]
+    pub(crate) async fn ends(&self) {
+        let mut heard = self.heard();
+        heard.wait_for(|heard| *heard == Heard::Ended).await.unwrap();
+    }
+
+    /// Ends it without warning, if it has not ended; how it ended.
+    pub(crate) fn kill(&mut self) -> ExitStatus {
+        drop(self.child.kill());
+        self.child.wait().unwrap()
+    }
+
+    /// The last lines of its log.
+    pub(crate) fn last_words(&self) -> String {
+        self.log.lock().unwrap().join("\n")
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Whether it was killed, and did not end in its own way.
+pub(crate) fn was_killed(status: ExitStatus) -> bool {
+    status.signal() == Some(KILL)
+}
+
+fn listening(line: &str) -> Option<SocketAddr> {
+    if !line.contains("\"listening\"") {
+        return None;
+    }
+    let line: serde_json::Value = serde_json::from_str(line).ok()?;
+    line["address"].as_str()?.parse().ok()
+}

@@ -1,0 +1,301 @@
+//! A simulator with guilds in it, and a store that outlives the daemon.
+
+use std::{
+    net::SocketAddr,
+    process::Command,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use guildhall_sim::{
+    BotConfig, FireSpec, GatewayConfig, GuildsSpec, LimitConfig, Sim, SimConfig, SimHandle, Snowflake,
+};
+use http::Method;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::watch;
+
+use crate::{
+    caller::{Http, STUCK},
+    life::{Heard, Life},
+    postgres,
+};
+
+/// A token of Discord's form: it says who the bot is.
+const TOKEN: &str = "MTk4NjIyNDgzNDcxOTI1MjQ4.crash.ZnCjm1XVW7vRze4b7Cq4se7kKWs";
+pub(crate) const ADMIN_KEY: &str = "the-key-of-those-who-crash";
+
+/// Where operations are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Engine {
+    Sqlite,
+    Postgres,
+}
+
+impl Engine {
+    pub(crate) const BOTH: [Self; 2] = [Self::Sqlite, Self::Postgres];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Sqlite => "sqlite",
+            Self::Postgres => "postgres",
+        }
+    }
+}
+
+/// A guild, and what is in it for errands.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) guild: u64,
+    pub(crate) channel: u64,
+    pub(crate) members: Vec<u64>,
+    /// Who gets direct messages.
+    pub(crate) confidant: u64,
+    pub(crate) roles: Vec<u64>,
+    /// To be deleted, with their names.
+    pub(crate) doomed_roles: Vec<(u64, String)>,
+    pub(crate) doomed_channels: Vec<(u64, String)>,
+}
+
+/// How much there is in a guild.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Furniture {
+    pub(crate) guilds: u32,
+    /// Roles to give, and how many roles and channels there are to delete.
+    pub(crate) roles: usize,
+    pub(crate) doomed: usize,
+    /// What the bot may do; everything by default.
+    pub(crate) permissions: Option<u64>,
+}
+
+/// A simulator, and a store that outlives the daemon.
+pub(crate) struct Stage {
+    pub(crate) sim: SimHandle,
+    pub(crate) http: Http,
+    pub(crate) places: Vec<Place>,
+    /// Operations that callers heard were accepted.
+    pub(crate) answers: AtomicUsize,
+    folder: TempDir,
+    store: String,
+    address: watch::Sender<Option<SocketAddr>>,
+}
+
+impl Stage {
+    pub(crate) async fn new(engine: Engine, furniture: Furniture) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store = match engine {
+            Engine::Sqlite => format!("sqlite:{}/guildhall.db", folder.path().display()),
+            Engine::Postgres => postgres::shared().database().await,
+        };
+        Self::over(store, folder, furniture).await
+    }
+
+    pub(crate) async fn over(store: String, folder: TempDir, furniture: Furniture) -> Self {
+        let config = SimConfig {
+            bots: vec![BotConfig { token: TOKEN.to_owned(), ..BotConfig::default() }],
+            guilds: 0,
+            limits: LimitConfig::off(),
+            gateway: GatewayConfig { session_starts: 100_000, max_concurrency: 1_000, ..GatewayConfig::default() },
+            ..SimConfig::default()
+        };
+        let sim = Sim::start(config).await.unwrap();
+        let (address, _) = watch::channel(None);
+        let (http, answers) = (Http::new(), AtomicUsize::new(0));
+        let mut stage = Self { sim, http, places: Vec::new(), answers, folder, store, address };
+        stage.furnish(furniture).await;
+        stage.sim.reset_score();
+        stage
+    }
+
+    async fn furnish(&mut self, furniture: Furniture) {
+        let spec = GuildsSpec { count: Some(furniture.guilds), members: Some(6), ..GuildsSpec::default() };
+        let everything = self.sim.make_guilds(&spec).unwrap();
+        for guild in everything {
+            let place = self.place(guild.get(), &furniture).await;
+            self.places.push(place);
+        }
+        if let Some(bits) = furniture.permissions {
+            for place in &self.places {
+                let url = format!("http://{}/sim/guilds/{}", self.sim.address(), place.guild);
+                let body = json!({ "bot_permissions": bits });
+                let (status, told) = self.http.call(Method::PATCH, &url, &[], Some(&body)).await.unwrap();
+                assert!(status < 300, "{status} {told}");
+            }
+        }
+    }
+
+    async fn place(&self, guild: u64, furniture: &Furniture) -> Place {
+        let channels = self.discord(Method::GET, &format!("/guilds/{guild}/channels"), None).await;
+        let is_text = |channel: &&Value| channel["type"] == 0;
+        let channel = number(&channels.as_array().unwrap().iter().find(is_text).unwrap()["id"]);
+        let members = self.discord(Method::GET, &format!("/guilds/{guild}/members?limit=100"), None).await;
+        let people = members.as_array().unwrap().iter().filter(|member| member["user"]["bot"] != true);
+        let mut members: Vec<u64> = people.map(|member| number(&member["user"]["id"])).collect();
+        let confidant = members.pop().unwrap();
+        let mut place = Place {
+            guild,
+            channel,
+            members,
+            confidant,
+            roles: Vec::new(),
+            doomed_roles: Vec::new(),
+            doomed_channels: Vec::new(),
+        };
+        for index in 0..furniture.roles {
+            place.roles.push(self.make(guild, "roles", &format!("given-{index}")).await);
+        }
+        for index in 0..furniture.doomed {
+            let name = format!("doomed-{index}-{guild}");
+            place.doomed_roles.push((self.make(guild, "roles", &name).await, name.clone()));
+            place.doomed_channels.push((self.make(guild, "channels", &name).await, name));
+        }
+        place
+    }
+
+    async fn make(&self, guild: u64, what: &str, name: &str) -> u64 {
+        let made = self.discord(Method::POST, &format!("/guilds/{guild}/{what}"), Some(&json!({ "name": name }))).await;
+        number(&made["id"])
+    }
+
+    /// Does something in Discord that is no operation's.
+    pub(crate) async fn discord(&self, method: Method, path: &str, body: Option<&Value>) -> Value {
+        let (url, bot) = (format!("{}{path}", self.sim.api_url()), format!("Bot {TOKEN}"));
+        let headers = [("Authorization", bot.as_str()), ("User-Agent", "DiscordBot (https://guildhall.example, 0)")];
+        let answer = self.http.call(method, &url, &headers, body).await.unwrap();
+        assert!(answer.0 < 300, "{path}: {answer:?}");
+        answer.1
+    }
+
+    /// Somebody uses a command, and it is answered, so that it can be followed up.
+    pub(crate) async fn interaction(&self, guild: u64) -> (u64, String) {
+        let fired = self.sim.fire(FireSpec::command(Snowflake::new(guild), "hello")).await.unwrap();
+        let (id, token) = (fired.id.unwrap().get(), fired.token.unwrap());
+        let body = json!({ "type": 4, "data": { "content": "first" } });
+        self.discord(Method::POST, &format!("/interactions/{id}/{token}/callback"), Some(&body)).await;
+        (id, token)
+    }
+
+    pub(crate) fn accepted(&self) -> usize {
+        self.answers.load(Ordering::SeqCst)
+    }
+
+    /// Where the daemon is, while it is anywhere.
+    pub(crate) fn address(&self) -> watch::Receiver<Option<SocketAddr>> {
+        self.address.subscribe()
+    }
+
+    /// The daemon's command, with short waits.
+    fn command(&self) -> Command {
+        let (api, gateway) = (self.sim.api_url(), self.sim.gateway_url());
+        let settings = [
+            ("DISCORD__TOKEN", TOKEN),
+            ("DISCORD__API_URL", &api),
+            ("DISCORD__GATEWAY_URL", &gateway),
+            ("API__BIND", "127.0.0.1:0"),
+            ("API__ADMIN_KEY", ADMIN_KEY),
+            ("STORE__URL", &self.store),
+            ("LOG__FORMAT", "json"),
+            ("REST__REQUEST_TIMEOUT_MS", "400"),
+            // The gate takes a killed process to have spent as many invalid requests as this: not too many.
+            ("LIMITS__GLOBAL", "200"),
+            ("LIMITS__MARGIN_MS", "0"),
+            ("LIMITS__SETTLING_MS", "0"),
+            // More than there are: a breaker that opens would only take time.
+            ("BREAKER__FAILURES_IN_ROW", "1000"),
+            ("BREAKER__MIN_CALLS", "100000"),
+            ("OPERATIONS__MAX_ATTEMPTS", "100"),
+            ("OPERATIONS__BACKOFF_BASE_MS", "10"),
+            ("OPERATIONS__BACKOFF_CAP_MS", "100"),
+            ("OPERATIONS__POLL_MS", "50"),
+        ];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_guildhall"));
+        command.arg("serve").env_clear().current_dir(self.folder.path());
+        command.envs(settings.map(|(name, value)| (format!("GUILDHALL__{name}"), value)));
+        command
+    }
+
+    pub(crate) fn file(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Begins a life of the daemon.
+    pub(crate) fn begin(&self) -> Life {
+        self.begin_with(&[])
+    }
+
+    /// Begins a life of the daemon with this in its environment.
+    pub(crate) fn begin_with(&self, environment: &[(&str, &str)]) -> Life {
+        let mut command = self.command();
+        command.envs(environment.iter().copied());
+        self.follow(Life::begin(command))
+    }
+
+    /// Tells callers where this life is, for as long as it lasts.
+    fn follow(&self, life: Life) -> Life {
+        let (mut heard, address) = (life.heard(), self.address.clone());
+        tokio::spawn(async move {
+            let mut own = None;
+            loop {
+                let now = *heard.borrow_and_update();
+                match now {
+                    Heard::Nothing => {}
+                    Heard::Listening(at) => {
+                        own = Some(at);
+                        address.send_replace(own);
+                    }
+                    Heard::Ended => {
+                        address.send_if_modified(|at| own.is_some() && *at == own && at.take().is_some());
+                        return;
+                    }
+                }
+                if heard.changed().await.is_err() {
+                    return;
+                }
+            }
+        });
+        life
+    }
+
+    /// Waits until so many more effects were seen, or until it is clear that they are not coming.
+    pub(crate) async fn effects(&self, more: usize, within: Duration) {
+        let enough = self.seen() + more;
+        drop(tokio::time::timeout(within, self.sees(|| self.seen() >= enough)).await);
+    }
+
+    /// Waits until so many effects were seen in all.
+    pub(crate) async fn effects_in_all(&self, enough: usize) {
+        let seen = tokio::time::timeout(STUCK, self.sees(|| self.seen() >= enough)).await;
+        assert!(seen.is_ok(), "{} effects, not {enough}", self.seen());
+    }
+
+    /// Waits until a request has arrived that changes something.
+    pub(crate) async fn arrival(&self) {
+        let seen = tokio::time::timeout(STUCK, self.sees(|| self.sim.score().requests > 0)).await;
+        assert!(seen.is_ok(), "nothing arrives");
+    }
+
+    /// Waits until every request that arrived has been answered, whether or not anybody waits for the answer.
+    pub(crate) async fn at_rest(&self) {
+        let rests = || {
+            let routes = self.sim.score().routes;
+            routes.values().all(|route| route.requests == route.statuses.values().sum::<u64>())
+        };
+        let rested = tokio::time::timeout(STUCK, self.sees(rests)).await;
+        assert!(rested.is_ok(), "not every request is answered");
+    }
+
+    fn seen(&self) -> usize {
+        self.sim.score().effects.values().map(Vec::len).sum()
+    }
+
+    async fn sees(&self, enough: impl Fn() -> bool) {
+        while !enough() {
+            tokio::time::sleep(Duration::from_millis(3)).await;
+        }
+    }
+}
+
+/// An id as Discord writes it.
+fn number(id: &Value) -> u64 {
+    id.as_str().unwrap().parse().unwrap()
+}
