@@ -19,7 +19,7 @@ mod worker;
 
 use std::{
     io,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitStatus,
     time::{Duration, Instant},
 };
@@ -140,7 +140,7 @@ impl Demo {
 
         let folder = tempfile::Builder::new().prefix("guildhall-demo-").tempdir().map_err(DemoError::Folder)?;
         let key = Token::new(format!("gh_demo_{}", chance()));
-        let mut recipe = given(settings).map_err(DemoError::Process)?;
+        let mut recipe = given(settings, folder.path()).map_err(DemoError::Process)?;
         recipe.set("discord.token", token);
         recipe.set("discord.api_url", sim.api_url());
         recipe.set("discord.gateway_url", sim.gateway_url());
@@ -217,7 +217,7 @@ fn bind(loaded: &Loaded) -> std::net::SocketAddr {
 }
 
 /// The daemon with everything that the demo was given, and with short waits where nobody chose any.
-fn given(DemoSettings { file, flags, loaded }: DemoSettings) -> io::Result<Recipe> {
+fn given(DemoSettings { file, flags, loaded }: DemoSettings, folder: &Path) -> io::Result<Recipe> {
     let mut recipe = Recipe::new(file)?;
     for flag in flags.iter().filter(|flag| !flag.path.ends_with("_file")) {
         recipe.set(flag.path, &flag.value);
@@ -235,6 +235,11 @@ fn given(DemoSettings { file, flags, loaded }: DemoSettings) -> io::Result<Recip
     // Patience with a Redis on a machine that is busy with two processes; it has to fit the waits beside it.
     if ["redis.timeout_ms", "redis.heartbeat_ms", "redis.newcomer_ms"].iter().all(|path| loaded.is_default(path)) {
         recipe.set("redis.timeout_ms", "1500");
+    }
+    // Every demo has the same bot: another one on this machine, at another Redis, must not sit down where this one was killed,
+    // or nobody tells this one's Redis that its seat is free.
+    if loaded.is_default("redis.seat_dir") {
+        recipe.set("redis.seat_dir", folder.join("seats").display().to_string());
     }
     recipe.set("gateway.shards", SHARDS.to_string());
     // No queue of our own: each shard has its identify bucket to itself in the simulator, which refuses what comes too

@@ -19,6 +19,8 @@ const JOINS: u64 = 2;
 const COMMAND: &str = "hello";
 /// The worker is killed when so many of ten operations of the burst are done.
 const KILLED_AFTER_TENTHS: u64 = 4;
+/// How many lost effects are named; the others are counted.
+const NAMED: usize = 10;
 /// Discord's global limit.
 const CALLS_PER_SECOND: u64 = 50;
 
@@ -201,8 +203,11 @@ impl Demo {
             self.begun.elapsed().as_secs_f64(),
             score.dropped
         );
-        for lost in &verdict.lost {
+        for lost in verdict.lost.iter().take(NAMED) {
             println!("Lost: {lost}.");
+        }
+        if verdict.lost.len() > NAMED {
+            println!("And {} more.", verdict.lost.len() - NAMED);
         }
         let most = score.max_per_second.values().copied().max().unwrap_or(0);
         let limited = score.rate_limited;
