@@ -1,40 +1,78 @@
-//! The demo as a newcomer meets it: what it prints, how long it serves, and how it exits.
+//! The demo as a newcomer meets it: what it prints, how long it serves, how it exits, and that it leaves nobody behind.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod support;
 
-use std::net::SocketAddr;
+use std::{
+    net::{SocketAddr, TcpListener, TcpStream},
+    process::Command,
+};
 
-use support::{Ended, Guildhall, Running, get, text};
+use support::{Ended, Guildhall, Running, get, request, text};
 
 /// The lines of the summary, each a step and its verdict.
 fn steps(stdout: &str) -> Vec<(&str, &str)> {
     let table = stdout.lines().skip_while(|line| !line.trim_start().starts_with("expected")).skip(1);
     table
         .take_while(|line| !line.is_empty())
-        .map(|line| (line[..32].trim_end(), line.rsplit(' ').next().unwrap_or_default()))
+        .map(|line| (line[..32].trim(), line.rsplit(' ').next().unwrap_or_default()))
         .collect()
 }
 
+/// The number that a text begins with.
+fn number(text: &str) -> u32 {
+    text.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()
+}
+
+/// The number behind these words.
+fn number_after(stdout: &str, words: &str) -> u32 {
+    number(stdout.split_once(words).unwrap_or_else(|| panic!("no {words:?} in {stdout}")).1)
+}
+
+/// Whether there is such a process.
+fn lives(process: u32) -> bool {
+    Command::new("sh").args(["-c", &format!("kill -0 {process} 2>/dev/null")]).status().unwrap().success()
+}
+
 #[test]
-fn the_demo_sees_every_step_happen_and_exits_with_zero() {
-    let output = Guildhall::new(&["demo", "--exit"]).output();
+fn the_demo_survives_its_own_kill_and_exits_with_zero() {
+    let folder = tempfile::tempdir().unwrap();
+    let demo = Guildhall::new(&["demo", "--exit"]).env("TMPDIR", folder.path().to_str().unwrap());
+    let output = demo.output();
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
     let seen = [
         "shards connected",
         "guilds arrived",
         "members joined",
+        "roles given, by the simulator",
         "commands received",
         "answers, by the simulator",
-        "roles made, by the simulator",
-        "identifies, by the simulator",
         "events, of those it sent",
+        "kill -9 while under way",
+        "asked for again, and known",
+        "operations accepted",
+        "succeeded",
+        "dead or for a person",
+        "missing or not done",
+        "effects, by the simulator",
+        "lost",
+        "duplicates",
+        "out of their guild's order",
+        "429s",
+        "most calls in any second",
+        "identifies, by the simulator",
     ];
     assert_eq!(steps(&stdout), seen.map(|step| (step, "ok")), "{stdout}");
     assert!(!stdout.contains("It goes on until"), "with --exit there is nothing to try: {stdout}");
     assert_eq!(stderr, "", "the demo tells its own story");
+
+    let (first, second) =
+        (number_after(&stdout, "a process of its own: "), number_after(&stdout, "It is started again: "));
+    assert_eq!(number_after(&stdout, "kill -9 "), first, "{stdout}");
+    assert!(first != second && !lives(first) && !lives(second), "{stdout}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "its store went with it");
 }
 
 /// An address as the demo prints it.
@@ -44,23 +82,73 @@ fn address(demo: &Running, start: &str) -> SocketAddr {
 
 #[test]
 fn the_demo_serves_until_it_is_told_to_end() {
-    for signal in ["TERM", "INT"] {
-        let demo = Guildhall::new(&["demo"]).spawn();
-        let sim = address(&demo, "The simulated Discord is at http://");
-        let api = address(&demo, "Guildhall is at http://");
-        demo.says("It goes on until Ctrl-C.");
+    let demo = Guildhall::new(&["demo"]).spawn();
+    let sim = address(&demo, "The simulated Discord is at http://");
+    let api = address(&demo, "Guildhall is at http://");
+    let worker = number(&demo.says("It is started again: "));
+    let key = demo.says("  KEY='");
+    let key = key.trim_end_matches('\'');
 
-        let ready = get(api, "/readyz");
-        assert_eq!((ready.status, &ready.json()["parts"]["gateway"]["state"]), (200, &"ready".into()));
-        assert!(get(api, "/metrics").body.contains("guildhall_gateway_shard_connected{shard=\"1\"} 1"));
-        assert_eq!(get(sim, "/sim/state").json()["guild_count"], 10);
-        let score = get(sim, "/sim/score?brief=true").json();
-        assert_eq!(score["gateway"]["connections"], 2);
+    let ready = get(api, "/readyz");
+    assert_eq!((ready.status, &ready.json()["parts"]["gateway"]["state"]), (200, &"ready".into()));
+    assert!(get(api, "/metrics").body.contains("guildhall_gateway_shard_connected{shard=\"1\"} 1"));
+    assert_eq!(get(sim, "/sim/state").json()["guild_count"], 10);
+    assert_eq!(get(sim, "/sim/score?brief=true").json()["gateway"]["connections"], 2);
+    assert_eq!(get(sim, "/sim/faults").json(), serde_json::json!([]), "what is tried now goes well");
+    let place = demo.says(&format!("  curl -s -X POST http://{api}"));
+    let body = demo.says("    -d '");
+    let (place, body) = (place.trim_end_matches(" \\"), body.trim_end_matches('\''));
+    let head = format!("{key}\r\nHost: test\r\nConnection: close\r\nContent-Type: application/json");
+    let length = body.len();
+    let asked = format!("POST {place} HTTP/1.1\r\n{head}\r\nContent-Length: {length}\r\n\r\n{body}");
+    assert_eq!(request(api, &asked).status, 202, "what it says to try works: {asked}");
+    assert_eq!(get(api, "/v1/operations").status, 401, "without the key nothing is shown");
 
-        demo.signal(signal);
-        let Ended { code, stdout, stderr } = demo.end();
-        assert_eq!(code, Some(0), "{stdout}{stderr}");
-    }
+    demo.signal("TERM");
+    let Ended { code, stdout, stderr } = demo.end();
+    assert_eq!((code, stderr.as_str()), (Some(0), ""), "{stdout}");
+    assert!(!lives(worker), "{stdout}");
+}
+
+#[test]
+fn a_demo_that_is_interrupted_ends_its_daemon_in_order() {
+    // What others run the daemon with is passed on, but for what the demo has of its own: nothing of theirs is touched.
+    let demo = Guildhall::new(&["demo", "--log-filter", "info", "--config", "mine.toml"])
+        .file("mine.toml", "[log]\nformat = \"json\"\n[store]\nurl = \"sqlite:/nowhere/at/all.db\"\n")
+        .file("token", "somebody.elses.token")
+        .env("GUILDHALL__DISCORD__TOKEN_FILE", "token")
+        .spawn();
+    let says = demo.says("Guildhall is at http://");
+    let (api, worker) = (says.split(' ').next().unwrap().to_owned(), number_after(&says, "a process of its own: "));
+    assert_eq!(demo.address().to_string(), api, "its log is as the settings say");
+    demo.says("2 shards are connected");
+    demo.signal("INT");
+    let Ended { code, stdout, stderr } = demo.end();
+    assert_eq!(code, Some(1), "the scenario was not played: {stdout}{stderr}");
+    assert!(stderr.contains("the end of standard input") && stderr.contains("\"shut down\""), "{stderr}");
+    assert!(!lives(worker), "{stdout}");
+}
+
+#[test]
+fn a_demo_that_is_killed_leaves_no_daemon_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let demo = Guildhall::new(&["demo"]).env("TMPDIR", folder.path().to_str().unwrap()).spawn();
+    let api = address(&demo, "Guildhall is at http://");
+    demo.says("2 shards are connected");
+    assert_eq!(get(api, "/livez").status, 200);
+    demo.signal("KILL");
+    // Its daemon holds what it writes to as well: all of it ends once both have.
+    assert_eq!(demo.end().code, None);
+    assert!(TcpStream::connect(api).is_err(), "nobody listens any more");
+}
+
+#[test]
+fn a_port_that_is_taken_is_told_before_anything_starts() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let output = Guildhall::new(&["demo", "--exit", "--api-bind", &taken.local_addr().unwrap().to_string()]).output();
+    let says = text(&output.stderr);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()), "{says}");
+    assert!(says.contains("another process holds that port") && says.contains("--api-bind"), "{says}");
 }
 
 #[test]

@@ -17,11 +17,11 @@ use std::{future::Future, io};
 pub use self::{
     admin_key::FoundKey,
     daemon::{Daemon, Ended, StartError, Unfinished},
-    demo::{Demo, DemoError},
+    demo::{Demo, DemoError, DemoSettings, NoAnswer},
     discovery::DiscoveryError,
     operations::OperationsPart,
     rest::{Rest, RestError},
-    signals::{Signal, Signals},
+    signals::{EndsWith, Signal, Signals},
 };
 use crate::{
     events::{ShutdownFinished, ShutdownStarted, emit},
@@ -45,14 +45,14 @@ pub enum ServeError {
     Signals(#[source] io::Error),
 }
 
-/// Runs the daemon, whose API asks for this key, until a signal or a fatal error ends it.
+/// Runs the daemon, whose API asks for this key, until a signal, or what else asks it to, or a fatal error ends it.
 ///
 /// # Errors
 ///
 /// When it cannot start, has to end by itself, or cannot end in time.
-pub async fn serve(settings: &Settings, key: &FoundKey) -> Result<(), ServeError> {
+pub async fn serve(settings: &Settings, key: &FoundKey, ends_with: EndsWith) -> Result<(), ServeError> {
     // First of all, so that a signal during the start is not lost.
-    let mut signals = Signals::listen().map_err(ServeError::Signals)?;
+    let mut signals = Signals::listen(ends_with).map_err(ServeError::Signals)?;
     let mut daemon = tokio::select! {
         started = Daemon::start(settings, key, |_| {}) => started?,
         signal = signals.first() => {

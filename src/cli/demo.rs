@@ -4,16 +4,16 @@ use std::{path::PathBuf, process::ExitCode};
 
 use super::setting_flags::{self, SettingFlags};
 use crate::{
-    app::{self, Demo, Signals},
+    app::{self, Demo, DemoSettings, EndsWith, Signals},
     logging,
 };
 
-/// What is logged unless somebody asks for more: the demo tells its own story.
+/// What this process logs unless somebody asks for more: the demo tells its own story.
 const QUIET: &str = "warn";
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
-    /// End after the scenario, with a summary; exit code 1 if something did not happen
+    /// End after the scenario, with a summary; exit code 1 if something did not happen as it should
     #[arg(long)]
     exit: bool,
     #[command(flatten)]
@@ -21,28 +21,25 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
-    let loaded = setting_flags::load(file, args.settings)?;
-    let is_default = |key: &str| loaded.is_default(key);
-    let mut settings = loaded.settings.clone();
-    if is_default("log.filter") {
-        QUIET.clone_into(&mut settings.log.filter);
+    let loaded = setting_flags::load(file.clone(), args.settings.clone())?;
+    let timeout = loaded.settings.shutdown.timeout;
+    let mut log = loaded.settings.log.clone();
+    if loaded.is_default("log.filter") {
+        QUIET.clone_into(&mut log.filter);
     }
-    if is_default("api.bind") {
-        // A newcomer's port 8080 may be taken; a free one is as good.
-        settings.api.bind.set_port(0);
-    }
-    logging::init(&settings.log, settings.secrets())?;
+    logging::init(&log, loaded.settings.secrets())?;
     app::raise_open_files();
+    let settings = DemoSettings { file, flags: args.settings.given(), loaded };
     app::block_on(async {
-        let mut signals = Signals::listen()?;
+        let mut signals = Signals::listen(EndsWith::Signals)?;
         let mut demo = tokio::select! {
-            started = Demo::start(&settings) => started?,
+            started = Demo::start(settings) => started?,
             _ = signals.first() => return Ok(ExitCode::FAILURE),
         };
         let complete = tokio::select! {
             complete = demo.play() => complete?,
             _ = signals.first() => {
-                demo.shutdown(settings.shutdown.timeout).await?;
+                demo.shutdown(timeout).await?;
                 return Ok(ExitCode::FAILURE);
             }
         };
@@ -51,11 +48,11 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
         if !args.exit {
             println!("{}", demo.hints());
             tokio::select! {
-                ended = demo.daemon().ended() => anyhow::bail!("{ended}"),
+                ended = demo.ended() => anyhow::bail!("{ended}"),
                 _ = signals.first() => {}
             }
         }
-        demo.shutdown(settings.shutdown.timeout).await?;
+        demo.shutdown(timeout).await?;
         Ok(verdict)
     })?
 }

@@ -4,12 +4,15 @@ use std::{path::PathBuf, process::ExitCode};
 
 use super::setting_flags::{self, SettingFlags};
 use crate::{
-    app::{self, StartError},
+    app::{self, EndsWith, StartError},
     logging,
 };
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
+    /// End in order when standard input does: for whoever starts it and must not be outlived by it
+    #[arg(long, hide = true)]
+    until_input_ends: bool,
     #[command(flatten)]
     settings: SettingFlags,
 }
@@ -25,6 +28,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     settings.api.admin_key = Some(key.key.clone());
     logging::init(&settings.log, settings.secrets())?;
     app::raise_open_files();
-    app::block_on(app::serve(&settings, &key))??;
+    let ends_with = if args.until_input_ends { EndsWith::Input } else { EndsWith::Signals };
+    app::block_on(app::serve(&settings, &key, ends_with))??;
     Ok(ExitCode::SUCCESS)
 }

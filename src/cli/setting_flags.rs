@@ -43,7 +43,7 @@ pub(super) struct SettingFlags {
 }
 
 impl SettingFlags {
-    fn given(self) -> Vec<Flag> {
+    pub(super) fn given(self) -> Vec<Flag> {
         [
             ("--token-file", "discord.token_file", self.token_file),
             ("--gateway-url", "discord.gateway_url", self.gateway_url),

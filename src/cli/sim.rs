@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use guildhall_sim::{BotConfig, LimitConfig, Sim, SimConfig};
 
 use crate::{
-    app::{self, Signals},
+    app::{self, EndsWith, Signals},
     logging,
     settings::{Log, LogFormat},
 };
@@ -77,7 +77,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     app::raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("sim").build()?;
     runtime.block_on(async {
-        let mut signals = Signals::listen()?;
+        let mut signals = Signals::listen(EndsWith::Signals)?;
         let bind = args.bind;
         let sim = Sim::start(args.into()).await.with_context(|| format!("cannot listen on {bind}"))?;
         // On standard output, for whoever started it on port 0 and wants to know the port.

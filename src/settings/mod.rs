@@ -34,6 +34,7 @@ use guildhall_core::{breaker::BreakerConfig, invalid::InvalidConfig, limit::Limi
 use twilight_model::gateway::Intents;
 use url::Url;
 
+pub(crate) use self::schema::env_name as environment_name;
 pub use self::{
     error::{Problem, SettingsError},
     operations::{Operations, Retention},
@@ -103,7 +104,7 @@ pub struct Discord {
 pub struct Gateway {
     /// How many shards there are; 0 leaves it to Discord.
     pub shards: u32,
-    /// How many of them may identify within 5 seconds; at least 1.
+    /// How many of them may identify within 5 seconds; 0 leaves that to the gateway.
     pub max_concurrency: u16,
     /// Which events Discord sends.
     pub intents: Intents,

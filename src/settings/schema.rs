@@ -80,11 +80,12 @@ pub(crate) const SCHEMA: &[Key] = &[
     },
     Key {
         path: "gateway.max_concurrency",
-        kind: Kind::Integer { min: 1, max: 256 },
+        kind: Kind::Integer { min: 0, max: 256 },
         default: Some("1"),
         help: "How many shards may identify within 5 seconds, if `gateway_url` is set; otherwise Discord says it. Only \
-               what Discord granted the bot (`session_start_limit.max_concurrency`) is safe.",
-        allowed: "a whole number from 1 to 256",
+               what Discord granted the bot (`session_start_limit.max_concurrency`) is safe. 0: as they come, for a \
+               gateway in between that spaces them itself.",
+        allowed: "a whole number from 0 to 256",
     },
     Key {
         path: "gateway.intents",

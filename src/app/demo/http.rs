@@ -1,0 +1,104 @@
+//! A small HTTP client: the demo speaks to the daemon as a bot's brain would.
+
+use std::{fmt, net::SocketAddr, time::Duration};
+
+use bytes::Bytes;
+use http::{
+    Method, Request, StatusCode,
+    header::{AUTHORIZATION, CONTENT_TYPE},
+};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use serde_json::Value;
+
+use crate::settings::Token;
+
+/// How long an exchange may take, on a machine that is busy with other things.
+const WITHIN: Duration = Duration::from_secs(10);
+/// The largest answer that is read: all of the simulator's guilds, or a page of operations.
+const ANSWER_MOST: usize = 16 * 1024 * 1024;
+
+/// There was no answer.
+#[derive(Debug, thiserror::Error)]
+#[error("{url} does not answer: {why}")]
+pub struct NoAnswer {
+    url: String,
+    why: String,
+}
+
+/// One server.
+pub(super) struct Http {
+    address: SocketAddr,
+    key: Option<Token>,
+    client: Client<HttpConnector, Full<Bytes>>,
+}
+
+impl fmt::Debug for Http {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Http").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+/// What it answered.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) text: String,
+}
+
+impl Answer {
+    /// The body as JSON; `null` if it is none.
+    pub(super) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or(Value::Null)
+    }
+}
+
+impl Http {
+    pub(super) fn new(address: SocketAddr, key: Option<Token>) -> Self {
+        Self { address, key, client: Client::builder(TokioExecutor::new()).build_http() }
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(super) async fn get(&self, path: &str) -> Result<Answer, NoAnswer> {
+        self.exchange(Method::GET, path, None, Bytes::new()).await
+    }
+
+    /// Posts JSON, with an idempotency key if there is one for all of it.
+    pub(super) async fn post(&self, path: &str, key: Option<&str>, body: &Value) -> Result<Answer, NoAnswer> {
+        self.exchange(Method::POST, path, key, body.to_string().into()).await
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        idempotency: Option<&str>,
+        body: Bytes,
+    ) -> Result<Answer, NoAnswer> {
+        let url = format!("http://{}{path}", self.address);
+        let failed = |why: String| NoAnswer { url: url.clone(), why };
+        let mut request = Request::builder().method(method).uri(&url).header(CONTENT_TYPE, "application/json");
+        if let Some(key) = &self.key {
+            request = request.header(AUTHORIZATION, format!("Bearer {}", key.expose()));
+        }
+        if let Some(key) = idempotency {
+            request = request.header("Idempotency-Key", key);
+        }
+        let request = request.body(Full::new(body)).map_err(|error| failed(error.to_string()))?;
+        let answer = async {
+            let answer = self.client.request(request).await.map_err(|error| failed(error.to_string()))?;
+            let status = answer.status();
+            let body = Limited::new(answer.into_body(), ANSWER_MOST).collect().await;
+            let body = body.map_err(|error| failed(error.to_string()))?.to_bytes();
+            Ok(Answer { status, text: String::from_utf8_lossy(&body).into_owned() })
+        };
+        let timeout = tokio::time::timeout(WITHIN, answer).await;
+        timeout.unwrap_or_else(|_| Err(failed(format!("nothing came within {} s", WITHIN.as_secs()))))
+    }
+}

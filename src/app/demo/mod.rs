@@ -1,0 +1,257 @@
+//! The demo: the daemon against the built-in simulator, with a scenario that shows what it does.
+//!
+//! ```text
+//!   this process                         another one, killed and started again
+//!  ┌─────────────────────┐  operations   ┌─────────┐
+//!  │ scenes ─▶ desk ──────┼─────────────▶│ serve   │──▶ store, in a folder that outlives it
+//!  │ judge ◀─ simulator ◀─┼── REST, ws ──│         │
+//!  └─────────────────────┘               └─────────┘
+//! ```
+
+mod desk;
+mod faults;
+mod http;
+mod judge;
+mod scenes;
+mod table;
+mod task;
+mod worker;
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    process::ExitStatus,
+    time::{Duration, Instant},
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
+use guildhall_sim::{BotConfig, ControlError, Sim, SimConfig, SimHandle};
+use tempfile::TempDir;
+use twilight_model::gateway::Intents;
+
+pub use self::http::NoAnswer;
+use self::{
+    desk::Desk,
+    http::Http,
+    table::Table,
+    worker::{Recipe, Worker},
+};
+use crate::{
+    api::BindError,
+    settings::{Flag, Loaded, Token},
+};
+
+/// Shards of the demo.
+const SHARDS: u32 = 2;
+/// Guilds that wait in the simulator.
+const GUILDS: u32 = 10;
+/// The bot, which its token names, as Discord's tokens do.
+const BOT: u64 = 1_100_000_000_000_000_000;
+/// How long each step may take, on a machine that is busy with other things.
+const STEP_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often somebody looks whether a step has happened.
+const LOOK: Duration = Duration::from_millis(50);
+/// What is logged unless somebody asks for more. What the demo itself makes go wrong is part of its story, and so is that
+/// it asks the API before it is open.
+const QUIET: &str = "warn,guildhall_actors::telemetry::operations=error,guildhall::api::events=error";
+
+/// The demo cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum DemoError {
+    /// The simulator cannot start.
+    #[error("cannot start the simulator: {0}")]
+    Sim(#[source] io::Error),
+    /// There is no place for the store.
+    #[error("cannot make a temporary folder for the store: {0}; set TMPDIR to a folder that can be written to")]
+    Folder(#[source] io::Error),
+    /// The daemon's address cannot be had.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The daemon's process cannot be started or killed.
+    #[error("cannot start or end the daemon's process: {0}")]
+    Process(#[source] io::Error),
+    /// The daemon ended, though nobody asked it to.
+    #[error("the daemon ended by itself ({0}); what it wrote above says why")]
+    Ended(ExitStatus),
+    /// The daemon did not end in time.
+    #[error("the daemon did not end within shutdown.timeout_ms = {} and was killed", .0.as_millis())]
+    Unfinished(Duration),
+    /// The daemon's API, or the simulator's, does not answer.
+    #[error(transparent)]
+    NoAnswer(#[from] NoAnswer),
+    /// The daemon's API refused something.
+    #[error("the API refused {what} with {status}: {says}")]
+    Refused {
+        /// What was asked for.
+        what: String,
+        /// The answer's status.
+        status: u16,
+        /// Its body.
+        says: String,
+    },
+    /// The simulator refused to do something.
+    #[error("the simulator refused: {0}")]
+    Control(#[from] ControlError),
+}
+
+/// What the demo was started with; all of it but the demo's own is for the daemon.
+pub struct DemoSettings {
+    /// The settings file that was named.
+    pub file: Option<PathBuf>,
+    /// What stood on the command line.
+    pub flags: Vec<Flag>,
+    /// What came of both and of the environment.
+    pub loaded: Loaded,
+}
+
+/// A running demo.
+#[derive(Debug)]
+pub struct Demo {
+    sim: SimHandle,
+    /// The simulator, for what only its HTTP interface tells.
+    world: Http,
+    worker: Worker,
+    desk: Desk,
+    key: Token,
+    table: Table,
+    begun: Instant,
+    /// Where the store is. Last, so that it goes when nobody uses it any more.
+    _folder: TempDir,
+}
+
+impl Demo {
+    /// Starts a simulator with guilds in it, and the daemon on it.
+    ///
+    /// # Errors
+    ///
+    /// When either cannot start.
+    pub async fn start(settings: DemoSettings) -> Result<Self, DemoError> {
+        let begun = Instant::now();
+        let address = worker::free_address(bind(&settings.loaded))?;
+        let token = format!("{}.demo.{}", STANDARD_NO_PAD.encode(BOT.to_string()), chance());
+        let mut config = SimConfig { guilds: GUILDS, ..SimConfig::default() };
+        config.bots = vec![BotConfig { token: token.clone(), ..BotConfig::default() }];
+        config.gateway.shards = SHARDS;
+        config.gateway.max_concurrency = SHARDS;
+        // Nobody wants to watch the daemon wait for its second start.
+        config.gateway.identify_window = Duration::from_millis(500);
+        let sim = Sim::start(config).await.map_err(DemoError::Sim)?;
+        println!("The simulated Discord is at http://{} (REST under /api/v10, gateway, GET /sim).", sim.address());
+
+        let folder = tempfile::Builder::new().prefix("guildhall-demo-").tempdir().map_err(DemoError::Folder)?;
+        let key = Token::new(format!("gh_demo_{}", chance()));
+        let mut recipe = given(settings, folder.path()).map_err(DemoError::Process)?;
+        recipe.set("discord.token", token);
+        recipe.set("discord.api_url", sim.api_url());
+        recipe.set("discord.gateway_url", sim.gateway_url());
+        recipe.set("store.url", format!("sqlite:{}", folder.path().join("guildhall.db").display()));
+        recipe.set("api.bind", address.to_string());
+        recipe.set("api.admin_key", key.expose());
+        let worker = Worker::start(recipe).map_err(DemoError::Process)?;
+        let address = worker::reachable(address);
+        println!(
+            "Guildhall is at http://{address} (/v1, /livez, /readyz, /metrics), a process of its own: {}.",
+            worker.id()
+        );
+        let world = Http::new(sim.address(), None);
+        let desk = Desk::new(Http::new(address, Some(key.clone())));
+        Ok(Self { sim, world, worker, desk, key, table: Table::default(), begun, _folder: folder })
+    }
+
+    /// What happened, as a table.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        self.table.to_string()
+    }
+
+    /// What a person may try while the demo goes on.
+    #[must_use]
+    pub fn hints(&self) -> String {
+        let (sim, api, key) = (self.sim.address(), self.desk.http().address(), self.key.expose());
+        let guild = self.sim.guilds()[0];
+        format!(
+            "It goes on until Ctrl-C. Try, in another terminal:\n\
+             \n  KEY='Authorization: Bearer {key}'\
+             \n  curl -s -X POST http://{api}/v1/guilds/{guild}/operations \\\
+             \n    -H \"$KEY\" -H 'Content-Type: application/json' -H 'Idempotency-Key: mine-1' \\\
+             \n    -d '{{\"kind\": \"create_role\", \"payload\": {{\"key\": \"mine\", \"name\": \"Mine\"}}}}'\
+             \n  curl -s -H \"$KEY\" 'http://{api}/v1/operations?limit=3'\
+             \n  curl -s -H \"$KEY\" http://{api}/v1/guilds/{guild}\
+             \n  curl -s http://{api}/readyz\
+             \n  curl -s http://{api}/metrics | grep guildhall_operations\
+             \n  curl -s http://{sim}/sim\
+             \n  curl -s -X POST http://{sim}/sim/commands -d '{{\"guild_id\": \"{guild}\", \"name\": \"hello\"}}'\
+             \n  curl -s -X POST http://{sim}/sim/faults -d '{{\"do\": {{\"kind\": \"drop_after\"}}, \"probability\": 0.2}}'\
+             \n  curl -s http://{sim}/sim/score?brief=true\n"
+        )
+    }
+
+    /// Waits until the daemon ends, though nobody asked it to.
+    pub async fn ended(&self) -> DemoError {
+        DemoError::Ended(self.worker.end().await)
+    }
+
+    /// Ends the daemon in order, then the simulator.
+    ///
+    /// # Errors
+    ///
+    /// When the daemon does not end in time, or not well.
+    pub async fn shutdown(self, timeout: Duration) -> Result<(), DemoError> {
+        match self.worker.stop(timeout).await {
+            Some(status) if status.success() => {}
+            Some(status) => return Err(DemoError::Ended(status)),
+            None => return Err(DemoError::Unfinished(timeout)),
+        }
+        self.sim.stop().await;
+        Ok(())
+    }
+}
+
+/// Where the daemon should listen. A newcomer's port 8080 may be taken; a free one is as good.
+fn bind(loaded: &Loaded) -> std::net::SocketAddr {
+    let mut bind = loaded.settings.api.bind;
+    if loaded.is_default("api.bind") {
+        bind.set_port(0);
+    }
+    bind
+}
+
+/// The daemon with everything that the demo was given, and with short waits where nobody chose any.
+fn given(DemoSettings { file, flags, loaded }: DemoSettings, folder: &Path) -> io::Result<Recipe> {
+    let mut recipe = Recipe::new(file)?;
+    for flag in flags.iter().filter(|flag| !flag.path.ends_with("_file")) {
+        recipe.set(flag.path, &flag.value);
+    }
+    let quick = [
+        ("log.filter", QUIET),
+        // How long a call may take is how long the next process waits before it looks what came of it.
+        ("rest.request_timeout_ms", "2000"),
+        ("operations.backoff_base_ms", "200"),
+        ("operations.max_attempts", "6"),
+    ];
+    for (path, value) in quick.into_iter().filter(|(path, _)| loaded.is_default(path)) {
+        recipe.set(path, value);
+    }
+    // Patience with a Redis on a machine that is busy with two processes; it has to fit the waits beside it.
+    if ["redis.timeout_ms", "redis.heartbeat_ms", "redis.newcomer_ms"].iter().all(|path| loaded.is_default(path)) {
+        recipe.set("redis.timeout_ms", "1500");
+    }
+    // Every demo has the same bot: another one on this machine, at another Redis, must not sit down where this one was killed,
+    // or nobody tells this one's Redis that its seat is free.
+    if loaded.is_default("redis.seat_dir") {
+        recipe.set("redis.seat_dir", folder.join("seats").display().to_string());
+    }
+    recipe.set("gateway.shards", SHARDS.to_string());
+    // No queue of our own: each shard has its identify bucket to itself in the simulator, which refuses what comes too
+    // soon, while twilight's queue lets even those wait for a common round of five seconds.
+    recipe.set("gateway.max_concurrency", "0");
+    let intents = loaded.settings.gateway.intents | Intents::GUILDS | Intents::GUILD_MEMBERS;
+    let names: Vec<String> = intents.iter_names().map(|(name, _)| name.to_lowercase()).collect();
+    recipe.set("gateway.intents", names.join(","));
+    Ok(recipe)
+}
+
+/// Something that nobody guesses.
+fn chance() -> String {
+    std::iter::repeat_with(fastrand::alphanumeric).take(32).collect()
+}
