@@ -161,7 +161,19 @@ impl Errand {
         let (guild, line) = match sort {
             Sort::SendDm => (None, format!("user {}", place.confidant)),
             Sort::Followup => (None, format!("interaction {}", interaction.0)),
-            _ => (Some(guild), format!("guild {guild}")),
+            Sort::AssignRole
+            | Sort::AssignByKey
+            | Sort::UpdatePermissions
+            | Sort::CreateRole
+            | Sort::EnsureRole
+            | Sort::CreateChannel
+            | Sort::EnsureChannel
+            | Sort::SendMessage
+            | Sort::EnsureMessage
+            | Sort::PinMessage
+            | Sort::Post
+            | Sort::DeleteRole
+            | Sort::DeleteChannel => (Some(guild), format!("guild {guild}")),
         };
         let doubt = if matches!(sort, Sort::Followup | Sort::Post) { Doubt::Left } else { Doubt::Cleared };
         Self { key, guild, line, kind, payload, sign, doubt }

@@ -170,3 +170,56 @@ fn unpinned(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use guildhall_sim::{At, Snowflake};
+    use serde_json::json;
+
+    use super::*;
+    use crate::errand::Errand;
+
+    fn role(name: &str) -> Accepted {
+        let sign = Sign { verb: "create", what: "role", name: name.to_owned() };
+        let (kind, payload, line) = ("create_role", json!({}), "guild 1".to_owned());
+        let errand = Errand { key: name.to_owned(), guild: Some(1), line, kind, payload, sign, doubt: Doubt::Cleared };
+        Accepted::new(errand, &json!({ "id": name }))
+    }
+
+    fn became(state: &str) -> Option<Became> {
+        Some(Became { state: state.to_owned(), error: String::new() })
+    }
+
+    /// What is found if these two roles are asked for, one after the other, both are said to have become this, and these
+    /// are made.
+    fn found(state: &str, made: &[&str]) -> Finding {
+        let effects = made.iter().map(|name| EffectScore {
+            arrived: At::from_micros(0),
+            at: At::from_micros(0),
+            answered: None,
+            verb: "create".to_owned(),
+            kind: "role".to_owned(),
+            object: Snowflake::new(7),
+            name: (*name).to_owned(),
+            overlapped: false,
+        });
+        let effects = BTreeMap::from([("1".to_owned(), effects.collect())]);
+        let score = Score { effects, ..Score::default() };
+        judge(&score, &[role("a"), role("b")], &[became(state), became(state)])
+    }
+
+    #[test]
+    fn the_judge_sees_what_is_lost_doubled_out_of_order_unasked_and_given_up() {
+        found("succeeded", &["a", "b"]).holds("as it should be");
+        let counts = |finding: Finding| (finding.lost, finding.duplicates, finding.out_of_order, finding.wrong.len());
+        assert_eq!(counts(found("succeeded", &["a"])), (1, 0, 0, 1));
+        assert_eq!(counts(found("succeeded", &["a", "a", "b"])), (0, 1, 0, 1));
+        assert_eq!(counts(found("succeeded", &["b", "a"])), (0, 0, 1, 1));
+        assert_eq!(counts(found("succeeded", &["a", "b", "c"])), (0, 0, 0, 1));
+        assert_eq!(counts(found("dead", &[])), (0, 0, 0, 2));
+        assert_eq!(counts(found("cancelled", &[])), (0, 0, 0, 2), "nobody took them back");
+        assert_eq!(counts(found("needs_review", &["a"])), (0, 0, 0, 2));
+        let nowhere = judge(&Score::default(), &[role("a")], &[None]);
+        assert_eq!(counts(nowhere), (1, 0, 0, 1));
+    }
+}
