@@ -9,6 +9,13 @@ const quiet = () => () => {};
 const { Logger } = await import("graphile-worker");
 const logger = new Logger(quiet);
 const pool = new pg.Pool({ connectionString: url, max: workers + 2 });
+// It asks for these.
+const fail = (error) => {
+  console.error(error);
+  process.exit(1);
+};
+pool.on("error", fail);
+pool.on("connect", (client) => client.on("error", fail));
 const utils = await makeWorkerUtils({ pgPool: pool, logger });
 await utils.migrate();
 

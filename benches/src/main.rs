@@ -3,14 +3,18 @@
 //! Every benchmark takes `--seconds` and ends within a minute by default. Figures that depend on the machine are given
 //! beside a baseline from the same run where there is one.
 
+mod backlog;
 mod budgets;
 mod decisions;
+mod disk;
 mod fleet;
 mod gate;
 mod hot_bucket;
 mod load;
+mod operations;
 mod overhead;
 mod pipeline;
+mod postgres_server;
 mod redis_server;
 mod serve_sim;
 mod sim;
@@ -19,6 +23,7 @@ mod stats;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 
 #[global_allocator]
@@ -52,6 +57,10 @@ enum Name {
     Overhead(overhead::Arguments),
     /// A budget shared over Redis that everybody wants, beside a script that is tried until it succeeds.
     Budgets(budgets::Arguments),
+    /// How many operations a second go all the way, kept at each step, beside other queues on the same PostgreSQL.
+    Operations(operations::Arguments),
+    /// What an operation costs when the store holds many that are done and many that are not.
+    Backlog(backlog::Arguments),
     /// A simulator for a benchmark that wants it in another process.
     #[command(name = serve_sim::SUBCOMMAND, hide = true)]
     ServeSim,
@@ -66,9 +75,14 @@ impl Name {
     fn runtime(&self) -> std::io::Result<Runtime> {
         let mut builder = match self {
             Self::Decisions(_) | Self::Overhead(_) => Builder::new_current_thread(),
-            Self::Sim(_) | Self::Gate(_) | Self::HotBucket(_) | Self::Budgets(_) | Self::ServeSim | Self::Drive(_) => {
-                Builder::new_multi_thread()
-            }
+            Self::Sim(_)
+            | Self::Gate(_)
+            | Self::HotBucket(_)
+            | Self::Budgets(_)
+            | Self::ServeSim
+            | Self::Operations(_)
+            | Self::Backlog(_)
+            | Self::Drive(_) => Builder::new_multi_thread(),
         };
         builder.enable_all().build()
     }
@@ -77,41 +91,46 @@ impl Name {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let _ = rlimit::increase_nofile_limit(65_536);
-    if let Name::Drive(drive) = &arguments.name {
-        return fleet::drive(drive).map_or_else(|error| fail(&error), |()| ExitCode::SUCCESS);
-    }
-    let runtime = match arguments.name.runtime() {
-        Ok(runtime) => runtime,
-        Err(error) => return fail(&error.into()),
-    };
-    let measured = runtime.block_on(async {
-        let Arguments { name, json, seconds } = &arguments;
-        Ok(Some(match name {
-            Name::Sim(options) => sim::run(options, *seconds, *json).await?,
-            Name::Gate(options) => gate::run(options, *seconds, *json).await?,
-            Name::HotBucket(options) => hot_bucket::run(options, *seconds, *json).await?,
-            Name::Decisions(options) => decisions::run(options, *seconds, *json).await?,
-            Name::Overhead(options) => overhead::run(options, *seconds, *json).await?,
-            Name::Budgets(options) => budgets::run(options, *seconds, *json).await?,
-            Name::ServeSim => {
-                serve_sim::serve().await?;
-                return Ok(None);
-            }
-            Name::Drive(_) => return Ok(None),
-        }))
-    });
-    match measured {
+    match measure(&arguments) {
         Ok(figures) => {
             if let Some(figures) = figures {
                 println!("{figures}");
             }
             ExitCode::SUCCESS
         }
-        Err(error) => fail(&error),
+        Err(error) => {
+            eprintln!("guildhall-bench: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }
 
-fn fail(error: &anyhow::Error) -> ExitCode {
-    eprintln!("guildhall-bench: {error:#}");
-    ExitCode::FAILURE
+/// The figures, unless it was something else that was asked for.
+fn measure(arguments: &Arguments) -> anyhow::Result<Option<Value>> {
+    let Arguments { name, json, seconds } = arguments;
+    let figures = match name {
+        Name::Drive(drive) => {
+            fleet::drive(drive)?;
+            return Ok(None);
+        }
+        Name::Operations(options) => as_the_daemon(operations::run(options, *json))?,
+        Name::Backlog(options) => as_the_daemon(backlog::run(options, *json))?,
+        Name::ServeSim => {
+            name.runtime()?.block_on(serve_sim::serve())?;
+            return Ok(None);
+        }
+        Name::Sim(options) => name.runtime()?.block_on(sim::run(options, *seconds, *json))?,
+        Name::Gate(options) => name.runtime()?.block_on(gate::run(options, *seconds, *json))?,
+        Name::HotBucket(options) => name.runtime()?.block_on(hot_bucket::run(options, *seconds, *json))?,
+        Name::Decisions(options) => name.runtime()?.block_on(decisions::run(options, *seconds, *json))?,
+        Name::Overhead(options) => name.runtime()?.block_on(overhead::run(options, *seconds, *json))?,
+        Name::Budgets(options) => name.runtime()?.block_on(budgets::run(options, *seconds, *json))?,
+    };
+    Ok(Some(figures))
+}
+
+/// Runs what is put together as the daemon is, where the daemon runs.
+fn as_the_daemon(run: impl Future<Output = anyhow::Result<Value>>) -> anyhow::Result<Value> {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    guildhall::app::block_on(run)?
 }

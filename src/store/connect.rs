@@ -102,6 +102,9 @@ fn sqlite(path: &Path, timeout: Duration) -> SqliteConnectOptions {
         .busy_timeout(its_own(timeout))
         .foreign_keys(false)
         .pragma("cache_size", "-65536")
+        // 32 MiB of log before it goes into the file: pages that change again and again go there once, and commits seldom
+        // wait for it. After a crash so much has to be read again.
+        .pragma("wal_autocheckpoint", "8000")
         .pragma("temp_store", "memory")
         .disable_statement_logging()
 }

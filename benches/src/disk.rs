@@ -1,0 +1,54 @@
+//! A folder on a disk: what is measured has to be kept, not only remembered.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, ensure};
+use tempfile::TempDir;
+
+/// File systems that forget everything when the power goes, and so keep nothing in no time.
+const FORGETFUL: [&str; 2] = ["tmpfs", "ramfs"];
+
+/// A folder for temporary files, which must not be in memory.
+pub(crate) fn folder() -> anyhow::Result<TempDir> {
+    let folder = tempfile::tempdir().context("there is no folder for temporary files")?;
+    let mounts = fs::read_to_string("/proc/self/mounts").context("this system does not tell what is mounted")?;
+    let system = file_system(&mounts, folder.path()).context("the folder for temporary files is nowhere")?;
+    ensure!(
+        !FORGETFUL.contains(&system),
+        "{} is in memory ({system}); name a folder on a disk with TMPDIR",
+        folder.path().display()
+    );
+    Ok(folder)
+}
+
+/// The kind of file system that holds a path: of those mounted above it, the nearest, and of several there the last.
+fn file_system<'m>(mounts: &'m str, path: &Path) -> Option<&'m str> {
+    let mount = |line: &'m str| {
+        let mut fields = line.split(' ').skip(1);
+        Some((fields.next()?, fields.next()?))
+    };
+    let above = mounts.lines().filter_map(mount).filter(|(place, _)| path.starts_with(place));
+    above.max_by_key(|(place, _)| place.len()).map(|(_, system)| system)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_file_system_holds_a_path() {
+        let mounts =
+            "/dev/a / ext4 rw 0 0\nproc /proc proc rw 0 0\ntmpfs /tmp tmpfs rw 0 0\n/dev/b /tmp/disk xfs rw 0 0\n";
+        let held_by = |path| file_system(mounts, Path::new(path));
+        assert_eq!(held_by("/tmp/x"), Some("tmpfs"));
+        assert_eq!(held_by("/tmp/disk/x"), Some("xfs"));
+        assert_eq!(held_by("/tmpx"), Some("ext4"));
+    }
+
+    #[test]
+    fn what_was_mounted_last_at_a_place_is_seen_there() {
+        let mounts = "/dev/a / ext4 rw 0 0\ntmpfs /tmp tmpfs rw 0 0\n/dev/b /tmp ext4 rw 0 0\n";
+        assert_eq!(file_system(mounts, Path::new("/tmp/x")), Some("ext4"));
+    }
+}

@@ -1,0 +1,196 @@
+//! `operations`: how many operations a second go all the way, from the desk to a Discord that answers at once, and are
+//! kept at each step; beside two queues for Node that keep the same order on the same PostgreSQL.
+
+mod peers;
+mod upstream;
+mod works;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use clap::Args;
+use guildhall::settings::Settings;
+use guildhall::store::Store;
+use guildhall_actors::operations::desk::{Asked, Submission};
+use guildhall_actors::operations::{ListFilter, OperationStore as _};
+use guildhall_core::operation::{Kind, State};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use self::peers::{Done, Jobs, Peer};
+pub(crate) use self::upstream::Upstream;
+pub(crate) use self::works::{Works, settings};
+use crate::disk;
+use crate::postgres_server::PostgresServer;
+use crate::stats::{Durations, per_second};
+
+/// The first guild's id: as long as those of Discord.
+pub(crate) const FIRST_GUILD: u64 = 1_300_000_000_000_000_000;
+
+/// The role that everybody gets.
+const ROLE: u64 = 1_300_000_000_000_000_007;
+
+/// How long one turn may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What the desk takes at once.
+const SUBMITTED_AT_ONCE: u64 = 100;
+
+/// How many rows the store is asked for at once.
+const PAGE: usize = 5_000;
+
+/// What is to be done.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Guilds, all at work at once.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=2_000))]
+    guilds: u32,
+    /// Operations of each guild, one after the other.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    per_guild: u32,
+    /// How often each engine is measured. The figure is the median.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
+    turns: u32,
+    /// Jobs of each guild for the peers.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    peer_jobs: u32,
+    /// Jobs that a peer does at once.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    peer_workers: u32,
+}
+
+/// What one turn showed.
+struct Turn {
+    per_s: f64,
+    p99_ms: f64,
+    violations: usize,
+}
+
+pub(crate) async fn run(arguments: &Arguments, quiet: bool) -> anyhow::Result<Value> {
+    let _recorder = guildhall::metrics::install()?;
+    // Also where PostgreSQL has its folder.
+    let folder = disk::folder()?;
+    let server = PostgresServer::start()?;
+    let (mut sqlite, mut postgres) = (Vec::new(), Vec::new());
+    for turn in 0..arguments.turns {
+        let file = format!("sqlite:{}", folder.path().join(format!("{turn}.db")).display());
+        sqlite.push(measure(arguments, &settings(&file, &[])?).await.context("on SQLite")?);
+        let url = server.database(&format!("ours_{turn}"))?;
+        postgres.push(measure(arguments, &settings(&url, &[])?).await.context("on PostgreSQL")?);
+        if !quiet {
+            for (engine, turns) in [("SQLite", &sqlite), ("PostgreSQL", &postgres)] {
+                let Some(Turn { per_s, p99_ms, violations }) = turns.last() else { continue };
+                println!("{engine}: {per_s:.0} operations/s, p99 {p99_ms:.0} ms, {violations} out of order");
+            }
+        }
+    }
+    let jobs = Jobs { guilds: arguments.guilds, per_guild: arguments.peer_jobs, workers: arguments.peer_workers };
+    let graphile = beside(Peer::Graphile, &server, jobs, quiet)?;
+    let pgboss = beside(Peer::PgBoss, &server, jobs, quiet)?;
+    let all = || sqlite.iter().chain(&postgres);
+    Ok(json!({
+        "name": "operations",
+        "guilds": arguments.guilds,
+        "per_guild": arguments.per_guild,
+        "turns": arguments.turns,
+        "sqlite_per_s": median(&sqlite, |turn| turn.per_s),
+        "postgres_per_s": median(&postgres, |turn| turn.per_s),
+        "graphile_per_s": graphile.map(|done| done.per_s),
+        "pgboss_per_s": pgboss.map(|done| done.per_s),
+        "p99_ms": median(&sqlite, |turn| turn.p99_ms).max(median(&postgres, |turn| turn.p99_ms)),
+        "order_violations": all().map(|turn| turn.violations).sum::<usize>(),
+        "graphile_order_violations": graphile.map(|done| done.order_violations),
+        "pgboss_order_violations": pgboss.map(|done| done.order_violations),
+    }))
+}
+
+fn beside(peer: Peer, server: &PostgresServer, jobs: Jobs, quiet: bool) -> anyhow::Result<Option<Done>> {
+    let done = peer.measure(&server.database(peer.name())?, jobs)?;
+    if !quiet {
+        match done {
+            Some(Done { per_s, order_violations }) => {
+                println!("{}: {per_s:.0} jobs/s, {order_violations} out of order", peer.name());
+            }
+            None => println!("{} is not installed; scripts/bench-peers installs it", peer.name()),
+        }
+    }
+    Ok(done)
+}
+
+/// From the first submission until the store has kept that the last operation succeeded.
+async fn measure(arguments: &Arguments, settings: &Settings) -> anyhow::Result<Turn> {
+    let count = arguments.guilds as usize * arguments.per_guild as usize;
+    let upstream = Upstream::new(count);
+    let works = Works::start(settings, Arc::clone(&upstream)).await?;
+    let began = Instant::now();
+    let mut submitting = JoinSet::new();
+    for guild in 0..u64::from(arguments.guilds) {
+        let (desk, per_guild) = (Arc::clone(works.desk()), u64::from(arguments.per_guild));
+        submitting.spawn(async move {
+            for first in (1..=per_guild).step_by(SUBMITTED_AT_ONCE as usize) {
+                let users = first..(first + SUBMITTED_AT_ONCE).min(per_guild + 1);
+                desk.submit(submission(FIRST_GUILD + guild, users)).await?;
+            }
+            anyhow::Ok(())
+        });
+    }
+    while let Some(submitted) = submitting.join_next().await {
+        submitted??;
+    }
+    upstream.all_answered(PATIENCE).await?;
+    while is_busy(&works.store).await? {
+        sleep(Duration::from_millis(1)).await;
+    }
+    let took = began.elapsed();
+    let latencies = latencies(&works.store, count).await?;
+    works.drain().await?;
+    works.close().await;
+    Ok(Turn { per_s: per_second(count, took), p99_ms: latencies.ms_at(0.99), violations: upstream.violations() })
+}
+
+/// Gives these users a role, one after the other.
+fn submission(guild: u64, users: std::ops::Range<u64>) -> Submission {
+    let asked = |user: u64| {
+        let payload = json!({ "user_id": user.to_string(), "role_id": ROLE.to_string() });
+        Ok(Asked::new(Kind::AssignRole, payload))
+    };
+    Submission {
+        tenant: "default".into(),
+        scope: "bench".into(),
+        guild: Some(guild),
+        operations: users.map(asked).collect(),
+    }
+}
+
+/// Whether anything is not done yet, by the store's word.
+async fn is_busy(store: &Store) -> anyhow::Result<bool> {
+    let depths = store.depths().await?;
+    ensure!(depths.get("dead_letters").is_none_or(|letters| *letters == 0), "operations were given up: {depths:?}");
+    Ok(depths.values().any(|count| *count > 0))
+}
+
+/// From acceptance to success, of all operations.
+async fn latencies(store: &Store, count: usize) -> anyhow::Result<Durations> {
+    let mut latencies = Durations::default();
+    let mut filter = ListFilter { state: Some(State::Succeeded), limit: PAGE, ..ListFilter::default() };
+    loop {
+        let page = store.list(filter.clone()).await?;
+        let Some(last) = page.last() else { break };
+        filter.before = Some(last.stored.operation.id);
+        for shown in &page {
+            let finished = shown.finished_at.context("an operation succeeded and is not finished")?;
+            latencies.push(finished.since(shown.stored.operation.created_at));
+        }
+    }
+    ensure!(latencies.len() == count, "{} of {count} operations succeeded", latencies.len());
+    latencies.sort();
+    Ok(latencies)
+}
+
+fn median(turns: &[Turn], of: impl Fn(&Turn) -> f64) -> f64 {
+    let mut all: Vec<f64> = turns.iter().map(of).collect();
+    all.sort_unstable_by(f64::total_cmp);
+    all.get(all.len() / 2).copied().unwrap_or_default()
+}

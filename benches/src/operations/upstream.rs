@@ -1,0 +1,139 @@
+//! A Discord that answers at once, and sees to it that each guild's operations come one at a time and in order.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::bail;
+use bytes::Bytes;
+use guildhall_actors::rest::{Cleared, Received, SendFuture, Transport, TransportError};
+use guildhall_core::answer::Class;
+use http::{HeaderMap, StatusCode};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+/// Takes `PUT /guilds/<guild>/members/<user>/roles/<role>`; the users of a guild are numbered from 1, in the order in which
+/// they should get the role.
+#[derive(Debug)]
+pub(crate) struct Upstream {
+    expected: usize,
+    seen: Mutex<Seen>,
+    all: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    guilds: HashMap<u64, Guild>,
+    answered: usize,
+    violations: usize,
+}
+
+#[derive(Debug, Default)]
+struct Guild {
+    last: u64,
+    busy: bool,
+}
+
+impl Upstream {
+    /// One that so many calls are expected at.
+    pub(crate) fn new(expected: usize) -> Arc<Self> {
+        Arc::new(Self { expected, seen: Mutex::default(), all: Notify::new() })
+    }
+
+    /// Waits until all calls were answered, but not for ever.
+    pub(crate) async fn all_answered(&self, within: Duration) -> anyhow::Result<()> {
+        if timeout(within, self.all.notified()).await.is_err() {
+            bail!("{} of {} operations were done within {within:?}", self.seen().answered, self.expected);
+        }
+        Ok(())
+    }
+
+    /// Calls that came out of turn, twice, or while another of their guild was under way.
+    pub(crate) fn violations(&self) -> usize {
+        self.seen().violations
+    }
+
+    fn begin(&self, guild: u64, user: u64) {
+        let mut seen = self.seen();
+        let known = seen.guilds.entry(guild).or_default();
+        let in_turn = !known.busy && user == known.last + 1;
+        (known.busy, known.last) = (true, user);
+        seen.violations += usize::from(!in_turn);
+    }
+
+    fn end(&self, guild: u64) {
+        let mut seen = self.seen();
+        seen.guilds.entry(guild).or_default().busy = false;
+        seen.answered += 1;
+        if seen.answered == self.expected {
+            self.all.notify_one();
+        }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The way to an [`Upstream`].
+#[derive(Debug)]
+pub(crate) struct Way(pub(crate) Arc<Upstream>);
+
+impl Transport for Way {
+    fn send(&self, call: Cleared) -> SendFuture<'_> {
+        Box::pin(async move {
+            let path = call.into_request().path;
+            let Some((guild, user)) = whose(&path) else {
+                return Err(TransportError::Malformed(format!("nobody asked for {path}")));
+            };
+            self.0.begin(guild, user);
+            // Whoever sends two at once gets the chance to.
+            tokio::task::yield_now().await;
+            self.0.end(guild);
+            Ok(Received {
+                status: StatusCode::NO_CONTENT,
+                headers: HeaderMap::new(),
+                body: Bytes::new(),
+                class: Class::Success,
+                code: None,
+                rate: None,
+            })
+        })
+    }
+}
+
+/// The guild and the user of a path.
+fn whose(path: &str) -> Option<(u64, u64)> {
+    let (guild, rest) = path.strip_prefix("/guilds/")?.split_once("/members/")?;
+    let (user, _) = rest.split_once("/roles/")?;
+    Some((guild.parse().ok()?, user.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_out_of_turn_or_at_once_are_violations() {
+        let upstream = Upstream::new(4);
+        let call = |guild, user| {
+            upstream.begin(guild, user);
+            upstream.end(guild);
+        };
+        call(1, 1);
+        call(2, 1);
+        call(1, 2);
+        assert_eq!(upstream.violations(), 0);
+        call(1, 4);
+        assert_eq!(upstream.violations(), 1, "3 is missing");
+        upstream.begin(2, 2);
+        upstream.begin(2, 3);
+        assert_eq!(upstream.violations(), 2, "2 is under way");
+    }
+
+    #[test]
+    fn a_path_names_guild_and_user() {
+        assert_eq!(whose("/guilds/12/members/3/roles/4"), Some((12, 3)));
+        assert_eq!(whose("/guilds/12/roles"), None);
+    }
+}

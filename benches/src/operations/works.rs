@@ -1,0 +1,82 @@
+//! Everything that an operation goes through in the daemon, from the desk to the way out, put together as the daemon puts
+//! it together; only Discord is somebody else, and no limit holds anything up.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::ensure;
+use guildhall::api::Readiness;
+use guildhall::app::OperationsPart;
+use guildhall::discord::operations::{PerformConfig, Performer};
+use guildhall::settings::{self, Settings, Sources};
+use guildhall::store::Store;
+use guildhall_actors::operations::{Desk, OperationStore};
+use guildhall_actors::rest::{Gate, GateConfig};
+use guildhall_core::limit::LimitConfig;
+use twilight_model::id::Id;
+
+use super::upstream::{Upstream, Way};
+
+/// More than anything here does in a window.
+const NO_LIMIT: u32 = 10_000_000;
+
+/// How long what is under way may take to end.
+const END_WITHIN: Duration = Duration::from_secs(30);
+
+/// The works, running.
+pub(crate) struct Works {
+    pub(crate) store: Store,
+    part: OperationsPart,
+}
+
+impl Works {
+    /// Opens the store and starts to carry out what it holds.
+    pub(crate) async fn start(settings: &Settings, upstream: Arc<Upstream>) -> anyhow::Result<Self> {
+        let store = Store::open(&settings.store).await?;
+        Ok(Self::over(store, settings, upstream))
+    }
+
+    /// Starts to carry out what an open store holds.
+    pub(crate) fn over(store: Store, settings: &Settings, upstream: Arc<Upstream>) -> Self {
+        let limits = LimitConfig {
+            global: NO_LIMIT,
+            window: Duration::from_millis(1),
+            margin: Duration::ZERO,
+            settling: Duration::ZERO,
+            ..settings.gate.limits.clone()
+        };
+        let gate = Gate::start(Way(upstream), GateConfig { limits, ..GateConfig::default() });
+        let known: Arc<dyn OperationStore> = Arc::new(store.clone());
+        let performer = Performer::new(gate, Id::new(1), Id::new(2), known, PerformConfig::default());
+        let kept = Readiness::default().register("store");
+        let part = OperationsPart::start(settings, store.clone(), Arc::new(performer), None, kept);
+        Self { store, part }
+    }
+
+    /// The one way in.
+    pub(crate) fn desk(&self) -> &Arc<Desk> {
+        self.part.desk()
+    }
+
+    /// Starts nothing more, waits until what was done is kept, and gives every queue back.
+    pub(crate) async fn drain(&self) -> anyhow::Result<()> {
+        ensure!(self.part.drain(END_WITHIN).await, "what is under way did not end within {END_WITHIN:?}");
+        Ok(())
+    }
+
+    /// Lets go of the store. Drain it first.
+    pub(crate) async fn close(self) {
+        self.part.close().await;
+    }
+}
+
+/// The daemon's own settings but for these, by their names in the environment.
+pub(crate) fn settings(store_url: &str, others: &[(&str, &str)]) -> anyhow::Result<Settings> {
+    let set = |(name, value): (&str, &str)| (OsString::from(name), OsString::from(value));
+    let url = ("GUILDHALL__STORE__URL", store_url);
+    let environment = std::iter::once(url).chain(others.iter().copied()).map(set).collect();
+    // Not whatever file happens to lie in this folder.
+    let nothing = tempfile::NamedTempFile::new()?;
+    Ok(settings::load(Sources { file: Some(nothing.path().to_owned()), environment, flags: Vec::new() })?.settings)
+}
