@@ -74,7 +74,7 @@ fn pointers(value: &Value, here: &str) -> Vec<String> {
     match value {
         Value::Object(fields) => fields.iter().for_each(|(k, v)| all.extend(pointers(v, &format!("{here}/{k}")))),
         Value::Array(list) => {
-            list.iter().enumerate().for_each(|(n, v)| all.extend(pointers(v, &format!("{here}/{n}"))))
+            list.iter().enumerate().for_each(|(n, v)| all.extend(pointers(v, &format!("{here}/{n}"))));
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
