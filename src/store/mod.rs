@@ -82,7 +82,10 @@ pub enum OpenError {
     #[error("cannot migrate the store: {0}")]
     Migration(String),
     /// The engine does not let us in, or fails.
-    #[error("cannot open the store: {0}")]
+    #[error(
+        "cannot open the store: {0}; check store.url (GUILDHALL__STORE__URL), and that what it names is there and lets \
+         this process in"
+    )]
     Engine(String),
 }
 
@@ -92,7 +95,7 @@ fn named(pid: Option<u32>) -> String {
 
 impl OpenError {
     fn engine(error: DbErr) -> Self {
-        Self::Engine(Trouble::Engine(error).tell().to_string())
+        Self::Engine(Trouble::Engine(error).says())
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "it is the end of the error")]
@@ -139,10 +142,9 @@ impl Store {
         let (requests, waiting) = mpsc::channel(settings.max_waiting);
         let (tell, health) = watch::channel(Health::Up);
         let (stop, stopped) = watch::channel(false);
-        let writer = Writer::attach(settings.clone(), holder, tell).await.map_err(|trouble| {
-            let says = trouble.tell().to_string();
-            OpenError::Engine(says)
-        })?;
+        let writer = Writer::attach(settings.clone(), holder, tell)
+            .await
+            .map_err(|trouble| OpenError::Engine(trouble.says()))?;
         let task = tokio::spawn(writer.run(waiting, stopped));
         let shared = Shared {
             requests,

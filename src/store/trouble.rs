@@ -54,12 +54,17 @@ impl Trouble {
         }
     }
 
-    /// What whoever waits is told.
-    pub(super) fn tell(&self) -> StoreError {
-        let says = match self {
+    /// What is wrong, in the engine's own words.
+    pub(super) fn says(&self) -> String {
+        match self {
             Self::Corrupt(says) => says.clone(),
             Self::Engine(error) => cause(error).map_or_else(|| error.to_string(), ToString::to_string),
-        };
+        }
+    }
+
+    /// What whoever waits is told.
+    pub(super) fn tell(&self) -> StoreError {
+        let says = self.says();
         match self.meaning() {
             Meaning::Lost => {
                 StoreError::Unavailable(format!("the connection is lost or cannot be made ({says}); it is tried again"))

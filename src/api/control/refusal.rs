@@ -54,7 +54,8 @@ fn of_submit_error(error: &SubmitError, shape: Shape) -> Told {
                 .errors([(shape.field(*index, "key"), message)])
         }
         SubmitError::Full { pending, most, .. } => Problem::QueueFull
-            .says(format!("The queue holds {pending} operations that are not done, and takes no more than {most}."))
+            .says(format!("The queue holds {pending} operations that are not done, and takes no more than {most}: ask again when some \
+                 are done, or raise store.max_queued_per_guild."))
             .with("pending", *pending)
             .with("most", *most),
         SubmitError::NoSuchOperation { index, id } => {
