@@ -2,7 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-mod bench;
 mod contract;
 mod failing;
 mod model;

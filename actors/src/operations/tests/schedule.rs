@@ -264,20 +264,3 @@ fn what_is_due_later_is_taken_up_then_and_a_store_that_does_not_answer_is_asked_
         assert_eq!(world.state(later), State::Succeeded);
     });
 }
-
-#[test]
-#[ignore = "measures, and takes its time"]
-fn throughput_with_a_store_and_a_discord_that_answer_at_once() {
-    paused(async {
-        let world = World::new();
-        let guilds = 100;
-        for n in 0..20_000 {
-            world.create(n % guilds + 1);
-        }
-        let _operations = world.start();
-        let began = std::time::Instant::now();
-        world.until_done().await;
-        let seconds = began.elapsed().as_secs_f64();
-        println!("{:.0} operations a second", 20_000.0 / seconds);
-    });
-}
