@@ -72,6 +72,8 @@ struct Process {
     call: Option<(u32, Call)>,
     calls: u32,
     reply: Option<(u32, Reply)>,
+    /// When it looks at its clock next: it asked for that once, the last time it did anything.
+    wake: u64,
     lodgings: Vec<(u64, Lodging)>,
     grants: u32,
     granted_since_calm: u32,
@@ -145,13 +147,14 @@ impl World {
                 call: None,
                 calls: 0,
                 reply: None,
+                wake: u64::MAX,
                 lodgings: Vec::new(),
                 grants: 0,
                 granted_since_calm: 0,
             };
             world.processes.push(process);
             let start = world.roll(3_000) * MS;
-            world.later(start, Event::Wake(who));
+            world.wake(who, start);
         }
         world
     }
@@ -166,6 +169,14 @@ impl World {
     fn later(&mut self, then: u64, event: Event) {
         self.order += 1;
         self.events.push(Reverse((then, self.order, event)));
+    }
+
+    /// Has a process look at its clock then, and not when it was to before.
+    fn wake(&mut self, who: usize, then: u64) {
+        if self.processes[who].wake != then {
+            self.processes[who].wake = then;
+            self.later(then, Event::Wake(who));
+        }
     }
 
     /// Runs until `end`; the first window in which Discord saw too many, if any.
@@ -186,7 +197,12 @@ impl World {
         match *event {
             Event::Fault(number) => self.fault(number),
             Event::Heal(number) => self.heal(number),
-            Event::Wake(who) => self.drive(who),
+            Event::Wake(who) => {
+                if self.processes[who].wake == self.now {
+                    self.processes[who].wake = u64::MAX;
+                    self.drive(who);
+                }
+            }
             Event::Heard(who, call) => {
                 if self.stopped > 0 {
                     self.unheard.push((who, call));
@@ -293,7 +309,7 @@ impl World {
                 let (who, until) = (who % count, at(self.now + lasts * MS));
                 if self.processes[who].is_alive {
                     self.processes[who].member.close(until);
-                    self.later(self.now, Event::Wake(who));
+                    self.wake(who, self.now);
                 }
                 return;
             }
@@ -318,7 +334,7 @@ impl World {
             Fault::Flush | Fault::Jump(_) | Fault::Limit(..) => {}
             Fault::Freeze(who, _) => {
                 self.processes[who % count].is_frozen = false;
-                self.later(self.now, Event::Wake(who % count));
+                self.wake(who % count, self.now);
             }
             Fault::Kill(who, _) | Fault::Leave(who, _) => self.revive(who % count),
         }
@@ -336,7 +352,7 @@ impl World {
         process.is_alive = true;
         (process.call, process.reply) = (None, None);
         process.lodgings.clear();
-        self.later(self.now, Event::Wake(who));
+        self.wake(who, self.now);
     }
 
     /// Redis does a call.
@@ -421,7 +437,7 @@ impl World {
         let next = self.processes[who].member.next_wake(now).into_iter().chain(wake).min();
         let idle = now + Duration::from_millis(700);
         let next = next.unwrap_or(idle).min(idle).max(now + Duration::from_micros(100));
-        self.later(next.micros(), Event::Wake(who));
+        self.wake(who, next.micros());
     }
 
     fn dispatch(&mut self, who: usize) {
