@@ -225,6 +225,13 @@ local function free_unheld_by(time)
     end
 end
 
+-- None is free before `time`.
+local function free_not_before(time)
+    for _, token in ipairs(call('ZRANGEBYSCORE', TOKENS, '-inf', '(' .. whole_number(time))) do
+        free_at(token, time)
+    end
+end
+
 -- Takes out those that are free first, or makes new ones, until there are `target`. The new ones.
 local function fit_tokens(target, time)
     while epoch.tokens > target do
@@ -560,6 +567,10 @@ local function join(said)
         seat = nil
     end
     local stays = said.epoch == epoch.name
+    if not stays and epoch.live == 0 then
+        -- Nobody was there who would have seen the clock jump: what was sent before counts from now.
+        free_not_before(gone_by())
+    end
     -- What it says of its calls is the truth; what was noted of them is not needed any more.
     local own = release_all(member)
     if seat then

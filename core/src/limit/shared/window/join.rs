@@ -13,6 +13,10 @@ impl Epoch {
             self.bury(member, rules, now);
         }
         let stays = join.epoch == self.name;
+        if !stays && self.seats.live() == 0 {
+            // Nobody was there who would have seen the clock jump: what was sent before counts from now.
+            self.tokens.free_not_before(now + micros(rules.window + rules.guard));
+        }
         // What it says of its calls is the truth; what was noted of them is not needed any more.
         let mut own = self.tokens.release_all(member, now);
         if self.seats.life(member).is_some() {

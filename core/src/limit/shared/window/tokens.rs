@@ -117,6 +117,12 @@ impl Tokens {
         late.into_iter().for_each(|token| self.free_at(token, free_at));
     }
 
+    /// None is free before `free_at`.
+    pub(super) fn free_not_before(&mut self, free_at: u64) {
+        let early: Vec<u64> = self.by_time.range(..(free_at, 0)).map(|(_, token)| *token).collect();
+        early.into_iter().for_each(|token| self.free_at(token, free_at));
+    }
+
     /// Takes out those that are free first, or makes new ones, until there are `target`. The new ones.
     pub(super) fn fit(&mut self, target: u32, free_at: u64) -> Vec<u64> {
         while self.len() > target
