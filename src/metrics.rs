@@ -33,6 +33,20 @@ pub const QUEUE_DEPTH: &str = "guildhall_queue_depth";
 pub const DEAD_LETTERS: &str = "guildhall_dead_letters";
 /// Rows that were removed because they were kept long enough, by what they were.
 pub const STORE_SWEPT: &str = "guildhall_store_swept_total";
+/// Queues that this process took to look after.
+pub const CLAIMS: &str = "guildhall_claims_total";
+/// Writes that changed nothing because their queue belonged to another process.
+pub const FENCED_WRITES: &str = "guildhall_fenced_writes_total";
+/// Processes that share the store.
+pub const INSTANCES: &str = "guildhall_instances";
+/// Whether this process may send for its queues.
+pub const LEASE_HELD: &str = "guildhall_lease_held";
+/// Processes that this one took over from.
+pub const TAKE_OVERS: &str = "guildhall_take_overs_total";
+/// Queues that were taken over.
+pub const TAKEN_OVER: &str = "guildhall_queues_taken_over_total";
+/// How often others took this process for dead.
+pub const DISOWNED: &str = "guildhall_disowned_total";
 /// 1 while the store can be written to, else 0.
 pub const STORE_UP: &str = "guildhall_store_up";
 /// Batches of writes that were committed.
@@ -84,6 +98,13 @@ fn describe() {
     describe_gauge!(QUEUE_DEPTH, "Operations that are not done, by their state.");
     describe_gauge!(DEAD_LETTERS, "Operations that were given up, and are kept for a person.");
     describe_counter!(STORE_SWEPT, "Rows removed because they were kept long enough, by what they were.");
+    describe_counter!(CLAIMS, "Queues that this process took to look after.");
+    describe_counter!(FENCED_WRITES, "Writes that changed nothing because their queue belonged to another process.");
+    describe_gauge!(INSTANCES, "Processes that share the store, this one included.");
+    describe_gauge!(LEASE_HELD, "1 while this process may send for its queues, else 0.");
+    describe_counter!(TAKE_OVERS, "Processes that this one took for dead, and took over from.");
+    describe_counter!(TAKEN_OVER, "Queues that were taken over from processes that were gone.");
+    describe_counter!(DISOWNED, "How often others took this process for dead.");
     describe_gauge!(STORE_UP, "1 while the store can be written to, else 0.");
     describe_counter!(STORE_BATCHES, "Batches of writes that were committed to the store.");
     describe_histogram!(STORE_BATCH_REQUESTS, "How many requests a batch of writes held.");

@@ -17,5 +17,6 @@ pub mod failpoint;
 pub mod memory;
 pub mod operations;
 pub mod rest;
+pub mod right;
 pub mod telemetry;
 pub mod token_bucket;

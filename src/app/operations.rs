@@ -5,20 +5,24 @@ use std::{sync::Arc, time::Duration};
 use actix_rt::Arbiter;
 use guildhall_actors::operations::{
     Desk, IdempotencyCache, OperationStore, Operations, OperationsConfig, Pausable, Perform, Retention, Seat,
-    StoreError, Swept, WallClock,
+    StoreError, Swept, WallClock, Word,
     desk::{DeskConfig, Hears},
 };
 use guildhall_core::{
     guild::LineConfig,
     operation::{Backoff, OperationId, Queue},
 };
-use tokio::{task::JoinHandle, time::MissedTickBehavior};
+use tokio::{
+    sync::broadcast::{self, error::RecvError},
+    task::JoinHandle,
+    time::MissedTickBehavior,
+};
 
 use crate::{
     api::PartHandle,
     events::{DepthsCounted, SweepFailed, Swept as SweptEvent, emit},
     settings::Settings,
-    store::{Health, Store},
+    store::{Health, Notice, Store},
 };
 
 /// How often it is counted what waits.
@@ -62,6 +66,7 @@ impl OperationsPart {
             tokio::spawn(count(Arc::clone(&sweeper.store))),
             tokio::spawn(sweeper.run()),
             tokio::spawn(watch(store.clone(), part)),
+            tokio::spawn(hear(store.notices(), operations.clone())),
         ];
         Self { store, operations, desk: Arc::new(desk), arbiter, tasks }
     }
@@ -74,6 +79,7 @@ impl OperationsPart {
     /// Starts nothing more, and waits for what is under way. `false` if that took longer than it may; whoever comes next
     /// takes it up.
     pub async fn drain(&self, within: Duration) -> bool {
+        self.store.leave().await;
         self.operations.drain(within).await
     }
 
@@ -176,6 +182,34 @@ async fn count(store: Arc<dyn OperationStore>) {
         // A store that does not answer is told of by its own part; the gauges keep what was last known.
         if let Ok(depths) = store.depths().await {
             emit(DepthsCounted { depths: &depths });
+        }
+    }
+}
+
+/// Passes on what other processes did.
+async fn hear(mut notices: broadcast::Receiver<Notice>, operations: Operations) {
+    loop {
+        match notices.recv().await {
+            Ok(Notice::Queues(queues)) => {
+                for (queue, word) in queues {
+                    match word {
+                        None => operations.wake(queue),
+                        Some(Word::Cancelled(id)) => operations.cancelled(id, queue),
+                        Some(Word::Hastened(id)) => operations.hastened(id, queue),
+                    }
+                }
+            }
+            Ok(Notice::Pauses) => operations.pauses_changed(),
+            Ok(Notice::Members) => operations.members_changed(),
+            Ok(Notice::Disowned) => operations.disowned(),
+            Ok(Notice::Anything) => operations.wake_all(),
+            Err(RecvError::Lagged(_)) => {
+                operations.disowned();
+                operations.members_changed();
+                operations.pauses_changed();
+                operations.wake_all();
+            }
+            Err(RecvError::Closed) => return,
         }
     }
 }

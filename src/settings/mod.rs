@@ -42,7 +42,7 @@ pub use self::{
     redis_url::{RedisNode, RedisPlace, RedisUrl, RedisUrlError},
     secret::Token,
     source::{Flag, Origin},
-    store::Store,
+    store::{Lease, Store},
     store_url::{StoreUrl, StoreUrlError},
     template::template,
 };
@@ -84,7 +84,13 @@ impl Settings {
     pub fn secrets(&self) -> Vec<Token> {
         let redis = self.redis.url.iter().flat_map(|url| [&url.username, &url.password]);
         let own = self.discord.token.iter().chain(&self.api.admin_key);
-        redis.flatten().chain(own).cloned().chain(self.store.url.secrets()).collect()
+        redis
+            .flatten()
+            .chain(own)
+            .cloned()
+            .chain(self.store.url.secrets())
+            .chain(self.store.direct_url.iter().flat_map(StoreUrl::secrets))
+            .collect()
     }
 }
 
@@ -243,6 +249,7 @@ pub fn load(sources: Sources) -> Result<Loaded, SettingsError> {
     problems.extend(refuse_open_bind(&effective));
     problems.extend(refuse_short_key(&effective));
     problems.extend(redis::check(&effective));
+    problems.extend(store::check(&effective));
     if problems.is_empty() {
         Ok(Loaded { settings: typed(&effective), effective })
     } else {

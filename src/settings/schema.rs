@@ -406,6 +406,28 @@ pub(crate) const SCHEMA: &[Key] = &[
         allowed: "a whole number from 10 to 600000",
     },
     Key {
+        path: "operations.heartbeat_ms",
+        kind: Kind::Integer { min: 10, max: 600_000 },
+        default: Some("5000"),
+        help: "How often a process that shares a PostgreSQL with others says that it lives, in milliseconds.",
+        allowed: "a whole number from 10 to 600000",
+    },
+    Key {
+        path: "operations.lease_ms",
+        kind: Kind::Integer { min: 50, max: 3_600_000 },
+        default: Some("10000"),
+        help: "How long after it last said so a process counts as alive, in milliseconds. After that, others take its \
+               guilds over, and it sends nothing for them any more.",
+        allowed: "a whole number from 50 to 3600000",
+    },
+    Key {
+        path: "operations.lease_margin_ms",
+        kind: Kind::Integer { min: 0, max: 600_000 },
+        default: Some("2000"),
+        help: "How long before the end of its lease a process stops to send, in milliseconds.",
+        allowed: "a whole number from 0 to 600000",
+    },
+    Key {
         path: "operations.sweep_every_ms",
         kind: Kind::Integer { min: 10, max: 86_400_000 },
         default: Some("10000"),
@@ -457,6 +479,22 @@ pub(crate) const SCHEMA: &[Key] = &[
         allowed: "sqlite:PATH or postgres://user:password@host:port/database, with ?sslmode=verify-full for TLS",
     },
     Key {
+        path: "store.direct_url",
+        kind: Kind::StoreUrl,
+        default: None,
+        help: "PostgreSQL itself, where `store.url` is a PgBouncer in transaction mode: for migrations, and for being told at \
+               once what other processes did. The PgBouncer needs `server_reset_query = DEALLOCATE ALL` and \
+               `server_reset_query_always = 1`.",
+        allowed: "postgres://user:password@host:port/database, with ?sslmode=verify-full for TLS",
+    },
+    Key {
+        path: "store.instance",
+        kind: Kind::Name,
+        default: None,
+        help: "What this process is called where several share a PostgreSQL, for people. Without it: its host and process id.",
+        allowed: "1 to 64 letters, digits, `.`, `_` and `-`",
+    },
+    Key {
         path: "store.migrate",
         kind: Kind::Bool,
         default: Some("true"),
@@ -475,7 +513,7 @@ pub(crate) const SCHEMA: &[Key] = &[
         path: "store.lock_wait_ms",
         kind: Kind::Integer { min: 0, max: 600_000 },
         default: Some("10000"),
-        help: "How long a process that starts waits for the one before it to let go of PostgreSQL, in milliseconds.",
+        help: "How long a process that starts waits for another one that migrates the same PostgreSQL, in milliseconds.",
         allowed: "a whole number from 0 to 600000",
     },
     Key {

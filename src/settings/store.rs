@@ -2,18 +2,24 @@
 
 use std::time::Duration;
 
-use super::{of, resolve::Effective, store_url::StoreUrl, take, value::Value};
+use super::{error::Problem, of, resolve::Effective, source::Origin, store_url::StoreUrl, take, value::Value};
 
 /// Where everything is kept.
 #[derive(Clone, Debug)]
 pub struct Store {
     /// Where.
     pub url: StoreUrl,
+    /// PostgreSQL itself, where `url` is a PgBouncer in transaction mode.
+    pub direct_url: Option<StoreUrl>,
+    /// What this process is called, for people.
+    pub instance: Option<String>,
+    /// How long a process counts as alive that shares a PostgreSQL with others.
+    pub lease: Lease,
     /// Whether an older store is brought up to date when it is opened.
     pub migrate: bool,
     /// How long a call may take as a whole.
     pub timeout: Duration,
-    /// How long to wait for the process before this one to let go of PostgreSQL.
+    /// How long to wait for another process that migrates the same PostgreSQL.
     pub lock_wait: Duration,
     /// How many connections read at once.
     pub read_connections: u32,
@@ -27,10 +33,79 @@ pub struct Store {
     pub keep_keys: Duration,
 }
 
+/// How long a process counts as alive that shares a PostgreSQL with others.
+#[derive(Clone, Copy, Debug)]
+pub struct Lease {
+    /// How often it says that it lives.
+    pub heartbeat: Duration,
+    /// How long after that it counts as alive.
+    pub lasts: Duration,
+    /// So long before the end it stops to send.
+    pub margin: Duration,
+}
+
+impl Default for Lease {
+    fn default() -> Self {
+        Self { heartbeat: Duration::from_secs(5), lasts: Duration::from_secs(10), margin: Duration::from_secs(2) }
+    }
+}
+
+/// What is wrong between settings that are each right.
+pub(super) fn check(effective: &[Effective]) -> Vec<Problem> {
+    [leases_outlive_heartbeats(effective), direct_is_postgres(effective)].into_iter().flatten().collect()
+}
+
+/// What the right to send is renewed with has to come in time.
+fn leases_outlive_heartbeats(effective: &[Effective]) -> Option<Problem> {
+    let number = |path: &str| match &of(effective, path).value {
+        Some(Value::Integer(value)) => Some(*value),
+        _ => None,
+    };
+    let lease = number("operations.lease_ms")?;
+    let (heartbeat, margin) = (number("operations.heartbeat_ms")?, number("operations.lease_margin_ms")?);
+    if heartbeat.saturating_add(margin) < lease {
+        return None;
+    }
+    let paths = ["operations.lease_ms", "operations.heartbeat_ms", "operations.lease_margin_ms"];
+    let set = paths.map(|path| of(effective, path)).into_iter().find(|setting| setting.origin != Origin::Default);
+    let says = format!(
+        "is {lease}, which is not more than operations.heartbeat_ms ({heartbeat}) and operations.lease_margin_ms ({margin}) \
+         together: the right to send would run out between two heartbeats; raise operations.lease_ms"
+    );
+    Some(Problem { key: paths[0].to_owned(), origin: set.map(|setting| setting.origin.clone()), says })
+}
+
+fn direct_is_postgres(effective: &[Effective]) -> Option<Problem> {
+    let direct = of(effective, "store.direct_url");
+    let (Some(Value::StoreUrl(given)), Some(Value::StoreUrl(url))) = (&direct.value, &of(effective, "store.url").value)
+    else {
+        return None;
+    };
+    let says = match (given, url) {
+        (StoreUrl::Postgres { .. }, StoreUrl::Postgres { .. }) => return None,
+        (StoreUrl::Sqlite(_), _) => "is a file of SQLite; name the PostgreSQL behind store.url, or leave it out",
+        (_, StoreUrl::Sqlite(_)) => "is given, but store.url is a file of SQLite; leave it out",
+    };
+    Some(Problem { key: direct.key.path.to_owned(), origin: Some(direct.origin.clone()), says: says.to_owned() })
+}
+
 pub(super) fn typed(effective: &[Effective]) -> Store {
     let narrow = "invariant: the schema's bounds fit the type";
     Store {
         url: take!(effective, "store.url", StoreUrl),
+        direct_url: match &of(effective, "store.direct_url").value {
+            Some(Value::StoreUrl(url)) => Some(url.clone()),
+            _ => None,
+        },
+        instance: match &of(effective, "store.instance").value {
+            Some(Value::Text(name)) => Some(name.clone()),
+            _ => None,
+        },
+        lease: Lease {
+            heartbeat: Duration::from_millis(take!(effective, "operations.heartbeat_ms", Integer)),
+            lasts: Duration::from_millis(take!(effective, "operations.lease_ms", Integer)),
+            margin: Duration::from_millis(take!(effective, "operations.lease_margin_ms", Integer)),
+        },
         migrate: take!(effective, "store.migrate", Bool),
         timeout: Duration::from_millis(take!(effective, "store.timeout_ms", Integer)),
         lock_wait: Duration::from_millis(take!(effective, "store.lock_wait_ms", Integer)),

@@ -1,19 +1,12 @@
 //! Connections to either engine, set up so that what is committed stays.
 
-use std::{
-    path::Path,
-    str::FromStr as _,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-    time::Duration,
-};
+use std::{path::Path, str::FromStr as _, sync::Arc, time::Duration};
 
 use sea_orm::{
-    DatabaseConnection, DbErr, RuntimeErr, SqlxPostgresConnector, SqlxSqliteConnector,
+    ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, ExecResult, QueryResult, RuntimeErr,
+    SqlxPostgresConnector, SqlxSqliteConnector, Statement, TransactionTrait as _,
     sqlx::{
-        self, ConnectOptions as _, Connection as _,
+        self, ConnectOptions as _, Connection as _, PgPool,
         pool::PoolOptions,
         postgres::{PgConnectOptions, PgPoolOptions},
         sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
@@ -22,71 +15,165 @@ use sea_orm::{
 
 use crate::settings::{Store as Settings, StoreUrl};
 
-/// Names the lock that one Guildhall holds in a database of PostgreSQL.
+/// Names the lock that whoever migrates a database of PostgreSQL holds.
 pub(super) const ADVISORY_LOCK: i64 = 0x6775_696c_6468_616c;
 
-/// The connection that writes.
-#[derive(Debug)]
-pub(super) struct Writing {
-    pub(super) connection: DatabaseConnection,
-    /// How many connections were made: a second one is not the one that holds the lock.
-    made: Arc<AtomicU32>,
+/// What every connection to PostgreSQL is told, so that what is committed stays, and nothing waits for ever.
+fn session_settings(timeout: Duration) -> Vec<(&'static str, String)> {
+    let millis = its_own(timeout).as_millis().to_string();
+    let mut settings = vec![
+        ("synchronous_commit", "on".to_owned()),
+        ("statement_timeout", millis.clone()),
+        ("idle_in_transaction_session_timeout", millis),
+    ];
+    // Every statement looks rows up by their keys. A plan made while a table was still empty must not scan it when it has
+    // grown.
+    let plans = ["enable_seqscan", "enable_hashjoin", "enable_mergejoin", "enable_bitmapscan", "jit"];
+    settings.extend(plans.map(|name| (name, "off".to_owned())));
+    settings
 }
 
-impl Writing {
-    pub(super) async fn connect(settings: &Settings) -> Result<Self, DbErr> {
-        let made = Arc::new(AtomicU32::new(0));
-        let connection = match &settings.url {
-            StoreUrl::Sqlite(path) => {
-                let options = limited(sqlite(path, settings.timeout).create_if_missing(true), settings.max_bytes);
-                let pool = single(SqlitePoolOptions::new(), settings.timeout, &made).connect_with(options);
-                SqlxSqliteConnector::from_sqlx_sqlite_pool(pool.await.map_err(conn_error)?)
-            }
-            StoreUrl::Postgres { url, .. } => {
-                let options = postgres(url.expose(), settings.timeout).map_err(conn_error)?;
-                knock(&options, settings.timeout).await?;
-                let pool = single(PgPoolOptions::new(), settings.timeout, &made).connect_with(options);
-                SqlxPostgresConnector::from_sqlx_postgres_pool(pool.await.map_err(conn_error)?)
-            }
-        };
-        Ok(Self { connection, made })
+/// How a transaction begins: behind a PgBouncer in transaction mode nothing outlives one, so it is told everything anew.
+#[derive(Clone, Debug)]
+pub(super) struct Session(Option<Arc<str>>);
+
+impl Session {
+    pub(super) fn of(settings: &Settings) -> Self {
+        let told = settings.direct_url.as_ref().map(|_| {
+            let set = |(name, value)| format!("SET LOCAL {name} = '{value}'");
+            let all: Vec<String> = session_settings(settings.timeout).into_iter().map(set).collect();
+            Arc::from(all.join("; "))
+        });
+        Self(told)
     }
 
-    /// Whether it is still the first connection, which holds the lock.
-    pub(super) fn is_the_first(&self) -> bool {
-        self.made.load(Ordering::Acquire) == 1
+    pub(super) fn is_pooled(&self) -> bool {
+        self.0.is_some()
     }
+
+    /// Tells a transaction that has just begun.
+    pub(super) async fn prepare(&self, on: &DatabaseTransaction) -> Result<(), DbErr> {
+        match &self.0 {
+            Some(told) => on.execute_unprepared(told).await.map(drop),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The connection that writes.
+pub(super) async fn writing(settings: &Settings) -> Result<DatabaseConnection, DbErr> {
+    match &settings.url {
+        StoreUrl::Sqlite(path) => {
+            let options = limited(sqlite(path, settings.timeout).create_if_missing(true), settings.max_bytes);
+            let pool = single(SqlitePoolOptions::new(), settings.timeout).connect_with(options);
+            Ok(SqlxSqliteConnector::from_sqlx_sqlite_pool(pool.await.map_err(conn_error)?))
+        }
+        StoreUrl::Postgres { url, .. } => {
+            let options = postgres(url.expose(), settings.timeout, settings.direct_url.is_some())?;
+            one_of_postgres(options, settings.timeout).await
+        }
+    }
+}
+
+/// One connection to PostgreSQL itself, whatever stands before it.
+pub(super) async fn direct(settings: &Settings) -> Result<DatabaseConnection, DbErr> {
+    match settings.direct_url.as_ref() {
+        Some(StoreUrl::Postgres { url, .. }) => {
+            one_of_postgres(postgres(url.expose(), settings.timeout, false)?, settings.timeout).await
+        }
+        Some(StoreUrl::Sqlite(_)) | None => writing(settings).await,
+    }
+}
+
+/// A connection to listen with, made when it is needed. Nothing if the store is a file.
+pub(super) fn listening(settings: &Settings) -> Result<Option<PgPool>, DbErr> {
+    let StoreUrl::Postgres { url, .. } = settings.direct_url.as_ref().unwrap_or(&settings.url) else { return Ok(None) };
+    let options = postgres(url.expose(), settings.timeout, false)?;
+    Ok(Some(single(PgPoolOptions::new(), settings.timeout).connect_lazy_with(options)))
 }
 
 /// The connections that read.
-pub(super) fn reading(settings: &Settings) -> Result<DatabaseConnection, DbErr> {
-    match &settings.url {
+pub(super) fn reading(settings: &Settings) -> Result<Reader, DbErr> {
+    let connection = match &settings.url {
         StoreUrl::Sqlite(path) => {
             let options = sqlite(path, settings.timeout).read_only(true);
             let pool = several(SqlitePoolOptions::new(), settings).connect_lazy_with(options);
-            Ok(SqlxSqliteConnector::from_sqlx_sqlite_pool(pool))
+            SqlxSqliteConnector::from_sqlx_sqlite_pool(pool)
         }
         StoreUrl::Postgres { url, .. } => {
-            let options = postgres(url.expose(), settings.timeout).map_err(conn_error)?;
+            let options = postgres(url.expose(), settings.timeout, settings.direct_url.is_some())?;
             let pool = several(PgPoolOptions::new(), settings).connect_lazy_with(options);
-            Ok(SqlxPostgresConnector::from_sqlx_postgres_pool(pool))
+            SqlxPostgresConnector::from_sqlx_postgres_pool(pool)
         }
+    };
+    Ok(Reader { connection, session: Session::of(settings) })
+}
+
+/// Connections that only read. Behind a PgBouncer each question is a transaction of its own, since its parts would reach
+/// different servers otherwise.
+#[derive(Clone, Debug)]
+pub(super) struct Reader {
+    connection: DatabaseConnection,
+    session: Session,
+}
+
+impl Reader {
+    pub(super) async fn close(self) {
+        // It was only read from.
+        let _ = self.connection.close().await;
+    }
+
+    async fn begin(&self) -> Result<DatabaseTransaction, DbErr> {
+        let on = self.connection.begin().await?;
+        self.session.prepare(&on).await?;
+        Ok(on)
     }
 }
 
-/// A pool of one that never replaces its connection unseen.
-fn single<DB: sqlx::Database>(options: PoolOptions<DB>, timeout: Duration, made: &Arc<AtomicU32>) -> PoolOptions<DB> {
-    let made = Arc::clone(made);
-    options
-        .max_connections(1)
-        .acquire_timeout(timeout)
-        .idle_timeout(None)
-        .max_lifetime(None)
-        .test_before_acquire(false)
-        .after_connect(move |_, _| {
-            made.fetch_add(1, Ordering::AcqRel);
-            Box::pin(async { Ok(()) })
-        })
+#[async_trait::async_trait]
+impl ConnectionTrait for Reader {
+    fn get_database_backend(&self) -> DbBackend {
+        self.connection.get_database_backend()
+    }
+
+    async fn execute_raw(&self, statement: Statement) -> Result<ExecResult, DbErr> {
+        if !self.session.is_pooled() {
+            return self.connection.execute_raw(statement).await;
+        }
+        let on = self.begin().await?;
+        let done = on.execute_raw(statement).await?;
+        on.commit().await?;
+        Ok(done)
+    }
+
+    async fn execute_unprepared(&self, sql: &str) -> Result<ExecResult, DbErr> {
+        self.connection.execute_unprepared(sql).await
+    }
+
+    async fn query_one_raw(&self, statement: Statement) -> Result<Option<QueryResult>, DbErr> {
+        Ok(self.query_all_raw(statement).await?.into_iter().next())
+    }
+
+    async fn query_all_raw(&self, statement: Statement) -> Result<Vec<QueryResult>, DbErr> {
+        if !self.session.is_pooled() {
+            return self.connection.query_all_raw(statement).await;
+        }
+        let on = self.begin().await?;
+        let rows = on.query_all_raw(statement).await?;
+        on.commit().await?;
+        Ok(rows)
+    }
+}
+
+async fn one_of_postgres(options: PgConnectOptions, timeout: Duration) -> Result<DatabaseConnection, DbErr> {
+    knock(&options, timeout).await?;
+    let pool = single(PgPoolOptions::new(), timeout).connect_with(options);
+    Ok(SqlxPostgresConnector::from_sqlx_postgres_pool(pool.await.map_err(conn_error)?))
+}
+
+/// A pool of one.
+fn single<DB: sqlx::Database>(options: PoolOptions<DB>, timeout: Duration) -> PoolOptions<DB> {
+    options.max_connections(1).acquire_timeout(timeout).idle_timeout(None).max_lifetime(None).test_before_acquire(false)
 }
 
 fn several<DB: sqlx::Database>(options: PoolOptions<DB>, settings: &Settings) -> PoolOptions<DB> {
@@ -122,28 +209,19 @@ fn its_own(timeout: Duration) -> Duration {
     timeout * 3 / 4
 }
 
-fn postgres(url: &str, timeout: Duration) -> Result<PgConnectOptions, sqlx::Error> {
-    let millis = its_own(timeout).as_millis().to_string();
-    Ok(PgConnectOptions::from_str(url)?
-        .application_name("guildhall")
-        .options([
-            ("synchronous_commit", "on"),
-            ("default_transaction_isolation", "read committed"),
-            ("statement_timeout", &millis),
-            ("idle_in_transaction_session_timeout", &millis),
-            // What dies without a word lets go of its lock soon.
-            ("tcp_keepalives_idle", "5"),
-            ("tcp_keepalives_interval", "2"),
-            ("tcp_keepalives_count", "3"),
-            // Every statement looks rows up by their keys. A plan made while a table was still empty must not scan it when
-            // it has grown.
-            ("enable_seqscan", "off"),
-            ("enable_hashjoin", "off"),
-            ("enable_mergejoin", "off"),
-            ("enable_bitmapscan", "off"),
-            ("jit", "off"),
-        ])
-        .disable_statement_logging())
+fn postgres(url: &str, timeout: Duration, is_pooled: bool) -> Result<PgConnectOptions, DbErr> {
+    let options = PgConnectOptions::from_str(url).map_err(conn_error)?;
+    let options = options.application_name("guildhall").disable_statement_logging();
+    if is_pooled {
+        // PgBouncer takes no settings with a connection, and forgets what was prepared when a transaction ends.
+        return Ok(options.statement_cache_capacity(0));
+    }
+    // What dies without a word lets go of its locks soon.
+    let alive = [("tcp_keepalives_idle", "5"), ("tcp_keepalives_interval", "2"), ("tcp_keepalives_count", "3")];
+    Ok(options
+        .options([("default_transaction_isolation", "read committed")])
+        .options(session_settings(timeout))
+        .options(alive))
 }
 
 /// Finds out at once whether there is a server: a pool would wait for one that is not there.

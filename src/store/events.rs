@@ -7,20 +7,22 @@ use tracing::{info, warn};
 
 use crate::{
     events::InternalEvent,
-    metrics::{STORE_BATCH_REQUESTS, STORE_BATCH_SECONDS, STORE_BATCHES, STORE_ERRORS, STORE_UP},
+    metrics::{
+        CLAIMS, DISOWNED, FENCED_WRITES, INSTANCES, LEASE_HELD, STORE_BATCH_REQUESTS, STORE_BATCH_SECONDS,
+        STORE_BATCHES, STORE_ERRORS, STORE_UP, TAKE_OVERS, TAKEN_OVER,
+    },
 };
 
 /// The store is open: this process may write.
 pub(super) struct StoreAttached<'a> {
     pub(super) place: &'a str,
-    pub(super) epoch: i64,
     /// How many queues an earlier process had left behind.
     pub(super) freed: u64,
 }
 
 impl InternalEvent for StoreAttached<'_> {
     fn emit(self) {
-        info!(store = self.place, epoch = self.epoch, freed = self.freed, "the store is open");
+        info!(store = self.place, freed = self.freed, "the store is open");
         gauge!(STORE_UP).set(1);
     }
 }
@@ -57,5 +59,104 @@ impl InternalEvent for StoreFailed<'_> {
         if self.why == "lost" && self.what != "read" {
             gauge!(STORE_UP).set(0);
         }
+    }
+}
+
+/// Queues are this process's own from now on.
+pub(super) struct ClaimsTaken {
+    pub(super) queues: usize,
+}
+
+impl InternalEvent for ClaimsTaken {
+    fn emit(self) {
+        if self.queues > 0 {
+            counter!(CLAIMS).increment(self.queues as u64);
+        }
+    }
+}
+
+/// Writes for queues that belong to another process changed nothing.
+pub(super) struct WritesFenced {
+    pub(super) writes: usize,
+}
+
+impl InternalEvent for WritesFenced {
+    fn emit(self) {
+        if self.writes > 0 {
+            warn!(writes = self.writes, "writes changed nothing: their queues belong to another process now");
+            counter!(FENCED_WRITES).increment(self.writes as u64);
+        }
+    }
+}
+
+/// So many processes share the store.
+pub(super) struct InstancesCounted {
+    pub(super) live: usize,
+}
+
+impl InternalEvent for InstancesCounted {
+    fn emit(self) {
+        info!(processes = self.live, "the processes that share the store have changed");
+        #[expect(clippy::cast_precision_loss, reason = "there are few")]
+        gauge!(INSTANCES).set(self.live as f64);
+    }
+}
+
+/// Whether this process may send for its queues.
+pub(super) struct LeaseHeld {
+    pub(super) held: bool,
+}
+
+impl InternalEvent for LeaseHeld {
+    fn emit(self) {
+        gauge!(LEASE_HELD).set(u8::from(self.held));
+    }
+}
+
+/// A process has not said for too long that it lives: its queues are anybody's.
+pub(super) struct TakenOver<'a> {
+    pub(super) from: &'a str,
+    pub(super) queues: u64,
+}
+
+impl InternalEvent for TakenOver<'_> {
+    fn emit(self) {
+        warn!(from = self.from, queues = self.queues, "a process is gone; its queues are taken over");
+        counter!(TAKE_OVERS).increment(1);
+        counter!(TAKEN_OVER).increment(self.queues);
+    }
+}
+
+/// Others have taken this process for dead.
+pub(super) struct ProcessDisowned;
+
+impl InternalEvent for ProcessDisowned {
+    fn emit(self) {
+        warn!("others took this process for dead and have its queues; it begins anew");
+        counter!(DISOWNED).increment(1);
+    }
+}
+
+/// What the other processes say is heard.
+pub(super) struct EarHears;
+
+impl InternalEvent for EarHears {
+    fn emit(self) {
+        info!("listening to the other processes of this store");
+    }
+}
+
+/// What the other processes say is not heard.
+pub(super) struct EarDeaf<'a> {
+    pub(super) error: &'a str,
+}
+
+impl InternalEvent for EarDeaf<'_> {
+    fn emit(self) {
+        warn!(
+            error = self.error,
+            "cannot listen to the other processes of this store; what they did is found by polling"
+        );
+        counter!(STORE_ERRORS, "what" => "listen", "why" => "lost").increment(1);
     }
 }

@@ -1,9 +1,14 @@
 //! The schema: which version a store has, and bringing it to another.
 
 use guildhall_migrations::{Migrator, MigratorTrait};
-use sea_orm::{ConnectionTrait as _, DatabaseConnection, DbBackend, DbErr};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr};
 
-use super::{Holder, OpenError, rows::query};
+use super::{
+    OpenError,
+    connect::{self, ADVISORY_LOCK},
+    let_go, lock_file,
+    rows::query,
+};
 use crate::settings::{Store as Settings, StoreUrl};
 
 /// One migration, and whether the store has it.
@@ -21,13 +26,15 @@ pub struct Step {
 ///
 /// # Errors
 ///
-/// When it cannot be opened, another process uses it, or it is newer than this program.
+/// When it cannot be opened, another process uses its file, or it is newer than this program.
 pub async fn up(settings: &Settings) -> Result<Vec<Step>, OpenError> {
-    let holder = Holder::take(settings).await?;
-    let connection = &holder.writing.connection;
-    refuse_newer(&steps(connection).await?)?;
-    take_your_time(connection, async { Migrator::up(connection, None).await }).await?;
-    steps(connection).await
+    let _file = lock_file(settings)?;
+    let on = alone(settings).await?;
+    refuse_newer(&steps(&on).await?)?;
+    Migrator::up(&on, None).await.map_err(OpenError::migration)?;
+    let steps = steps(&on).await;
+    let_go(on).await;
+    steps
 }
 
 /// Takes back the newest migrations, with all that they hold. Gives those that are left.
@@ -36,11 +43,36 @@ pub async fn up(settings: &Settings) -> Result<Vec<Step>, OpenError> {
 ///
 /// As [`up`].
 pub async fn down(settings: &Settings, count: u32) -> Result<Vec<Step>, OpenError> {
-    let holder = Holder::take(settings).await?;
-    let connection = &holder.writing.connection;
-    refuse_newer(&steps(connection).await?)?;
-    take_your_time(connection, async { Migrator::down(connection, Some(count)).await }).await?;
-    steps(connection).await
+    let _file = lock_file(settings)?;
+    let on = alone(settings).await?;
+    refuse_newer(&steps(&on).await?)?;
+    refuse_living(&on).await?;
+    Migrator::down(&on, Some(count)).await.map_err(OpenError::migration)?;
+    let steps = steps(&on).await;
+    let_go(on).await;
+    steps
+}
+
+/// A connection of whoever migrates: nobody else does at the same time, and it may take as long as it takes. The lock ends
+/// with the connection.
+async fn alone(settings: &Settings) -> Result<DatabaseConnection, OpenError> {
+    let on = connect::direct(settings).await.map_err(OpenError::engine)?;
+    if on.get_database_backend() != DbBackend::Postgres {
+        return Ok(on);
+    }
+    let wait = settings.lock_wait.as_millis().max(1);
+    let set =
+        format!("SET lock_timeout = {wait}; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0");
+    on.execute_unprepared(&set).await.map_err(OpenError::engine)?;
+    match query(&on, "SELECT 1 FROM pg_advisory_lock($1)", vec![ADVISORY_LOCK.into()]).await {
+        Ok(_) => Ok(on),
+        Err(error) => {
+            let_go(on).await;
+            // 55P03: lock_not_available.
+            let is_held = error.to_string().contains("lock timeout");
+            Err(if is_held { OpenError::Migrating } else { OpenError::engine(error) })
+        }
+    }
 }
 
 /// Every migration that this program knows or the store has. Changes nothing, and disturbs nobody who uses the store.
@@ -54,41 +86,50 @@ pub async fn status(settings: &Settings) -> Result<Vec<Step>, OpenError> {
     {
         return Ok(names().into_iter().map(|name| Step { name, applied: false, known: true }).collect());
     }
-    let reading = super::connect::reading(settings).map_err(OpenError::engine)?;
+    let reading = connect::reading(settings).map_err(OpenError::engine)?;
     let read = steps(&reading).await;
-    // It was for this one look.
-    let _ = reading.close().await;
+    reading.close().await;
     read
 }
 
 /// Makes sure that a store fits this program; migrates it if it should.
-pub(super) async fn prepare(connection: &DatabaseConnection, migrate: bool) -> Result<(), OpenError> {
-    let steps = steps(connection).await?;
+pub(super) async fn prepare(settings: &Settings) -> Result<(), OpenError> {
+    let on = connect::direct(settings).await.map_err(OpenError::engine)?;
+    let steps = steps(&on).await;
+    let_go(on).await;
+    let steps = steps?;
     refuse_newer(&steps)?;
     let missing: Vec<_> = steps.iter().filter(|step| !step.applied).map(|step| step.name.clone()).collect();
     if missing.is_empty() {
         return Ok(());
     }
-    if !migrate {
+    if !settings.migrate {
         return Err(OpenError::Older { missing: missing.join(", ") });
     }
-    take_your_time(connection, async { Migrator::up(connection, None).await }).await
+    // Another process may have done it by the time it is this one's turn.
+    let on = alone(settings).await?;
+    let migrated = Migrator::up(&on, None).await.map_err(OpenError::migration);
+    let_go(on).await;
+    migrated
 }
 
-/// A migration may take longer than any call.
-async fn take_your_time(
-    connection: &DatabaseConnection,
-    migrating: impl Future<Output = Result<(), DbErr>>,
-) -> Result<(), OpenError> {
-    let limited = connection.get_database_backend() == DbBackend::Postgres;
-    if limited {
-        connection.execute_unprepared("SET statement_timeout = 0").await.map_err(OpenError::engine)?;
+/// What processes are at work with is not taken from under them.
+async fn refuse_living(on: &DatabaseConnection) -> Result<(), OpenError> {
+    const LIVING: &str = "SELECT COUNT(*) FROM instances
+        WHERE lease_until > (EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::bigint";
+    if on.get_database_backend() != DbBackend::Postgres || !has_instances(on).await.map_err(OpenError::engine)? {
+        return Ok(());
     }
-    migrating.await.map_err(OpenError::migration)?;
-    if limited {
-        connection.execute_unprepared("RESET statement_timeout").await.map_err(OpenError::engine)?;
-    }
-    Ok(())
+    let rows = query(on, LIVING, Vec::new()).await.map_err(OpenError::engine)?;
+    let count: i64 = rows.first().map_or(Ok(0), |row| row.try_get_by_index(0)).map_err(OpenError::engine)?;
+    if count > 0 { Err(OpenError::Alive { count: count.unsigned_abs() }) } else { Ok(()) }
+}
+
+/// Whether processes say in this schema that they live.
+async fn has_instances(on: &DatabaseConnection) -> Result<bool, DbErr> {
+    const COLUMN: &str = "SELECT 1 FROM information_schema.columns WHERE table_schema = current_schema()
+        AND table_name = 'instances' AND column_name = 'lease_until'";
+    Ok(!query(on, COLUMN, Vec::new()).await?.is_empty())
 }
 
 fn refuse_newer(steps: &[Step]) -> Result<(), OpenError> {
@@ -103,7 +144,7 @@ fn names() -> Vec<String> {
     Migrator::migrations().iter().map(|migration| migration.name().to_owned()).collect()
 }
 
-async fn steps(connection: &DatabaseConnection) -> Result<Vec<Step>, OpenError> {
+async fn steps(connection: &impl ConnectionTrait) -> Result<Vec<Step>, OpenError> {
     let applied = applied(connection).await.map_err(OpenError::engine)?;
     let known = names();
     let unknown = applied.iter().filter(|name| !known.contains(name));
@@ -114,7 +155,7 @@ async fn steps(connection: &DatabaseConnection) -> Result<Vec<Step>, OpenError> 
     Ok(steps)
 }
 
-async fn applied(connection: &DatabaseConnection) -> Result<Vec<String>, DbErr> {
+async fn applied(connection: &impl ConnectionTrait) -> Result<Vec<String>, DbErr> {
     let table = match connection.get_database_backend() {
         DbBackend::Postgres => "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = $1",
         _ => "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = $1",

@@ -7,12 +7,13 @@
 //!  load, show, list … ───────▶ a few connections that only read ──────────────────────────────▶ engine
 //! ```
 //!
-//! One process writes: SQLite's file has a lock beside it, and on PostgreSQL the connection that writes holds an advisory
-//! lock, so that a connection that is lost takes the right to write with it.
+//! A file of SQLite belongs to one process, by a lock beside it. A PostgreSQL may be shared by several: each has a lease that
+//! it renews ([`members`]), each queue one owner and a fence, and every write locks the queues that it is about first.
 
 mod connect;
 mod events;
 mod file_lock;
+mod members;
 pub mod migrate;
 mod operation_row;
 #[cfg(test)]
@@ -27,22 +28,21 @@ use std::{sync::Arc, time::Duration};
 
 use sea_orm::{DatabaseConnection, DbErr};
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{broadcast, mpsc, watch},
     task::JoinHandle,
-    time::{Instant, sleep, timeout},
+    time::timeout,
 };
 
+pub use self::members::Notice;
 use self::{
-    connect::{ADVISORY_LOCK, Writing},
+    connect::{Reader, Session},
     file_lock::{FileLock, LockError},
+    members::{Keeper, Members},
     rows::query,
     trouble::{Meaning, Trouble},
     write::{Request, Writer},
 };
 use crate::settings::{Store as Settings, StoreUrl};
-
-/// How often a lock that somebody else still holds is asked for again.
-const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Why a store cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,7 +56,10 @@ pub enum OpenError {
         says: String,
     },
     /// Another process has the file.
-    #[error("another process{} uses {path}; one store serves one process, so stop that one or name another with store.url", named(*.pid))]
+    #[error(
+        "another process{} uses {path}; one file serves one process, so stop that one, name another with store.url, or let \
+         them share a PostgreSQL", named(*.pid)
+    )]
     InUse {
         /// Which store.
         path: String,
@@ -78,6 +81,15 @@ pub enum OpenError {
         /// What it lacks.
         missing: String,
     },
+    /// Processes are at work with it.
+    #[error("{count} processes use this store; stop them first")]
+    Alive {
+        /// How many.
+        count: u64,
+    },
+    /// Another process migrates it, and takes its time.
+    #[error("another process migrates this store; wait for it, or raise store.lock_wait_ms")]
+    Migrating,
     /// A migration failed.
     #[error("cannot migrate the store: {0}")]
     Migration(String),
@@ -122,11 +134,16 @@ pub struct Store {
 #[derive(Debug)]
 struct Shared {
     requests: mpsc::Sender<Request>,
-    reading: DatabaseConnection,
+    reading: Reader,
+    members: Arc<Members>,
     timeout: Duration,
     health: watch::Receiver<Health>,
-    writer: std::sync::Mutex<Option<JoinHandle<()>>>,
+    /// The writer, and who says that this process lives.
+    tasks: std::sync::Mutex<Vec<JoinHandle<()>>>,
+    ear: Option<JoinHandle<()>>,
     stop: watch::Sender<bool>,
+    /// The writer has let go of everything: nothing is left to live for.
+    end: watch::Sender<bool>,
 }
 
 impl Store {
@@ -136,24 +153,29 @@ impl Store {
     ///
     /// When it cannot be reached, is in use, or does not fit this program.
     pub async fn open(settings: &Settings) -> Result<Self, OpenError> {
-        let holder = Holder::take(settings).await?;
-        migrate::prepare(&holder.writing.connection, settings.migrate).await?;
+        let file = lock_file(settings)?.map(Arc::new);
+        migrate::prepare(settings).await?;
+        let trouble = |trouble: Trouble| OpenError::Engine(trouble.says());
         let reading = connect::reading(settings).map_err(OpenError::engine)?;
         let (requests, waiting) = mpsc::channel(settings.max_waiting);
         let (tell, health) = watch::channel(Health::Up);
         let (stop, stopped) = watch::channel(false);
-        let writer = Writer::attach(settings.clone(), holder, tell)
-            .await
-            .map_err(|trouble| OpenError::Engine(trouble.says()))?;
-        let task = tokio::spawn(writer.run(waiting, stopped));
-        let shared = Shared {
-            requests,
-            reading,
-            timeout: settings.timeout,
-            health,
-            writer: std::sync::Mutex::new(Some(task)),
-            stop,
-        };
+        let (end, ended) = watch::channel(false);
+        let (mut tasks, mut ear, channel) = (Vec::new(), None, channel(&reading).await.map_err(trouble)?);
+        let members = if file.is_some() { Members::alone() } else { Members::among_others() };
+        if let Some(pool) = connect::listening(settings).map_err(OpenError::engine)? {
+            let connection = connect::writing(settings).await.map_err(OpenError::engine)?;
+            let keeping =
+                Keeper::start(settings, Arc::clone(&members), connection, Session::of(settings), channel.clone());
+            tasks.push(tokio::spawn(keeping.await.map_err(trouble)?.run(ended)));
+            let hearing = members::listen(Arc::clone(&members), pool, channel.clone(), settings.timeout);
+            ear = Some(tokio::spawn(hearing));
+        }
+        let writer =
+            Writer::attach(settings.clone(), file, Arc::clone(&members), channel, tell).await.map_err(trouble)?;
+        tasks.insert(0, tokio::spawn(writer.run(waiting, stopped)));
+        let (timeout, tasks) = (settings.timeout, std::sync::Mutex::new(tasks));
+        let shared = Shared { requests, reading, members, timeout, health, tasks, ear, stop, end };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -163,83 +185,64 @@ impl Store {
         self.shared.health.clone()
     }
 
+    /// What the other processes do that share it, from now on.
+    #[must_use]
+    pub fn notices(&self) -> broadcast::Receiver<Notice> {
+        self.shared.members.notices()
+    }
+
+    /// Tells the others that this process is about to give its queues back.
+    pub async fn leave(&self) {
+        self.shared.members.leave(self.shared.timeout).await;
+    }
+
     /// Writes what waits, then lets go of the store. What is asked after that is not available.
     pub async fn close(&self) {
         self.shared.stop.send_replace(true);
-        let writer = self.shared.writer.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        if let Some(writer) = writer {
-            // A panic of the writer has been told of already.
-            let _ = writer.await;
+        if let Some(ear) = &self.shared.ear {
+            ear.abort();
         }
-        let _ = self.shared.reading.clone().close().await;
+        let tasks = std::mem::take(&mut *self.shared.tasks.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+        for (place, task) in tasks.into_iter().enumerate() {
+            // A panic of one of them has been told of already.
+            let _ = task.await;
+            if place == 0 {
+                self.shared.end.send_replace(true);
+            }
+        }
+        self.shared.reading.clone().close().await;
     }
 }
 
-/// The right to write, and the connection that does.
-#[derive(Debug)]
-pub(crate) struct Holder {
-    file: Option<Arc<FileLock>>,
-    writing: Writing,
+/// Takes the lock of a file of SQLite.
+fn lock_file(settings: &Settings) -> Result<Option<FileLock>, OpenError> {
+    let path = match &settings.url {
+        StoreUrl::Sqlite(path) => path,
+        StoreUrl::Postgres { .. } => return Ok(None),
+    };
+    let folder_error =
+        |error: std::io::Error| OpenError::Folder { path: path.display().to_string(), says: error.to_string() };
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder).map_err(folder_error)?;
+    }
+    let lock = FileLock::take(path).map_err(|error| match error {
+        LockError::Held(pid) => OpenError::InUse { path: settings.url.to_string(), pid },
+        LockError::Io(error) => folder_error(error),
+    })?;
+    Ok(Some(lock))
 }
 
-impl Holder {
-    /// Takes the right to write; waits a while for a PostgreSQL that has not yet noticed that the last process is gone.
-    async fn take(settings: &Settings) -> Result<Self, OpenError> {
-        let file = match &settings.url {
-            StoreUrl::Sqlite(path) => {
-                let folder_error = |error: std::io::Error| OpenError::Folder {
-                    path: path.display().to_string(),
-                    says: error.to_string(),
-                };
-                if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-                    std::fs::create_dir_all(folder).map_err(folder_error)?;
-                }
-                let lock = FileLock::take(path).map_err(|error| match error {
-                    LockError::Held(pid) => OpenError::InUse { path: settings.url.to_string(), pid },
-                    LockError::Io(error) => folder_error(error),
-                })?;
-                Some(Arc::new(lock))
-            }
-            StoreUrl::Postgres { .. } => None,
-        };
-        let patience = Instant::now() + settings.lock_wait;
-        loop {
-            let writing = Writing::connect(settings).await.map_err(OpenError::engine)?;
-            let holder = Self { file: file.clone(), writing };
-            if holder.locks(settings.timeout).await.map_err(OpenError::engine)? {
-                return Ok(holder);
-            }
-            if Instant::now() >= patience {
-                return Err(OpenError::InUse { path: settings.url.to_string(), pid: None });
-            }
-            holder.let_go().await;
-            sleep(ASK_AGAIN).await;
-        }
+/// What the processes of one store speak on: PostgreSQL's channels are a whole database's.
+async fn channel(reading: &Reader) -> Result<String, Trouble> {
+    use sea_orm::{ConnectionTrait as _, DbBackend};
+    if reading.get_database_backend() != DbBackend::Postgres {
+        return Ok(String::new());
     }
+    let rows = query(reading, "SELECT left('guildhall_' || current_schema(), 63)", Vec::new()).await?;
+    Ok(rows.first().map_or(Ok(String::new()), |row| row.try_get_by_index(0))?)
+}
 
-    /// Makes the connection anew, and takes the lock with it, at once or not at all.
-    async fn again(settings: &Settings, file: Option<Arc<FileLock>>) -> Result<Self, Trouble> {
-        let writing = Writing::connect(settings).await?;
-        let holder = Self { file, writing };
-        if holder.locks(settings.timeout).await? {
-            return Ok(holder);
-        }
-        holder.let_go().await;
-        Err(DbErr::Conn(sea_orm::RuntimeErr::Internal("another process uses this store now".to_owned())).into())
-    }
-
-    async fn locks(&self, within: Duration) -> Result<bool, DbErr> {
-        if self.file.is_some() {
-            return Ok(true);
-        }
-        let asked = query(&self.writing.connection, "SELECT pg_try_advisory_lock($1)", vec![ADVISORY_LOCK.into()]);
-        let late = || DbErr::Conn(sea_orm::RuntimeErr::Internal("it does not answer in time".to_owned()));
-        let rows = timeout(within, asked).await.map_err(|_| late())??;
-        rows.first().map_or(Ok(false), |row| row.try_get_by_index(0))
-    }
-
-    async fn let_go(self) {
-        // The server notices by itself if this comes to nothing.
-        let _ = timeout(Duration::from_secs(1), self.writing.connection.close()).await;
-    }
+/// Lets go of a connection. The server notices by itself if this comes to nothing.
+async fn let_go(connection: DatabaseConnection) {
+    let _ = timeout(Duration::from_secs(1), connection.close()).await;
 }

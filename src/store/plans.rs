@@ -23,6 +23,9 @@ const FILL: &str = "INSERT INTO operations (id, tenant, queue, guild_id, seq, ki
 fn settings(url: &str) -> Settings {
     Settings {
         url: url.parse().unwrap(),
+        direct_url: None,
+        instance: None,
+        lease: crate::settings::Lease::default(),
         migrate: true,
         timeout: Duration::from_secs(60),
         lock_wait: Duration::ZERO,
@@ -80,7 +83,7 @@ async fn sqlite_finds_rows_by_their_indexes() {
     let folder = tempfile::tempdir().unwrap();
     let settings = settings(&format!("sqlite:{}", folder.path().join("guildhall.db").display()));
     Store::open(&settings).await.unwrap().close().await;
-    let on = connect::Writing::connect(&settings).await.unwrap().connection;
+    let on = connect::writing(&settings).await.unwrap();
     let numbers = "(WITH RECURSIVE count (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM count WHERE n < 100000)
         SELECT n FROM count)";
     fill(&on, "unhex(printf('%032x', n))", "zeroblob(32)", numbers).await;
@@ -97,8 +100,20 @@ async fn postgres_finds_rows_by_their_indexes() {
     let server = postgres::PostgresServer::start();
     let settings = settings(&server.database().await);
     Store::open(&settings).await.unwrap().close().await;
-    let on = connect::Writing::connect(&settings).await.unwrap().connection;
+    let on = connect::writing(&settings).await.unwrap();
     let hash = "decode(repeat('00', 32), 'hex')";
     fill(&on, "lpad(to_hex(n), 32, '0')::uuid", hash, "generate_series(1, 100000) AS n").await;
     check(&on, "EXPLAIN", |line| line.contains("Seq Scan") || line.contains("Sort")).await;
+    claims_are_found_by_their_index(&on).await;
+}
+
+/// With 10,000 guilds that have work.
+async fn claims_are_found_by_their_index(on: &DatabaseConnection) {
+    const FILL: &str = "INSERT INTO guild_queues (queue, tenant, next_seq, pending, paused, ready_at, fence)
+        SELECT n, 'default', 2, 1, 0, n, 1 FROM generate_series(1, 10000) AS n";
+    rows::query(on, FILL, Vec::new()).await.unwrap();
+    let values = vec![Uuid::nil().into(), 20_000_i64.into(), 200_i64.into(), 0_i64.into(), vec![u8::MAX; 128].into()];
+    let plan = plan(on, "EXPLAIN", &write::take_due_of_ours(), values).await;
+    assert!(plan.contains("guild_queues_due"), "{plan}");
+    assert!(!plan.contains("Seq Scan") && !plan.contains("Sort"), "{plan}");
 }

@@ -3,9 +3,11 @@
 use std::{collections::BTreeMap, future::Future};
 
 use guildhall_actors::operations::{
-    Change, Claim, ClaimFrom, DeadLetter, Fence, LetterFilter, ListFilter, NewOperation, OperationStore, Pausable,
-    Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, Stored, SubmitError, Submitted, Swept, Wanted,
+    Change, Claim, ClaimFrom, DeadLetter, Fence, Instance, LetterFilter, ListFilter, NewOperation, OperationStore,
+    Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, Stored, SubmitError, Submitted, Swept,
+    Wanted,
 };
+use guildhall_actors::right::Right;
 use guildhall_core::{
     operation::{ManagedKind, OperationId, Queue, State},
     time::UnixMs,
@@ -15,7 +17,7 @@ use tokio::{sync::oneshot, time::timeout};
 use super::{
     Store,
     events::StoreFailed,
-    read::{letters, operations, resolve, totals},
+    read::{instances, letters, operations, resolve, totals},
     rows::kept,
     trouble::Trouble,
     write::{Answer, Job, Request},
@@ -72,7 +74,22 @@ impl OperationStore for Store {
         Box::pin(async move { answer!(self, Job::Submit(batch), Submitted) })
     }
 
-    fn claim(&self, from: ClaimFrom) -> StoreFuture<'_, Vec<Claim>> {
+    fn right(&self, queue: Queue, fence: Fence) -> Right {
+        self.shared.members.right(queue, fence)
+    }
+
+    fn elsewhere(&self, queues: &[Queue]) -> Vec<Queue> {
+        let members = &self.shared.members;
+        queues.iter().copied().filter(|queue| !members.is_ours(queue.number())).collect()
+    }
+
+    fn claim(&self, mut from: ClaimFrom) -> StoreFuture<'_, Vec<Claim>> {
+        if let ClaimFrom::Queues(queues) = &mut from {
+            queues.retain(|queue| self.shared.members.is_ours(queue.number()));
+            if queues.is_empty() {
+                return Box::pin(std::future::ready(Ok(Vec::new())));
+            }
+        }
         Box::pin(async move { Ok(answer!(self, Job::Claim(from), Claimed)) })
     }
 
@@ -134,6 +151,10 @@ impl OperationStore for Store {
 
     fn paused(&self) -> StoreFuture<'_, (bool, Vec<Queue>)> {
         Box::pin(self.read(totals::paused(&self.shared.reading)))
+    }
+
+    fn instances(&self) -> StoreFuture<'_, Vec<Instance>> {
+        Box::pin(self.read(instances::instances(&self.shared.reading, self.shared.members.me())))
     }
 
     fn depths(&self) -> StoreFuture<'_, BTreeMap<&'static str, u64>> {

@@ -10,6 +10,8 @@ pub(super) enum Trouble {
     Engine(DbErr),
     /// What a row holds makes no sense.
     Corrupt(String),
+    /// Another process did the same at the same moment.
+    Raced(&'static str),
 }
 
 impl From<DbErr> for Trouble {
@@ -29,6 +31,8 @@ pub(super) enum Meaning {
     Full,
     /// The request itself may be at fault.
     Refused,
+    /// Another process got in the way: nothing was done, and the same will do next time.
+    Raced,
     /// What is stored cannot be read.
     Corrupt,
 }
@@ -41,6 +45,7 @@ impl Meaning {
             Self::Busy => "busy",
             Self::Full => "full",
             Self::Refused => "refused",
+            Self::Raced => "raced",
             Self::Corrupt => "corrupt",
         }
     }
@@ -50,6 +55,7 @@ impl Trouble {
     pub(super) fn meaning(&self) -> Meaning {
         match self {
             Self::Corrupt(_) => Meaning::Corrupt,
+            Self::Raced(_) => Meaning::Raced,
             Self::Engine(error) => of_engine(error),
         }
     }
@@ -58,6 +64,7 @@ impl Trouble {
     pub(super) fn says(&self) -> String {
         match self {
             Self::Corrupt(says) => says.clone(),
+            Self::Raced(says) => (*says).to_owned(),
             Self::Engine(error) => cause(error).map_or_else(|| error.to_string(), ToString::to_string),
         }
     }
@@ -75,6 +82,7 @@ impl Trouble {
             Meaning::Full => StoreError::Unavailable(format!(
                 "it cannot write ({says}); make room on its disk, or let it write there"
             )),
+            Meaning::Raced => StoreError::Unavailable(format!("other processes got in the way ({says}); try again")),
             Meaning::Refused => StoreError::Unavailable(format!("it refused the request ({says})")),
             Meaning::Corrupt => StoreError::Corrupt(says),
         }
@@ -124,7 +132,9 @@ fn of_engine(error: &DbErr) -> Meaning {
 /// By PostgreSQL's code of five characters.
 fn of_postgres(code: &str) -> Meaning {
     match code {
-        "57014" | "55P03" | "40001" | "40P01" => Meaning::Busy,
+        "57014" | "55P03" => Meaning::Busy,
+        // Serialization, deadlock, a unique index: two processes at one thing.
+        "40001" | "40P01" | "23505" => Meaning::Raced,
         "53100" | "53200" | "25006" => Meaning::Full,
         _ if code.starts_with("08") || code.starts_with("57P") || code.starts_with("53") => Meaning::Lost,
         _ if code.starts_with("28") || code.starts_with("3D") || code.starts_with("XX") => Meaning::Lost,
@@ -151,11 +161,11 @@ mod tests {
     fn codes_mean_what_the_engines_say_they_mean() {
         // SQLITE_BUSY, SQLITE_BUSY_SNAPSHOT, SQLITE_FULL, SQLITE_IOERR_WRITE, SQLITE_CONSTRAINT_UNIQUE, SQLITE_CORRUPT.
         let sqlite = ["5", "517", "13", "778", "2067", "11"].map(of_sqlite);
-        use Meaning::{Busy, Corrupt, Full, Lost, Refused};
+        use Meaning::{Busy, Corrupt, Full, Lost, Raced, Refused};
         assert_eq!(sqlite, [Busy, Busy, Full, Lost, Refused, Corrupt]);
-        // A statement's time is up, no disk left, shut down, no such user, a unique index.
-        let postgres = ["57014", "53100", "57P01", "28000", "23505"].map(of_postgres);
-        assert_eq!(postgres, [Busy, Full, Lost, Lost, Refused]);
+        // A statement's time is up, no disk left, shut down, no such user, a unique index, no such column.
+        let postgres = ["57014", "53100", "57P01", "28000", "23505", "42703"].map(of_postgres);
+        assert_eq!(postgres, [Busy, Full, Lost, Lost, Raced, Refused]);
     }
 
     #[test]

@@ -26,6 +26,9 @@ impl OnSqlite {
     async fn open(folder: &TempDir) -> Self {
         let settings = settings::Store {
             url: format!("sqlite:{}/guildhall.db", folder.path().display()).parse().unwrap(),
+            direct_url: None,
+            instance: None,
+            lease: settings::Lease::default(),
             migrate: true,
             timeout: Duration::from_secs(20),
             lock_wait: Duration::ZERO,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use guildhall_actors::operations::{
-    Change, Claim, ClaimFrom, DeadLetter, Fence, IdempotencyKey, LetterFilter, ListFilter, NewOperation,
+    Change, Claim, ClaimFrom, DeadLetter, Fence, IdempotencyKey, Instance, LetterFilter, ListFilter, NewOperation,
     OperationStore, Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, Stored, SubmitError,
     Submitted, Swept, Wanted,
 };
@@ -332,6 +332,10 @@ impl OperationStore for Memory {
 
     fn paused(&self) -> StoreFuture<'_, (bool, Vec<Queue>)> {
         self.answer(|inner| Ok((inner.everything_paused, inner.paused.iter().copied().collect())))
+    }
+
+    fn instances(&self) -> StoreFuture<'_, Vec<Instance>> {
+        Box::pin(async { Ok(Vec::new()) })
     }
 
     fn depths(&self) -> StoreFuture<'_, BTreeMap<&'static str, u64>> {

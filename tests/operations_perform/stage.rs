@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use guildhall::discord::operations::{Known, PerformConfig, Performer};
 use guildhall_actors::operations::{Done, Perform as _, Performed, Reconciled, StoreFuture, Work};
 use guildhall_actors::rest::{Gate, GateConfig, Outcome, Rest as _};
+use guildhall_actors::right::Right;
 use guildhall_core::answer::Credential;
 use guildhall_core::breaker::BreakerConfig;
 use guildhall_core::limit::LimitConfig;
@@ -114,6 +115,7 @@ impl Stage {
             reason: Some("asked for".to_owned()),
             max_wait: Duration::from_secs(5),
             intent_at: UnixMs::new(now),
+            right: Right::always(),
         }
     }
 

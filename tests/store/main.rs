@@ -9,3 +9,4 @@ mod opening;
 #[path = "../support/postgres.rs"]
 mod postgres;
 mod setup;
+mod sharing;

@@ -70,6 +70,9 @@ impl Place {
 pub(crate) fn settings_for(url: &str) -> settings::Store {
     settings::Store {
         url: url.parse().unwrap(),
+        direct_url: None,
+        instance: None,
+        lease: settings::Lease::default(),
         migrate: true,
         timeout: Duration::from_secs(20),
         lock_wait: Duration::from_millis(200),

@@ -56,6 +56,12 @@ impl Bell {
         self.notify.notify_one();
     }
 
+    /// Any queue may have something new.
+    pub(super) fn ring_all(&self) {
+        self.rung().all = true;
+        self.notify.notify_one();
+    }
+
     /// Waits until it rings; what it rang for.
     pub(super) async fn heard(&self) -> Rung {
         self.notify.notified().await;

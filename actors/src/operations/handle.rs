@@ -9,7 +9,9 @@ use tokio::time::timeout;
 
 use super::bell::{Bell, Word};
 use super::guild::GuildSnapshot;
-use super::supervisor::{Drain, Observe, ObserveOne, OperationsSnapshot, PausesChanged, Spawn, Supervisor};
+use super::supervisor::{
+    Disowned, Drain, MembersChanged, Observe, ObserveOne, OperationsSnapshot, PausesChanged, Spawn, Supervisor,
+};
 use super::{OperationStore, OperationsConfig, Pausable, Perform, StoreError, WallClock};
 
 /// Tells the guilds of this process what is new. Cheap to clone.
@@ -71,6 +73,22 @@ impl Operations {
     pub fn pauses_changed(&self) {
         // A supervisor that is too busy to hear it looks by itself.
         let _ = self.supervisor.try_send(PausesChanged);
+    }
+
+    /// Other processes have come or gone: each queue finds its place anew.
+    pub fn members_changed(&self) {
+        // There are few of these, and none may get lost.
+        self.supervisor.do_send(MembersChanged);
+    }
+
+    /// This process was taken for dead, and all its queues are somebody else's.
+    pub fn disowned(&self) {
+        self.supervisor.do_send(Disowned);
+    }
+
+    /// Something is new, and nobody knows of which queues.
+    pub fn wake_all(&self) {
+        self.bell.ring_all();
     }
 
     /// How the guilds of this process stand; nothing if it is coming to its end.

@@ -9,6 +9,7 @@ use guildhall_core::operation::{Failure, ManagedKind, Marker, OperationId, Paylo
 use guildhall_core::time::UnixMs;
 
 use super::Binding;
+use crate::right::Right;
 
 /// Something being done.
 pub type PerformFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -34,6 +35,8 @@ pub struct Work {
     pub max_wait: Duration,
     /// When it was first told to be sent.
     pub intent_at: UnixMs,
+    /// The right to do it, which every call has to carry.
+    pub right: Right,
 }
 
 /// What came of doing it.

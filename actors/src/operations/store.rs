@@ -10,6 +10,9 @@ use guildhall_core::lane::Lane;
 use guildhall_core::operation::{Failure, Kind, ManagedKind, OperationId, Queue, State};
 use guildhall_core::time::UnixMs;
 use serde::Serialize;
+use uuid::Uuid;
+
+use crate::right::Right;
 
 /// A call to the store under way.
 pub type StoreFuture<'a, T, E = StoreError> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
@@ -393,6 +396,29 @@ pub struct LetterFilter {
     pub limit: usize,
 }
 
+/// A process that shares the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instance {
+    /// What it goes by in the store.
+    pub id: Uuid,
+    /// What people call it.
+    pub name: String,
+    /// Whether it is the one that was asked.
+    pub is_self: bool,
+    /// When it came.
+    pub started_at: UnixMs,
+    /// How long ago it last said that it lives.
+    pub lag: Duration,
+    /// How long it counts as alive without saying so again; nothing if it is alone, and needs no lease.
+    pub lease_left: Option<Duration>,
+    /// Whether it is about to end.
+    pub leaving: bool,
+    /// How many queues it looks after.
+    pub queues: u64,
+    /// The highest fence of those.
+    pub highest_fence: Option<u64>,
+}
+
 /// How long things are kept once they are done.
 #[derive(Clone, Copy, Debug)]
 pub struct Retention {
@@ -425,9 +451,22 @@ pub trait OperationStore: Send + Sync {
     /// Keeps a batch, all of it or nothing. Those with a key that was used before for the same are not kept again.
     fn submit(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<Submitted>, SubmitError>;
 
-    /// Takes queues that nobody looks after. Queues that somebody else looks after are not among the answer. What was taken
-    /// for an answer that got lost is given back by itself.
+    /// Takes queues that nobody looks after, and that no other process should rather have. Those are not among the answer,
+    /// nor those that somebody else looks after. What was taken for an answer that got lost is given back by itself.
     fn claim(&self, from: ClaimFrom) -> StoreFuture<'_, Vec<Claim>>;
+
+    /// The right to act for a queue that was claimed with this fence. It ends with the process's lease, and when the queue is
+    /// somebody else's. A store that serves one process alone never takes it away.
+    fn right(&self, queue: Queue, fence: Fence) -> Right {
+        let _ = (queue, fence);
+        Right::always()
+    }
+
+    /// Those of these queues that another process should look after, since there is one that they belong to more.
+    fn elsewhere(&self, queues: &[Queue]) -> Vec<Queue> {
+        let _ = queues;
+        Vec::new()
+    }
 
     /// Gives a queue back: it is due again when its next operation is. `false` if it was somebody else's already.
     fn release(&self, queue: Queue, fence: Fence) -> StoreFuture<'_, bool>;
@@ -477,6 +516,9 @@ pub trait OperationStore: Send + Sync {
 
     /// What is paused: everything, and which queues by themselves.
     fn paused(&self) -> StoreFuture<'_, (bool, Vec<Queue>)>;
+
+    /// The processes that share the store, the oldest first.
+    fn instances(&self) -> StoreFuture<'_, Vec<Instance>>;
 
     /// How many operations are in each state that is not final, and how many dead letters there are, by name.
     fn depths(&self) -> StoreFuture<'_, BTreeMap<&'static str, u64>>;

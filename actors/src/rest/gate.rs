@@ -21,7 +21,7 @@ use crate::clock::Clock;
 use crate::failpoint::{self, Point};
 use crate::memory::{Bell, Keeper, MemoryConfig, Recalled};
 use crate::telemetry::emit;
-use crate::telemetry::limits::{CallAnswered, RouteLabels};
+use crate::telemetry::limits::{CallAnswered, RouteLabels, SendDenied};
 use crate::token_bucket::{Permit, SharedLimits, TokenBucket, Tokens};
 
 /// How long a probe of the breaker's own waits for its turn.
@@ -43,6 +43,15 @@ pub struct Gate {
 /// What a call is told when there is nobody left to admit it.
 fn ending() -> NotSent {
     NotSent { retry_after: None, why: "the process is ending".into(), reason: "shutting_down" }
+}
+
+/// What a call is told whose caller has lost the right to make it.
+fn denied() -> NotSent {
+    NotSent {
+        retry_after: Some(Duration::from_secs(1)),
+        why: "this process's lease has run out, or another process looks after the guild now".into(),
+        reason: "lease_lost",
+    }
 }
 
 impl std::fmt::Debug for Gate {
@@ -221,6 +230,13 @@ impl Gate {
         let began = Instant::now();
         permit.sent();
         failpoint::pass(Point::BeforeSend);
+        if !request.right.holds() {
+            // It is somebody else's to send now, or will be before this could have an answer.
+            drop(pass);
+            permit.unused();
+            emit(SendDenied { guild });
+            return Outcome::NotSent(denied());
+        }
         let received = self.transport.send(Cleared::new(request)).await;
         failpoint::pass(Point::AfterSend);
         let took = began.elapsed();

@@ -9,6 +9,8 @@ use guildhall_core::route::{Route, SubLimit};
 use http::{HeaderMap, Method};
 use http_body_util::combinators::UnsyncBoxBody;
 
+use crate::right::Right;
+
 /// A REST call: typed or raw, it is the same from here on.
 #[derive(Debug)]
 pub struct Request {
@@ -32,6 +34,8 @@ pub struct Request {
     pub guild: Option<u64>,
     /// A limit within the route's limit that it falls under.
     pub sub: Option<SubLimit>,
+    /// The right by which it is made. It is looked at just before the call leaves, however long it has waited.
+    pub right: Right,
 }
 
 /// What repeating a call would do.
@@ -77,6 +81,7 @@ impl Request {
             effects,
             guild: None,
             sub: None,
+            right: Right::always(),
         }
     }
 

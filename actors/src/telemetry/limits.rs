@@ -33,6 +33,8 @@ pub const LIMITED_GLOBALLY: &str = "guildhall_discord_429_global_total";
 pub const RETRY_AFTER: &str = "guildhall_discord_429_retry_after_seconds";
 /// Calls to Discord that were answered, by route and class of status.
 pub const REQUEST_SECONDS: &str = "guildhall_rest_request_seconds";
+/// Calls that were not sent because whoever wanted to make them had lost the right to.
+pub const DENIED: &str = "guildhall_rest_denied_total";
 
 /// Routes that have a label of their own; the others share one.
 const ROUTE_LABELS: usize = 200;
@@ -47,7 +49,20 @@ pub(super) fn describe() {
     describe_counter!(LIMITED, Unit::Count, "429s of Discord");
     describe_counter!(LIMITED_GLOBALLY, Unit::Count, "429s of Discord's global limit");
     describe_histogram!(RETRY_AFTER, Unit::Seconds, "What 429s said to wait");
+    describe_counter!(DENIED, Unit::Count, "Calls that were not sent because the right to make them was lost");
     describe_histogram!(REQUEST_SECONDS, Unit::Seconds, "How long Discord took to answer");
+}
+
+/// A call was not sent: whoever wanted to make it may not any more.
+pub(crate) struct SendDenied {
+    pub(crate) guild: Option<u64>,
+}
+
+impl InternalEvent for SendDenied {
+    fn emit(self) {
+        warn!(guild = self.guild, "a call was not sent: the lease has run out, or another process has the guild now");
+        counter!(DENIED).increment(1);
+    }
 }
 
 /// Routes as labels, out of a bounded set.

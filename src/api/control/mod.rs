@@ -9,6 +9,7 @@
 
 mod entry;
 mod guilds;
+mod instances;
 mod letters;
 mod operations;
 mod read;
@@ -117,6 +118,7 @@ pub(crate) fn routes(config: &mut web::ServiceConfig, served: &Data<Served>) {
         .service(resource("/guilds/{guild_id}/pause", "POST", [web::post().to(guilds::pause)]))
         .service(resource("/guilds/{guild_id}/resume", "POST", [web::post().to(guilds::resume)]))
         .service(resource("/guilds/{guild_id}", "GET, HEAD", [get().to(guilds::show)]))
+        .service(resource("/instances", "GET, HEAD", [get().to(instances::list)]))
         .service(resource("/pause", "POST", [web::post().to(guilds::pause_all)]))
         .service(resource("/resume", "POST", [web::post().to(guilds::resume_all)]))
         .service(resource(

@@ -21,7 +21,7 @@ pub(super) fn place(id: OperationId) -> String {
     format!("/v1/operations/{id}")
 }
 
-fn time(at: UnixMs) -> Value {
+pub(super) fn time(at: UnixMs) -> Value {
     let at = i64::try_from(at.millis()).ok().and_then(DateTime::from_timestamp_millis);
     at.map_or(Value::Null, |at| at.to_rfc3339_opts(SecondsFormat::Millis, true).into())
 }

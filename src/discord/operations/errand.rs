@@ -108,6 +108,7 @@ impl<'a> Errand<'a> {
         request.lane = self.work.lane;
         request.max_wait = self.work.max_wait;
         request.guild = request.guild.or(self.work.guild);
+        request.right = self.work.right.clone();
         verdict::judge(self.performer.rest.call(request).await, again)
     }
 }

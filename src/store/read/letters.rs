@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use guildhall_actors::operations::{DeadLetter, LetterFilter};
 use guildhall_core::operation::{Kind, OperationId, Queue};
-use sea_orm::{DatabaseConnection, QueryResult, Value};
+use sea_orm::{ConnectionTrait, QueryResult, Value};
 use uuid::Uuid;
 
 use super::Where;
@@ -51,7 +51,10 @@ impl Condition {
     }
 }
 
-pub(in crate::store) async fn list(on: &DatabaseConnection, filter: &LetterFilter) -> Result<Vec<DeadLetter>, Trouble> {
+pub(in crate::store) async fn list(
+    on: &impl ConnectionTrait,
+    filter: &LetterFilter,
+) -> Result<Vec<DeadLetter>, Trouble> {
     let Condition { sql, values } = Condition::of(filter);
     let select = format!(
         "SELECT l.id, l.tenant, l.queue, l.guild_id, l.kind, l.payload, l.error, l.attempts, l.reason, l.created_at,

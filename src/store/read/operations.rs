@@ -2,7 +2,7 @@
 
 use guildhall_actors::operations::{ListFilter, Shown, Stored};
 use guildhall_core::operation::{OperationId, Queue};
-use sea_orm::DatabaseConnection;
+use sea_orm::ConnectionTrait;
 
 use super::{Where, limit};
 use crate::store::{
@@ -24,7 +24,7 @@ pub(in crate::store) fn load_sql() -> String {
 }
 
 pub(in crate::store) async fn load(
-    on: &DatabaseConnection,
+    on: &impl ConnectionTrait,
     queue: Queue,
     after: u64,
     most: usize,
@@ -40,7 +40,7 @@ fn shown_from() -> String {
     )
 }
 
-pub(in crate::store) async fn show(on: &DatabaseConnection, id: OperationId) -> Result<Option<Shown>, Trouble> {
+pub(in crate::store) async fn show(on: &impl ConnectionTrait, id: OperationId) -> Result<Option<Shown>, Trouble> {
     const ATTEMPTS: &str = "SELECT n, started_at, ended_at, status, class, detail FROM operation_attempts
         WHERE operation_id = $1 ORDER BY n, started_at LIMIT $2";
     let rows = query(on, &format!("{} WHERE o.id = $1", shown_from()), vec![id.uuid().into()]).await?;
@@ -75,7 +75,7 @@ pub(in crate::store) fn list_sql(filter: &ListFilter) -> (String, Vec<sea_orm::V
     (format!("{} {rest}", shown_from()), values)
 }
 
-pub(in crate::store) async fn list(on: &DatabaseConnection, filter: &ListFilter) -> Result<Vec<Shown>, Trouble> {
+pub(in crate::store) async fn list(on: &impl ConnectionTrait, filter: &ListFilter) -> Result<Vec<Shown>, Trouble> {
     let (sql, values) = list_sql(filter);
     query(on, &sql, values).await?.iter().map(operation_row::shown).collect()
 }

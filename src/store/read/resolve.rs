@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use guildhall_actors::operations::{Resolved, Wanted};
 use guildhall_core::operation::{ManagedKind, OperationId};
-use sea_orm::DatabaseConnection;
+use sea_orm::ConnectionTrait;
 use uuid::Uuid;
 
 use crate::store::{
@@ -15,7 +15,7 @@ use crate::store::{
 };
 
 pub(in crate::store) async fn resolve(
-    on: &DatabaseConnection,
+    on: &impl ConnectionTrait,
     guild: Option<u64>,
     wanted: &[Wanted],
 ) -> Result<Vec<Resolved>, Trouble> {
@@ -29,7 +29,7 @@ pub(in crate::store) async fn resolve(
 }
 
 async fn keys(
-    on: &DatabaseConnection,
+    on: &impl ConnectionTrait,
     guild: Option<u64>,
     wanted: &[Wanted],
 ) -> Result<HashMap<(String, String), Resolved>, Trouble> {
@@ -57,7 +57,7 @@ async fn keys(
 }
 
 async fn operations(
-    on: &DatabaseConnection,
+    on: &impl ConnectionTrait,
     guild: Option<u64>,
     wanted: &[Wanted],
 ) -> Result<HashMap<OperationId, Resolved>, Trouble> {
@@ -100,7 +100,7 @@ async fn operations(
 
 /// Which of these objects have a key, or were made by an operation.
 pub(in crate::store) async fn bound(
-    on: &DatabaseConnection,
+    on: &impl ConnectionTrait,
     kind: ManagedKind,
     ids: &[u64],
 ) -> Result<Vec<u64>, Trouble> {

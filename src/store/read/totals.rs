@@ -6,7 +6,7 @@ use guildhall_core::{
     operation::{Queue, State},
     time::UnixMs,
 };
-use sea_orm::DatabaseConnection;
+use sea_orm::ConnectionTrait;
 
 use super::MOST;
 use crate::store::{
@@ -19,7 +19,7 @@ use crate::store::{
 /// What dead letters are called among the depths.
 const DEAD_LETTERS: &str = "dead_letters";
 
-pub(in crate::store) async fn next_due(on: &DatabaseConnection) -> Result<Option<UnixMs>, Trouble> {
+pub(in crate::store) async fn next_due(on: &impl ConnectionTrait) -> Result<Option<UnixMs>, Trouble> {
     const SELECT: &str = "SELECT ready_at FROM guild_queues
         WHERE owner IS NULL AND paused = 0 AND ready_at IS NOT NULL
         AND NOT EXISTS (SELECT 1 FROM switches WHERE name = $1 AND is_on = 1) ORDER BY ready_at LIMIT 1";
@@ -27,7 +27,7 @@ pub(in crate::store) async fn next_due(on: &DatabaseConnection) -> Result<Option
     Ok(rows.first().map(|row| row.try_get_by_index(0)).transpose()?.map(time))
 }
 
-pub(in crate::store) async fn paused(on: &DatabaseConnection) -> Result<(bool, Vec<Queue>), Trouble> {
+pub(in crate::store) async fn paused(on: &impl ConnectionTrait) -> Result<(bool, Vec<Queue>), Trouble> {
     let all = query(on, "SELECT 1 FROM switches WHERE name = $1 AND is_on = 1", vec![PAUSED.into()]).await?;
     let most = i64::try_from(MOST).unwrap_or(i64::MAX);
     let select = "SELECT queue FROM guild_queues WHERE paused = 1 ORDER BY queue LIMIT $1";
@@ -36,7 +36,7 @@ pub(in crate::store) async fn paused(on: &DatabaseConnection) -> Result<(bool, V
     Ok((!all.is_empty(), queues))
 }
 
-pub(in crate::store) async fn depths(on: &DatabaseConnection) -> Result<BTreeMap<&'static str, u64>, Trouble> {
+pub(in crate::store) async fn depths(on: &impl ConnectionTrait) -> Result<BTreeMap<&'static str, u64>, Trouble> {
     let pending = State::ALL.into_iter().filter(|state| !state.is_final());
     // One count a state, each out of the index by state: grouping would look at those that are done, too.
     let count = |state: State| format!("SELECT '{0}', COUNT(*) FROM operations WHERE state = '{0}'", state.name());
@@ -54,7 +54,7 @@ pub(in crate::store) async fn depths(on: &DatabaseConnection) -> Result<BTreeMap
 }
 
 /// A value, unless its time is up.
-pub(in crate::store) async fn state(on: &DatabaseConnection, key: &str) -> Result<Option<String>, Trouble> {
+pub(in crate::store) async fn state(on: &impl ConnectionTrait, key: &str) -> Result<Option<String>, Trouble> {
     let select = "SELECT value FROM state WHERE key = $1 AND (expires_at IS NULL OR expires_at > $2)";
     let rows = query(on, select, vec![key.into(), now().into()]).await?;
     Ok(rows.first().map(|row| row.try_get_by_index(0)).transpose()?)

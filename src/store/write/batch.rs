@@ -1,8 +1,13 @@
 //! A batch of jobs in one transaction: all that are alike go together.
 
+use std::collections::{BTreeSet, HashMap};
+
+use guildhall_actors::operations::Pausable;
 use sea_orm::DatabaseTransaction;
+use uuid::Uuid;
 
 use super::{Answer, Context, Job, Trouble, letters, queues, record, single, submit, sweep};
+use crate::store::{members::Said, rows::query};
 
 /// Does all jobs. They were asked at one time, so in any order; those that are alike keep theirs.
 pub(super) async fn carry_out(
@@ -10,6 +15,7 @@ pub(super) async fn carry_out(
     context: &Context,
     jobs: &[&Job],
 ) -> Result<Vec<Answer>, Trouble> {
+    let owners = if queues::is_shared(on) { lock(on, jobs).await? } else { HashMap::new() };
     let mut answers: Vec<Option<Answer>> = jobs.iter().map(|_| None).collect();
     let mut put = |place: usize, answer: Answer| answers[place] = Some(answer);
 
@@ -44,7 +50,7 @@ pub(super) async fn carry_out(
             Job::Hasten(id, now) => put(place, Answer::Moved(single::hasten(on, *id, *now).await?)),
             Job::Discard(filter) => put(place, Answer::Discarded(letters::discard(on, filter).await?)),
             Job::Pause(what, paused) => {
-                queues::pause(on, context, *what, *paused).await?;
+                queues::pause(on, *what, *paused).await?;
                 put(place, Answer::Kept);
             }
             Job::Sweep(retention, now) => put(place, Answer::Swept(sweep::sweep(on, *retention, *now).await?)),
@@ -55,7 +61,69 @@ pub(super) async fn carry_out(
         }
     }
     let answered = answers.into_iter().map(|answer| answer.expect("invariant: every job has its answer"));
-    Ok(answered.collect())
+    let answers: Vec<Answer> = answered.collect();
+    if context.members.has_others() {
+        tell(on, context, jobs, &answers, &owners).await?;
+    }
+    Ok(answers)
+}
+
+/// Locks every queue that the jobs are about, before anything else is locked; and tells whose each is.
+async fn lock(on: &DatabaseTransaction, jobs: &[&Job]) -> Result<HashMap<i64, Option<Uuid>>, Trouble> {
+    let mut lines = Vec::new();
+    let mut operations = Vec::new();
+    for job in jobs {
+        match job {
+            Job::Record(changes) => lines.extend(changes.iter().map(|change| change.queue.number())),
+            Job::Submit(batch) | Job::Redrive(batch) => lines.extend(batch.iter().map(|new| new.queue.number())),
+            Job::Release(queue, _) | Job::Pause(Pausable::Queue(queue), _) => lines.push(queue.number()),
+            Job::Cancel(id, _) | Job::Hasten(id, _) => operations.push(*id),
+            Job::Claim(_) | Job::Pause(Pausable::All, _) | Job::Discard(_) | Job::Sweep(..) | Job::SetState { .. } => {}
+        }
+    }
+    lines.extend(queues::of_operations(on, operations).await?);
+    queues::lock(on, lines).await
+}
+
+/// Tells the other processes what concerns them: with the commit, or not at all.
+async fn tell(
+    on: &DatabaseTransaction,
+    context: &Context,
+    jobs: &[&Job],
+    answers: &[Answer],
+    owners: &HashMap<i64, Option<Uuid>>,
+) -> Result<(), Trouble> {
+    let members = &context.members;
+    let concerns_others = |line: i64| match owners.get(&line).copied().flatten() {
+        Some(owner) => owner != members.me(),
+        None => !members.is_ours(line),
+    };
+    let mut said = Said::default();
+    let mut new: BTreeSet<i64> = BTreeSet::new();
+    for (job, answer) in jobs.iter().zip(answers) {
+        match (job, answer) {
+            (Job::Submit(batch), Answer::Submitted(Ok(_))) | (Job::Redrive(batch), Answer::Redriven(Ok(_))) => {
+                new.extend(batch.iter().map(|new| new.queue.number()).filter(|line| concerns_others(*line)));
+            }
+            // It was this process's own until now.
+            (Job::Release(queue, _), Answer::Released(true)) if !members.is_ours(queue.number()) => {
+                new.insert(queue.number());
+            }
+            (Job::Cancel(id, _), Answer::Moved(Some((_, queue)))) if concerns_others(queue.number()) => {
+                said.cancelled(queue.number(), *id);
+            }
+            (Job::Hasten(id, _), Answer::Moved(Some((_, queue)))) if concerns_others(queue.number()) => {
+                said.hastened(queue.number(), *id);
+            }
+            (Job::Pause(..), _) => said.pauses(),
+            _ => {}
+        }
+    }
+    new.into_iter().for_each(|line| said.queue(line));
+    if let Some(payload) = said.payload() {
+        query(on, "SELECT pg_notify($1, $2)", vec![context.channel.clone().into(), payload.into()]).await?;
+    }
+    Ok(())
 }
 
 /// The jobs of one kind, with their places.

@@ -10,7 +10,7 @@ mod submit;
 mod sweep;
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -27,26 +27,31 @@ use guildhall_core::{
     time::UnixMs,
 };
 use sea_orm::{
-    ConnectionTrait as _, DatabaseTransaction, DbErr, RuntimeErr, SqliteTransactionMode, TransactionOptions,
-    TransactionTrait as _,
+    ConnectionTrait as _, DatabaseConnection, DatabaseTransaction, DbErr, RuntimeErr, SqliteTransactionMode,
+    TransactionOptions, TransactionTrait as _,
 };
 use tokio::{
     sync::{mpsc, oneshot, watch},
     time::{Instant, timeout},
 };
-use uuid::Uuid;
 
-pub(super) use self::{queues::PAUSED, record::guild_number};
+pub(super) use self::{
+    queues::{NEXT_DUE, PAUSED},
+    record::guild_number,
+};
 #[cfg(test)]
 pub(super) use self::{
-    queues::TAKE_DUE,
+    queues::{TAKE_DUE, take_due_of_ours},
     record::{CHANGES, UPDATE},
     sweep::OPERATIONS as SWEEP,
 };
 use super::{
-    Health, Holder, Meaning, Trouble,
-    events::{BatchCommitted, StoreAttached, StoreFailed},
+    Health, Meaning, Trouble,
+    connect::{self, Session},
+    events::{BatchCommitted, ClaimsTaken, StoreAttached, StoreFailed, WritesFenced},
     file_lock::FileLock,
+    let_go,
+    members::Members,
 };
 use crate::{events::emit, settings::Store as Settings};
 
@@ -54,6 +59,8 @@ use crate::{events::emit, settings::Store as Settings};
 const BATCH_ROWS: usize = 2_048;
 /// How many bytes of payloads go into one transaction, about.
 const BATCH_BYTES: usize = 8 << 20;
+/// How often a batch is tried that another process got in the way of.
+const RACES: u32 = 5;
 /// How often an idle connection is looked after while it is lost.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
@@ -97,54 +104,56 @@ pub(super) struct Request {
 /// What every job may need to know.
 #[derive(Clone, Debug)]
 pub(super) struct Context {
-    /// This process.
-    me: Uuid,
-    /// Where the fences of new queues begin: above all that an earlier process may remember.
-    first_fence: i64,
+    /// This process, among others.
+    members: Arc<Members>,
+    /// What it tells the others on.
+    channel: String,
     /// How many operations may be pending in a queue.
     max_queued: u64,
     /// How long keys are kept.
     keep_keys: Duration,
 }
 
+impl Context {
+    /// Where the fence of a queue begins that is new: above all that it can have had before, should it have been there.
+    fn first_fence() -> i64 {
+        now() << 20
+    }
+}
+
 /// The one that writes.
 pub(super) struct Writer {
     settings: Settings,
     context: Context,
-    holder: Option<Holder>,
+    connection: Option<DatabaseConnection>,
+    session: Session,
+    /// The lock of a file; nothing else may write there.
     file: Option<Arc<FileLock>>,
     health: watch::Sender<Health>,
-    /// The queues that somebody in this process looks after, as far as this knows.
-    held: HashMap<i64, i64>,
     /// Whether the store may say that this process has queues that nobody in it knows of.
     claims_in_doubt: bool,
 }
 
 impl Writer {
-    /// Takes the store over: this process is the one that lives, all others are gone.
+    /// Begins to write. Of a file, this process is the only one: all others are gone.
     pub(super) async fn attach(
         settings: Settings,
-        holder: Holder,
+        file: Option<Arc<FileLock>>,
+        members: Arc<Members>,
+        channel: String,
         health: watch::Sender<Health>,
     ) -> Result<Self, Trouble> {
-        let context = Context {
-            me: Uuid::from_u128(fastrand::u128(..)),
-            first_fence: 0,
-            max_queued: settings.max_queued,
-            keep_keys: settings.keep_keys,
-        };
-        let file = holder.file.clone();
-        let mut writer =
-            Self { settings, context, holder: None, file, health, held: HashMap::new(), claims_in_doubt: false };
-        writer.take_over(&holder).await?;
-        writer.holder = Some(holder);
+        let context = Context { members, channel, max_queued: settings.max_queued, keep_keys: settings.keep_keys };
+        let session = Session::of(&settings);
+        let mut writer = Self { settings, context, connection: None, session, file, health, claims_in_doubt: false };
+        writer.connect().await?;
         Ok(writer)
     }
 
     /// Writes until nobody can ask any more, or until it is told to stop and nothing waits.
     pub(super) async fn run(mut self, mut waiting: mpsc::Receiver<Request>, mut stop: watch::Receiver<bool>) {
         loop {
-            let idle = if self.holder.is_some() { self.settings.timeout } else { LOOK_AGAIN };
+            let idle = if self.connection.is_some() { self.settings.timeout } else { LOOK_AGAIN };
             tokio::select! {
                 biased;
                 first = waiting.recv() => match first {
@@ -157,45 +166,40 @@ impl Writer {
                 () = async { drop(stop.wait_for(|stop| *stop).await) } => waiting.close(),
                 () = tokio::time::sleep(idle) => self.look().await,
             }
-            if self.claims_in_doubt && self.holder.is_some() {
+            if self.claims_in_doubt && self.connection.is_some() {
                 self.write(VecDeque::new()).await;
             }
         }
-        if let Some(holder) = self.holder.take() {
-            holder.let_go().await;
+        if let Some(connection) = self.connection.take() {
+            let_go(connection).await;
         }
     }
 
     /// Sees whether the connection still lives, or makes it anew.
     async fn look(&mut self) {
-        let pinged = match &self.holder {
-            Some(holder) => {
-                let ping = holder.writing.connection.execute_unprepared("SELECT 1");
+        let pinged = match &self.connection {
+            Some(connection) => {
+                let ping = connection.execute_unprepared("SELECT 1");
                 let answered = timeout(self.settings.timeout, ping).await;
                 answered.map_err(|_| late()).and_then(|answer| answer.map_err(Trouble::from)).map(drop)
             }
             None => self.connect().await,
         };
         match pinged {
-            Ok(()) if self.is_sure() => self.tell(Health::Up),
-            Ok(()) => self.lose(&lost("the connection was made anew, without the lock")),
+            Ok(()) => self.tell(Health::Up),
             Err(trouble) => self.fail("connect", &trouble),
         }
-    }
-
-    fn is_sure(&self) -> bool {
-        self.holder.as_ref().is_some_and(|holder| holder.writing.is_the_first())
     }
 
     /// Writes a batch, and answers all of it.
     async fn write(&mut self, mut batch: VecDeque<Request>) {
         let jobs: Vec<&Job> = batch.iter().map(|request| &request.job).collect();
-        match self.attempt(&jobs).await {
+        match self.attempt_again(&jobs).await {
             Ok(answers) => self.answer(batch, answers),
             Err(trouble) if batch.len() > 1 && is_ones_own(trouble.meaning()) => {
                 // One of them may be at fault: the others are not to suffer for it.
                 while let Some(request) = batch.pop_front() {
-                    let alone = self.attempt(&[&request.job]).await;
+                    let alone = self.attempt_again(&[&request.job]).await;
                     match alone {
                         Ok(answers) => self.answer(VecDeque::from([request]), answers),
                         Err(trouble) => self.refuse(VecDeque::from([request]), &trouble),
@@ -219,24 +223,44 @@ impl Writer {
         for (request, answer) in batch.into_iter().zip(answers) {
             let claims = match &answer {
                 Answer::Claimed(claims) => claims.clone(),
+                Answer::Recorded(recorded) => {
+                    emit(WritesFenced { writes: recorded.iter().filter(|one| **one == Recorded::Fenced).count() });
+                    Vec::new()
+                }
                 Answer::Submitted(_)
                 | Answer::Redriven(_)
                 | Answer::Released(_)
-                | Answer::Recorded(_)
                 | Answer::Moved(_)
                 | Answer::Discarded(_)
                 | Answer::Swept(_)
                 | Answer::Kept => Vec::new(),
             };
-            if let Job::Release(queue, fence) = &request.job
-                && self.held.get(&queue.number()) == Some(&signed(fence.0))
-            {
-                self.held.remove(&queue.number());
+            let tenure = self.context.members.tenure();
+            if let Job::Release(queue, fence) = &request.job {
+                tenure.let_go(queue.number(), signed(fence.0));
             }
-            match request.reply.send(Ok(answer)) {
-                Ok(()) => self.held.extend(claims.iter().map(|claim| (claim.queue.number(), signed(claim.fence.0)))),
+            // Before anybody can act on them.
+            claims.iter().for_each(|claim| tenure.take(claim.queue.number(), signed(claim.fence.0)));
+            if request.reply.send(Ok(answer)).is_ok() {
+                emit(ClaimsTaken { queues: claims.len() });
+            } else {
                 // Nobody will look after these: they go back.
-                Err(_) => self.claims_in_doubt |= !claims.is_empty(),
+                claims.iter().for_each(|claim| tenure.let_go(claim.queue.number(), signed(claim.fence.0)));
+                self.claims_in_doubt |= !claims.is_empty();
+            }
+        }
+    }
+
+    /// Does jobs; again if another process got in the way.
+    async fn attempt_again(&mut self, jobs: &[&Job]) -> Result<Vec<Answer>, Trouble> {
+        let mut tried = 1;
+        loop {
+            match self.attempt(jobs).await {
+                Err(trouble) if trouble.meaning() == Meaning::Raced && tried < RACES => {
+                    tried += 1;
+                    emit(StoreFailed { what: "write", why: trouble.meaning().name(), says: &trouble.says() });
+                }
+                outcome => return outcome,
             }
         }
     }
@@ -244,7 +268,7 @@ impl Writer {
     /// Does jobs in one transaction. In the end all of it is committed, or nothing, or nobody knows.
     async fn attempt(&mut self, jobs: &[&Job]) -> Result<Vec<Answer>, Trouble> {
         let deadline = Instant::now() + self.settings.timeout;
-        if self.holder.is_none() {
+        if self.connection.is_none() {
             tokio::time::timeout_at(deadline, self.connect()).await.map_err(|_| late())??;
         }
         let began = Instant::now();
@@ -266,56 +290,73 @@ impl Writer {
     }
 
     async fn transact(&mut self, jobs: &[&Job]) -> Result<Vec<Answer>, Trouble> {
-        let holder = self.holder.as_ref().ok_or_else(|| lost("there is no connection"))?;
-        let transaction = begin(holder).await?;
         if self.claims_in_doubt {
-            queues::free_unknown(&transaction, &self.context, &self.held).await?;
+            let transaction = self.begin().await?;
+            let freed = queues::free_unknown(&transaction, &self.context).await;
+            self.end(transaction, freed).await?;
+            self.claims_in_doubt = false;
         }
+        let transaction = self.begin().await?;
         let done = batch::carry_out(&transaction, &self.context, jobs).await;
+        if done.is_ok() {
+            failpoint::pass(Point::BeforeCommit);
+        }
+        let answers = self.end(transaction, done).await?;
+        failpoint::pass(Point::AfterCommit);
+        Ok(answers)
+    }
+
+    /// Begins a transaction.
+    async fn begin(&self) -> Result<DatabaseTransaction, Trouble> {
+        let connection = self.connection.as_ref().ok_or_else(|| lost("there is no connection"))?;
+        let options = TransactionOptions {
+            sqlite_transaction_mode: Some(SqliteTransactionMode::Immediate),
+            ..Default::default()
+        };
+        let transaction = connection.begin_with_options(options).await?;
+        self.session.prepare(&transaction).await?;
+        Ok(transaction)
+    }
+
+    /// Commits what was done, or undoes it.
+    async fn end<T>(&mut self, transaction: DatabaseTransaction, done: Result<T, Trouble>) -> Result<T, Trouble> {
         match done {
-            Ok(answers) => {
-                failpoint::pass(Point::BeforeCommit);
+            Ok(done) => {
                 transaction.commit().await?;
-                failpoint::pass(Point::AfterCommit);
-                self.claims_in_doubt = false;
-                Ok(answers)
+                Ok(done)
             }
             Err(trouble) => {
                 // Before the next begins: a rollback that is still to come would be in its way. If it fails, nobody knows
                 // what the connection is in the middle of.
                 if transaction.rollback().await.is_err()
-                    && let Some(holder) = self.holder.take()
+                    && let Some(connection) = self.connection.take()
                 {
-                    tokio::spawn(holder.let_go());
+                    tokio::spawn(let_go(connection));
                 }
                 Err(trouble)
             }
         }
     }
 
+    /// Makes the connection. Nobody knows what became of what the last one was in the middle of.
     async fn connect(&mut self) -> Result<(), Trouble> {
-        let holder = Holder::again(&self.settings, self.file.clone()).await?;
+        self.connection = Some(connect::writing(&self.settings).await?);
         self.claims_in_doubt = true;
-        self.take_over(&holder).await?;
-        self.holder = Some(holder);
-        Ok(())
-    }
-
-    /// Says in the store that this process is the one that lives.
-    async fn take_over(&mut self, holder: &Holder) -> Result<(), Trouble> {
-        let transaction = begin(holder).await?;
-        let (epoch, freed) = queues::take_over(&transaction, self.context.me, now()).await?;
-        transaction.commit().await?;
-        self.context.first_fence = epoch << 32;
-        let place = self.settings.url.to_string();
-        emit(StoreAttached { place: &place, epoch, freed });
+        if self.file.is_some() {
+            let transaction = self.begin().await?;
+            let taken = queues::take_over(&transaction, self.context.members.me(), now()).await;
+            let freed = self.end(transaction, taken).await?;
+            emit(StoreAttached { place: &self.settings.url.to_string(), freed });
+        } else {
+            emit(StoreAttached { place: &self.settings.url.to_string(), freed: 0 });
+        }
         self.tell(Health::Up);
         Ok(())
     }
 
     fn lose(&mut self, trouble: &Trouble) {
-        if let Some(holder) = self.holder.take() {
-            tokio::spawn(holder.let_go());
+        if let Some(connection) = self.connection.take() {
+            tokio::spawn(let_go(connection));
         }
         self.claims_in_doubt = true;
         self.tell(Health::Down(trouble.tell().to_string()));
@@ -327,7 +368,7 @@ impl Writer {
         match trouble.meaning() {
             Meaning::Lost => self.lose(trouble),
             Meaning::Busy | Meaning::Full => self.tell(Health::Down(says)),
-            Meaning::Refused | Meaning::Corrupt => {}
+            Meaning::Refused | Meaning::Raced | Meaning::Corrupt => {}
         }
     }
 
@@ -337,18 +378,6 @@ impl Writer {
             *was = health;
             changed
         });
-    }
-}
-
-/// Begins a transaction on the connection that holds the lock, and on no other.
-async fn begin(holder: &Holder) -> Result<DatabaseTransaction, Trouble> {
-    let options =
-        TransactionOptions { sqlite_transaction_mode: Some(SqliteTransactionMode::Immediate), ..Default::default() };
-    let transaction = holder.writing.connection.begin_with_options(options).await?;
-    if holder.writing.is_the_first() {
-        Ok(transaction)
-    } else {
-        Err(lost("the connection was made anew, without the lock"))
     }
 }
 
@@ -391,7 +420,7 @@ impl Job {
 /// Whether one request of many may be at fault.
 fn is_ones_own(meaning: Meaning) -> bool {
     match meaning {
-        Meaning::Refused | Meaning::Corrupt => true,
+        Meaning::Refused | Meaning::Raced | Meaning::Corrupt => true,
         Meaning::Lost | Meaning::Busy | Meaning::Full => false,
     }
 }
@@ -400,7 +429,7 @@ fn lost(says: &str) -> Trouble {
     Trouble::Engine(DbErr::Conn(RuntimeErr::Internal(says.to_owned())))
 }
 
-fn late() -> Trouble {
+pub(super) fn late() -> Trouble {
     lost("it did not answer within store.timeout_ms")
 }
 

@@ -1,14 +1,17 @@
 //! Whose a queue is.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use guildhall_actors::operations::{Claim, ClaimFrom, Fence, Pausable};
-use guildhall_core::operation::Queue;
-use sea_orm::{DatabaseTransaction, QueryResult, Value};
+use guildhall_core::operation::{OperationId, Queue};
+use sea_orm::{ConnectionTrait as _, DatabaseTransaction, DbBackend, QueryResult, Value};
 use uuid::Uuid;
 
 use super::{Context, Trouble, signed};
-use crate::store::rows::{Cell, Holds, Rows, Shape, query, with_rows};
+use crate::store::{
+    members::SLOT,
+    rows::{Cell, Holds, Rows, Shape, query, with_rows},
+};
 
 const LINES: Shape = Shape(&[("line", Holds::Number)]);
 const HELD: Shape = Shape(&[("line", Holds::Number), ("held", Holds::Number)]);
@@ -17,7 +20,8 @@ const HELD: Shape = Shape(&[("line", Holds::Number), ("held", Holds::Number)]);
 pub(in crate::store) const PAUSED: &str = "paused";
 
 /// What makes a queue due again: its first operation, and those that others may pass.
-const NEXT_DUE: &str = "(SELECT MIN(o.eligible_at) FROM operations o WHERE o.queue = guild_queues.queue
+pub(in crate::store) const NEXT_DUE: &str =
+    "(SELECT MIN(o.eligible_at) FROM operations o WHERE o.queue = guild_queues.queue
     AND o.finished_at IS NULL AND (o.parked = 1 OR o.seq = (SELECT MIN(p.seq) FROM operations p
     WHERE p.queue = guild_queues.queue AND p.finished_at IS NULL AND p.parked = 0)))";
 
@@ -26,14 +30,26 @@ pub(in crate::store) const TAKE_DUE: &str = "UPDATE guild_queues SET owner = $1,
     (SELECT queue FROM guild_queues WHERE owner IS NULL AND paused = 0 AND ready_at IS NOT NULL AND ready_at <= $2
     ORDER BY ready_at LIMIT $3) RETURNING queue, fence, paused, ready_at";
 
-/// Makes this process the one that lives: its epoch, and how many queues it freed.
-pub(super) async fn take_over(on: &DatabaseTransaction, me: Uuid, now: i64) -> Result<(i64, u64), Trouble> {
-    let rows = query(on, "SELECT CAST(COALESCE(MAX(epoch), 0) AS BIGINT) FROM instances", Vec::new()).await?;
-    let last: i64 = rows.first().map_or(Ok(0), |row| row.try_get_by_index(0))?;
-    let epoch = last + 1;
+/// The same among several processes: those of the slots of this one, and those that have waited for their own for too long.
+/// Those that another process is just taking are left to it.
+pub(in crate::store) fn take_due_of_ours() -> String {
+    format!(
+        "UPDATE guild_queues SET owner = $1, fence = fence + 1 WHERE queue IN
+        (SELECT queue FROM guild_queues WHERE owner IS NULL AND paused = 0 AND ready_at IS NOT NULL AND ready_at <= $2
+        AND (ready_at <= $4 OR get_bit($5, {SLOT}) = 1) ORDER BY ready_at LIMIT $3 FOR UPDATE SKIP LOCKED)
+        RETURNING queue, fence, paused, ready_at"
+    )
+}
+
+/// How long a queue waits for the process that it belongs to; after that, anybody takes it.
+const FOR_ITS_OWN: i64 = 3_000;
+
+/// Makes this process the one that lives; how many queues it freed.
+pub(super) async fn take_over(on: &DatabaseTransaction, me: Uuid, now: i64) -> Result<u64, Trouble> {
+    const BEGIN: &str = "INSERT INTO instances (id, name, started_at, seen_at, lease_until, leaving)
+        VALUES ($1, $2, $3, $3, $4, 0)";
     query(on, "DELETE FROM instances", Vec::new()).await?;
-    let values = vec![me.into(), epoch.into(), now.into()];
-    query(on, "INSERT INTO instances (id, epoch, started_at) VALUES ($1, $2, $3)", values).await?;
+    query(on, BEGIN, vec![me.into(), "alone".into(), now.into(), i64::MAX.into()]).await?;
     let free = format!(
         "UPDATE guild_queues SET owner = NULL, fence = fence + 1, ready_at = {NEXT_DUE}
         WHERE owner IS NOT NULL AND owner <> $1 RETURNING queue"
@@ -44,20 +60,50 @@ pub(super) async fn take_over(on: &DatabaseTransaction, me: Uuid, now: i64) -> R
         WHERE q.queue < 0 AND q.pending = 0 AND q.owner IS NULL AND q.paused = 0
         AND NOT EXISTS (SELECT 1 FROM operations o WHERE o.queue = q.queue) LIMIT 10000)";
     query(on, FORGET, Vec::new()).await?;
-    Ok((epoch, freed.len() as u64))
+    Ok(freed.len() as u64)
+}
+
+/// Locks queues against all others until the transaction ends, and tells whose they are. In order, so that no two processes
+/// wait for each other.
+pub(super) async fn lock(
+    on: &DatabaseTransaction,
+    queues: impl IntoIterator<Item = i64>,
+) -> Result<HashMap<i64, Option<Uuid>>, Trouble> {
+    const LOCK: &str = "SELECT q.queue, q.owner FROM guild_queues q WHERE q.queue IN (SELECT line FROM {v})
+        ORDER BY q.queue FOR NO KEY UPDATE OF q";
+    let lines: BTreeSet<i64> = queues.into_iter().collect();
+    if lines.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let rows = with_rows(on, LOCK, LINES, Rows::of(lines.into_iter().map(Cell::Number)), Vec::new()).await?;
+    let owner = |row: &QueryResult| Ok::<_, Trouble>((row.try_get_by_index(0)?, row.try_get_by_index(1)?));
+    rows.iter().map(owner).collect()
+}
+
+/// The queues of operations.
+pub(super) async fn of_operations(
+    on: &DatabaseTransaction,
+    operations: impl IntoIterator<Item = OperationId>,
+) -> Result<Vec<i64>, Trouble> {
+    const SHAPE: Shape = Shape(&[("op", Holds::Uuid)]);
+    const SELECT: &str = "SELECT o.queue FROM {v} JOIN operations o ON o.id = v.op";
+    let rows = Rows::of(operations.into_iter().map(|id| Cell::Uuid(id.uuid())));
+    if rows.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rows = with_rows(on, SELECT, SHAPE, rows, Vec::new()).await?;
+    Ok(rows.iter().map(|row| row.try_get_by_index(0)).collect::<Result<_, _>>()?)
 }
 
 /// Frees queues that are this process's own by the store's word, and nobody's in the process.
-pub(super) async fn free_unknown(
-    on: &DatabaseTransaction,
-    context: &Context,
-    held: &HashMap<i64, i64>,
-) -> Result<(), Trouble> {
-    let rows = query(on, "SELECT queue, fence FROM guild_queues WHERE owner = $1", vec![context.me.into()]).await?;
+pub(super) async fn free_unknown(on: &DatabaseTransaction, context: &Context) -> Result<(), Trouble> {
+    let lock = if is_shared(on) { "ORDER BY queue FOR UPDATE" } else { "" };
+    let select = format!("SELECT queue, fence FROM guild_queues WHERE owner = $1 {lock}");
+    let rows = query(on, &select, vec![context.members.me().into()]).await?;
     let mut unknown = Rows::new();
     for row in rows {
         let (queue, fence): (i64, i64) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
-        if held.get(&queue) != Some(&fence) {
+        if !context.members.tenure().has(queue, fence) {
             unknown.push(&[Cell::Number(queue), Cell::Number(fence)]);
         }
     }
@@ -81,26 +127,52 @@ pub(super) async fn claim(
         SELECT line, 'default', 1, 0, 0, $2 FROM {v} WHERE 1 = 1 ON CONFLICT DO NOTHING";
     const TAKE: &str = "UPDATE guild_queues SET owner = $2, fence = fence + 1 FROM {v}
         WHERE queue = v.line AND owner IS NULL RETURNING queue, fence, paused, ready_at";
+    const TAKE_SHARED: &str = "UPDATE guild_queues SET owner = $2, fence = fence + 1 WHERE queue IN
+        (SELECT q.queue FROM guild_queues q WHERE q.queue IN (SELECT line FROM {v}) AND q.owner IS NULL
+        FOR UPDATE OF q SKIP LOCKED) RETURNING queue, fence, paused, ready_at";
+    let (me, shared) = (context.members.me(), is_shared(on));
+    if shared && !is_alive(on, me).await? {
+        return Ok(Vec::new());
+    }
     let all_paused = is_all_paused(on).await?;
     let rows = match from {
         ClaimFrom::Due { .. } if all_paused => Vec::new(),
         ClaimFrom::Due { now, limit } => {
-            let limit = signed(*limit as u64);
-            query(on, TAKE_DUE, vec![context.me.into(), signed(now.millis()).into(), limit.into()]).await?
+            let (now, limit) = (signed(now.millis()), signed(*limit as u64));
+            let values: Vec<Value> = vec![me.into(), now.into(), limit.into()];
+            if shared {
+                let ours = [(now - FOR_ITS_OWN).into(), context.members.slots().bytes().into()];
+                query(on, &take_due_of_ours(), values.into_iter().chain(ours).collect()).await?
+            } else {
+                query(on, TAKE_DUE, values).await?
+            }
         }
         ClaimFrom::Queues(queues) => {
-            let lines: HashSet<i64> = queues.iter().map(|queue| queue.number()).collect();
+            let ours = |line: &i64| !shared || context.members.is_ours(*line);
+            let lines: BTreeSet<i64> = queues.iter().map(|queue| queue.number()).filter(ours).collect();
             let rows = || Rows::of(lines.iter().copied().map(Cell::Number));
             if lines.is_empty() {
                 return Ok(Vec::new());
             }
-            with_rows(on, MAKE, LINES, rows(), vec![context.first_fence.into()]).await?;
-            with_rows(on, TAKE, LINES, rows(), vec![context.me.into()]).await?
+            with_rows(on, MAKE, LINES, rows(), vec![Context::first_fence().into()]).await?;
+            with_rows(on, if shared { TAKE_SHARED } else { TAKE }, LINES, rows(), vec![me.into()]).await?
         }
     };
     let mut claims = rows.iter().map(|row| claim_of(row, all_paused)).collect::<Result<Vec<_>, Trouble>>()?;
     claims.sort_by_key(|(ready_at, claim)| (ready_at.unwrap_or(i64::MAX), claim.queue));
     Ok(claims.into_iter().map(|(_, claim)| claim).collect())
+}
+
+/// Whether others may have a part in this store.
+pub(super) fn is_shared(on: &DatabaseTransaction) -> bool {
+    on.get_database_backend() == DbBackend::Postgres
+}
+
+/// Whether this process counts as alive, and goes on to until the transaction has ended: what a dead one takes would belong
+/// to nobody.
+async fn is_alive(on: &DatabaseTransaction, me: Uuid) -> Result<bool, Trouble> {
+    let select = "SELECT 1 FROM instances WHERE id = $1 FOR KEY SHARE";
+    Ok(!query(on, select, vec![me.into()]).await?.is_empty())
 }
 
 fn claim_of(row: &QueryResult, all_paused: bool) -> Result<(Option<i64>, Claim), Trouble> {
@@ -129,7 +201,7 @@ pub(super) async fn release(
         "UPDATE guild_queues SET owner = NULL, ready_at = {NEXT_DUE} FROM {{v}}
         WHERE queue = v.line AND fence = v.held AND (owner = $2 OR owner IS NULL) RETURNING queue, fence"
     );
-    let given = with_rows(on, &give_back, HELD, rows, vec![context.me.into()]).await?;
+    let given = with_rows(on, &give_back, HELD, rows, vec![context.members.me().into()]).await?;
     let given: HashSet<(i64, i64)> = given
         .iter()
         .map(|row| Ok::<_, Trouble>((row.try_get_by_index(0)?, row.try_get_by_index(1)?)))
@@ -149,12 +221,7 @@ pub(super) async fn look_again(on: &DatabaseTransaction, queue: Queue) -> Result
 }
 
 /// Pauses queues, or lets them go on.
-pub(super) async fn pause(
-    on: &DatabaseTransaction,
-    context: &Context,
-    what: Pausable,
-    paused: bool,
-) -> Result<(), Trouble> {
+pub(super) async fn pause(on: &DatabaseTransaction, what: Pausable, paused: bool) -> Result<(), Trouble> {
     const ALL: &str = "INSERT INTO switches (name, is_on) VALUES ($1, $2)
         ON CONFLICT (name) DO UPDATE SET is_on = excluded.is_on";
     const ONE: &str = "INSERT INTO guild_queues (queue, tenant, next_seq, pending, paused, fence)
@@ -162,7 +229,7 @@ pub(super) async fn pause(
     let paused = i64::from(paused);
     let values: Vec<Value> = match what {
         Pausable::All => vec![PAUSED.into(), paused.into()],
-        Pausable::Queue(queue) => vec![queue.number().into(), paused.into(), context.first_fence.into()],
+        Pausable::Queue(queue) => vec![queue.number().into(), paused.into(), Context::first_fence().into()],
     };
     let sql = match what {
         Pausable::All => ALL,

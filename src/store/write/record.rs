@@ -94,7 +94,7 @@ async fn apply(on: &DatabaseTransaction, context: &Context, changes: &[&Change])
             change.state.is_final().then(|| signed(change.at.millis())).into(),
         ]);
     }
-    let kept = with_rows(on, UPDATE, CHANGES, rows, vec![context.me.into()]).await?;
+    let kept = with_rows(on, UPDATE, CHANGES, rows, vec![context.members.me().into()]).await?;
     let kept: HashSet<Uuid> = kept.iter().map(|row| row.try_get_by_index(0)).collect::<Result<_, _>>()?;
     let (done, left): (Vec<&Change>, Vec<&Change>) =
         changes.iter().copied().partition(|change| kept.contains(&change.id.uuid()));
@@ -132,7 +132,7 @@ async fn why_not(
         let Some((state, attempts, delays, fence, owner)) = standing.get(&change.id.uuid()) else {
             return (change.id, Recorded::Gone);
         };
-        let ours = *fence == Some(signed(change.fence.0)) && *owner == Some(context.me);
+        let ours = *fence == Some(signed(change.fence.0)) && *owner == Some(context.members.me());
         let same = state.as_deref() == Some(change.state.name())
             && *attempts == Some(change.attempts.into())
             && *delays == Some(change.delays.into());

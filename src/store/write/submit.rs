@@ -73,7 +73,7 @@ pub(super) async fn all(
         }));
     }
     forget(on, &desk.expired).await?;
-    insert(on, context, &accepted).await?;
+    insert(on, &accepted).await?;
     Ok(answers)
 }
 
@@ -283,15 +283,16 @@ const INSERT: &str = "INSERT INTO operations (id, tenant, queue, guild_id, seq, 
     SELECT id, tenant, queue, guild_id, seq, kind, payload, payload_hash, lane, max_attempts, eligible_at, deadline_at,
     deployment_id, trace, reason, redrive_of, created_at, created_at, 'queued', 0, 0, 0 FROM {v}";
 
-async fn insert(on: &DatabaseTransaction, context: &Context, accepted: &[(&NewOperation, i64)]) -> Result<(), Trouble> {
+async fn insert(on: &DatabaseTransaction, accepted: &[(&NewOperation, i64)]) -> Result<(), Trouble> {
     const KEYS: Shape = Shape(&[
         ("scope", Holds::Text),
         ("key", Holds::Text),
         ("payload_hash", Holds::Bytes),
         ("operation_id", Holds::Uuid),
     ]);
+    // Another process may keep the same key at the same moment: what it has kept is found next time.
     const INSERT_KEYS: &str = "INSERT INTO idempotency (scope, key, payload_hash, operation_id)
-        SELECT scope, key, payload_hash, operation_id FROM {v}";
+        SELECT scope, key, payload_hash, operation_id FROM {v} WHERE 1 = 1 ON CONFLICT DO NOTHING RETURNING key";
     const REFS: Shape = Shape(&[("operation_id", Holds::Uuid), ("target", Holds::Uuid)]);
     const INSERT_REFS: &str = "INSERT INTO operation_refs (operation_id, target)
         SELECT operation_id, target FROM {v} WHERE 1 = 1 ON CONFLICT DO NOTHING";
@@ -299,22 +300,30 @@ async fn insert(on: &DatabaseTransaction, context: &Context, accepted: &[(&NewOp
         return Ok(());
     }
     let mut operations = Rows::new();
-    let mut keys = Rows::new();
+    let mut keyed = BTreeMap::new();
     let mut refs = Rows::new();
     for (operation, seq) in accepted {
         push(&mut operations, operation, *seq);
         let id = Cell::Uuid(operation.id.uuid());
         if let Some(key) = &operation.idempotency {
-            keys.push(&[Cell::Text(&key.scope), Cell::Text(&key.key), Cell::Bytes(&operation.payload_hash), id]);
+            keyed.insert(key, *operation);
         }
         for target in &operation.refers_to {
             refs.push(&[id, Cell::Uuid(target.uuid())]);
         }
     }
-    count_in(on, context, accepted).await?;
+    count_in(on, accepted).await?;
     with_rows(on, INSERT, OPERATIONS, operations, Vec::new()).await?;
-    if !keys.is_empty() {
-        with_rows(on, INSERT_KEYS, KEYS, keys, Vec::new()).await?;
+    if !keyed.is_empty() {
+        // In order, so that no two processes wait for each other's keys.
+        let mut keys = Rows::new();
+        for (key, operation) in &keyed {
+            let id = Cell::Uuid(operation.id.uuid());
+            keys.push(&[Cell::Text(&key.scope), Cell::Text(&key.key), Cell::Bytes(&operation.payload_hash), id]);
+        }
+        if with_rows(on, INSERT_KEYS, KEYS, keys, Vec::new()).await?.len() < keyed.len() {
+            return Err(Trouble::Raced("an idempotency key was used by another process at the same moment"));
+        }
     }
     if !refs.is_empty() {
         with_rows(on, INSERT_REFS, REFS, refs, Vec::new()).await?;
@@ -353,11 +362,7 @@ struct Added {
 }
 
 /// Counts operations into their queues, and makes the queues due when they are.
-async fn count_in(
-    on: &DatabaseTransaction,
-    context: &Context,
-    accepted: &[(&NewOperation, i64)],
-) -> Result<(), Trouble> {
+async fn count_in(on: &DatabaseTransaction, accepted: &[(&NewOperation, i64)]) -> Result<(), Trouble> {
     const SHAPE: Shape = Shape(&[
         ("line", Holds::Number),
         ("tenant", Holds::Text),
@@ -390,6 +395,6 @@ async fn count_in(
             Cell::Number(line.ready_at),
         ]);
     }
-    with_rows(on, UPSERT, SHAPE, rows, vec![context.first_fence.into()]).await?;
+    with_rows(on, UPSERT, SHAPE, rows, vec![Context::first_fence().into()]).await?;
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use guildhall_core::operation::{OperationId, Queue, State};
 
 use super::{Desk, DeskError};
-use crate::operations::{ListFilter, Pausable, Shown, StoreError};
+use crate::operations::{Instance, ListFilter, Pausable, Shown, StoreError};
 use crate::telemetry::desk::{OperationCancelled, OperationHastened, Paused};
 use crate::telemetry::emit;
 
@@ -145,5 +145,14 @@ impl Desk {
             *pending.entry(stored.state.name()).or_default() += 1;
         }
         Ok(GuildStanding { paused: queues.contains(&queue), all_paused, pending, more: waiting.len() > most })
+    }
+
+    /// The processes that share the store, the oldest first.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot tell.
+    pub async fn instances(&self) -> Result<Vec<Instance>, DeskError> {
+        Ok(self.ask::<_, StoreError>(self.store.instances()).await?)
     }
 }

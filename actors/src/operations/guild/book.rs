@@ -12,6 +12,7 @@ use guildhall_core::time::UnixMs;
 use super::known::{Kept, Known, wanted};
 use super::verdict::{Case, Verdict, poisoned};
 use crate::operations::{Attempt, Change, Fence, Intent, NewOperation, OperationsConfig, Stored, Wanted, Word, Work};
+use crate::right::Right;
 use crate::telemetry::emit;
 use crate::telemetry::operations::{OperationAmbiguous, OperationDelayed, OperationRetried};
 
@@ -48,6 +49,7 @@ pub(super) enum Readiness {
 pub(super) struct Book {
     queue: Queue,
     fence: Fence,
+    right: Right,
     line: Line<Objects>,
     known: BTreeMap<u64, Known>,
     /// What the payloads that are kept take.
@@ -58,10 +60,11 @@ pub(super) struct Book {
 }
 
 impl Book {
-    pub(super) fn new(queue: Queue, fence: Fence, config: &OperationsConfig) -> Self {
+    pub(super) fn new(queue: Queue, fence: Fence, right: Right, config: &OperationsConfig) -> Self {
         Self {
             queue,
             fence,
+            right,
             line: Line::new(config.line),
             known: BTreeMap::new(),
             bytes: 0,
@@ -130,10 +133,9 @@ impl Book {
                     eligible_at = started.min(now);
                     Phase::Queued
                 } else {
-                    // Whoever was about to send it may have done so until then, and Discord may still be at it: what
-                    // follows must not overtake it, be there something to look for or not.
-                    let over = started + self.max_wait + self.request_timeout;
-                    eligible_at = over.min(now + self.request_timeout);
+                    // Whoever was about to send it may have done so until its lease ran out, which is over, and Discord
+                    // may still be at it: what follows must not overtake it, be there something to look for or not.
+                    eligible_at = now + self.request_timeout;
                     Phase::Reconciling
                 }
             }
@@ -232,7 +234,7 @@ impl Book {
                     return Readiness::Refers(wanted);
                 }
                 let payload = known.take_payload(&mut self.bytes).expect("invariant: it is kept");
-                Readiness::Ready(Box::new(known.work(*payload, None, self.max_wait, now)))
+                Readiness::Ready(Box::new(known.work(*payload, None, self.max_wait, now, self.right.clone())))
             }
         }
     }
@@ -255,7 +257,7 @@ impl Book {
     ) -> Option<Work> {
         let known = self.known.get_mut(&seq)?;
         let _ = known.take_payload(&mut self.bytes);
-        Some(known.work(resolved, bound, self.max_wait, now))
+        Some(known.work(resolved, bound, self.max_wait, now, self.right.clone()))
     }
 
     /// It is about to be sent.

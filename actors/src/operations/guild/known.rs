@@ -9,6 +9,7 @@ use guildhall_core::operation::{
 use guildhall_core::time::UnixMs;
 
 use crate::operations::{Change, Fence, Intent, Wanted, Work};
+use crate::right::Right;
 use crate::telemetry::operations::{OperationEnded, Subject};
 
 /// What is needed of an operation besides its place.
@@ -97,6 +98,7 @@ impl Known {
         bound: Option<(u64, Option<u64>)>,
         max_wait: Duration,
         now: UnixMs,
+        right: Right,
     ) -> Work {
         Work {
             id: self.id,
@@ -108,6 +110,7 @@ impl Known {
             lane: self.lane,
             max_wait,
             intent_at: self.first_intent.unwrap_or(now),
+            right,
         }
     }
 

@@ -51,7 +51,8 @@ pub(super) struct Worker {
 
 impl Worker {
     pub(super) fn new(seat: Seat) -> Self {
-        let book = RefCell::new(Book::new(seat.queue, seat.fence, &seat.config));
+        let right = seat.store.right(seat.queue, seat.fence);
+        let book = RefCell::new(Book::new(seat.queue, seat.fence, right, &seat.config));
         let paused = Cell::new(seat.paused);
         Self { seat, book, paused, leaving: RefCell::default() }
     }

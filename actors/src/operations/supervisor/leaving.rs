@@ -7,7 +7,7 @@ use guildhall_core::operation::Queue;
 use guildhall_core::time::UnixMs;
 use tokio::sync::oneshot;
 
-use super::kept::{Care, is_interaction};
+use super::kept::{Care, Kept, is_interaction};
 use super::{Supervisor, within};
 use crate::operations::Fence;
 use crate::operations::guild::{Departure, Leave, Passivate};
@@ -97,6 +97,31 @@ impl Supervisor {
         }
         self.check_drained();
         self.claim_wanted(ctx);
+    }
+
+    /// Hands those over that another process should look after. What is under way is finished first.
+    pub(super) fn move_elsewhere(&mut self, ctx: &mut Context<Self>) {
+        if self.draining {
+            return;
+        }
+        let settled = |kept: &Kept| matches!(kept.care, Care::Active(_));
+        let kept: Vec<Queue> = self.kept.iter().filter(|(_, kept)| settled(kept)).map(|(queue, _)| *queue).collect();
+        for queue in self.store.elsewhere(&kept) {
+            self.ask_to_leave(queue, Leave::Now, ctx);
+        }
+    }
+
+    /// Lets all go that this process looked after until it was taken for dead.
+    pub(super) fn give_all_up(&mut self, ctx: &mut Context<Self>) {
+        let all: Vec<(Queue, bool)> =
+            self.kept.iter().map(|(queue, kept)| (*queue, matches!(kept.care, Care::Broken))).collect();
+        for (queue, broken) in all {
+            if broken {
+                self.forget(queue);
+            } else {
+                self.ask_to_leave(queue, Leave::Now, ctx);
+            }
+        }
     }
 
     /// Gives a queue back that no guild looks after.

@@ -273,6 +273,34 @@ impl Handler<PausesChanged> for Supervisor {
     }
 }
 
+/// Other processes have come or gone: some queues may belong elsewhere, others here.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "()")]
+pub(super) struct MembersChanged;
+
+impl Handler<MembersChanged> for Supervisor {
+    type Result = ();
+
+    fn handle(&mut self, _: MembersChanged, ctx: &mut Context<Self>) {
+        self.move_elsewhere(ctx);
+        self.poll_soon(ctx);
+    }
+}
+
+/// This process was taken for dead: all that it had is somebody else's.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "()")]
+pub(super) struct Disowned;
+
+impl Handler<Disowned> for Supervisor {
+    type Result = ();
+
+    fn handle(&mut self, _: Disowned, ctx: &mut Context<Self>) {
+        self.give_all_up(ctx);
+        self.poll_soon(ctx);
+    }
+}
+
 /// Start nothing more, wait for what is under way, and give every queue back. Answers when that is done.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "()")]

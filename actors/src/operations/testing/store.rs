@@ -8,7 +8,7 @@ use guildhall_core::time::UnixMs;
 
 use super::chaos::{Chaos, Fault};
 use crate::operations::{
-    Attempt, Change, Claim, ClaimFrom, DeadLetter, Fence, Intent, LetterFilter, ListFilter, NewOperation,
+    Attempt, Change, Claim, ClaimFrom, DeadLetter, Fence, Instance, Intent, LetterFilter, ListFilter, NewOperation,
     OperationStore, Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, Stored, SubmitError,
     Submitted, Swept, Wanted,
 };
@@ -358,6 +358,10 @@ impl OperationStore for Memory {
         let queues = tables.queues.iter().filter(|(_, standing)| standing.paused).map(|(queue, _)| *queue);
         let paused = (tables.all_paused, queues.collect());
         Box::pin(async move { Ok(paused) })
+    }
+
+    fn instances(&self) -> StoreFuture<'_, Vec<Instance>> {
+        Box::pin(async { Ok(Vec::new()) })
     }
 
     fn depths(&self) -> StoreFuture<'_, BTreeMap<&'static str, u64>> {

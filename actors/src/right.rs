@@ -1,0 +1,41 @@
+//! The right to act on somebody's behalf, as far as this process can know it at the moment it acts.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Knows whether a right still holds. Asked just before every send, so it must be quick and never wait.
+pub trait Holds: Send + Sync {
+    /// Whether it holds now.
+    fn holds(&self) -> bool;
+}
+
+/// A right that may end by itself: a lease that runs out, a queue that another process has taken over. What was sent before
+/// that has been sent; nothing may be sent after it.
+#[derive(Clone, Default)]
+pub struct Right(Option<Arc<dyn Holds>>);
+
+impl Right {
+    /// The right of somebody who is alone, or acts for itself: it never ends.
+    #[must_use]
+    pub const fn always() -> Self {
+        Self(None)
+    }
+
+    /// A right for as long as this says that it holds.
+    #[must_use]
+    pub fn while_held(by: Arc<dyn Holds>) -> Self {
+        Self(Some(by))
+    }
+
+    /// Whether it holds now.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.0.as_ref().is_none_or(|by| by.holds())
+    }
+}
+
+impl fmt::Debug for Right {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Right").field(&self.holds()).finish()
+    }
+}

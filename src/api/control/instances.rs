@@ -1,0 +1,33 @@
+//! The processes that share the store.
+
+use actix_web::{HttpResponse, web::Data};
+use guildhall_actors::operations::Instance;
+use serde_json::{Value, json};
+
+use super::{Served, refusal, view};
+use crate::api::problem::Told;
+
+pub(super) async fn list(served: Data<Served>) -> Result<HttpResponse, Told> {
+    let instances = served.ask(|desk| async move { desk.instances().await }).await?;
+    let instances = instances.map_err(|error| refusal::of_desk(&error))?;
+    let shown: Vec<Value> = instances.iter().map(show).collect();
+    Ok(HttpResponse::Ok().json(json!({"instances": shown})))
+}
+
+fn show(instance: &Instance) -> Value {
+    json!({
+        "id": instance.id.to_string(),
+        "name": instance.name,
+        "is_self": instance.is_self,
+        "started_at": view::time(instance.started_at),
+        "lag_ms": millis(instance.lag),
+        "lease_left_ms": instance.lease_left.map(millis),
+        "leaving": instance.leaving,
+        "queues": instance.queues,
+        "highest_fence": instance.highest_fence,
+    })
+}
+
+fn millis(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

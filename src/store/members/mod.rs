@@ -1,0 +1,158 @@
+//! The processes that share a PostgreSQL: who lives, which queues belong to whom, and what they tell each other.
+//!
+//! ```text
+//!  keeper ──heartbeat──▶ instances ◀──heartbeat── keepers of the others
+//!    │ who lives                                        │
+//!    ├──▶ slots: which queues this process claims       │
+//!    ├──▶ tenure: until when it may send                ▼
+//!    └──▶ notices ◀── ear ◀──NOTIFY── what the others wrote, and that they come and go
+//! ```
+//!
+//! A store that serves one process has none of this: it has every slot, and its tenure never ends.
+
+mod ear;
+mod keeper;
+mod slots;
+mod tenure;
+mod word;
+
+use std::{
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use guildhall_actors::{
+    operations::{Fence, Word},
+    right::Right,
+};
+use guildhall_core::operation::Queue;
+use tokio::sync::{Notify, broadcast, watch};
+use uuid::Uuid;
+
+pub(super) use self::{
+    ear::listen,
+    keeper::Keeper,
+    slots::{SLOT, Slots},
+    tenure::{Held, Tenure},
+    word::Said,
+};
+use super::write::signed;
+
+/// Notices that may wait to be heard. Whoever is further behind looks at everything.
+const NOTICES: usize = 1_024;
+
+/// What another process did, or became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// Something is new of these queues, and what was done to an operation of them.
+    Queues(Vec<(Queue, Option<Word>)>),
+    /// Something was paused or goes on.
+    Pauses,
+    /// Processes have come or gone.
+    Members,
+    /// This process was taken for dead, and its queues belong to nobody or others.
+    Disowned,
+    /// Something may be new, and nobody can say what.
+    Anything,
+}
+
+/// What this process knows of itself among the others.
+#[derive(Debug)]
+pub(super) struct Members {
+    me: Uuid,
+    tenure: Arc<Tenure>,
+    slots: RwLock<Slots>,
+    /// Whether there are others.
+    shared: AtomicBool,
+    leaving: AtomicBool,
+    /// Whether the others know that it is leaving.
+    left: watch::Sender<bool>,
+    /// The next heartbeat should come now.
+    hurry: Notify,
+    notices: broadcast::Sender<Notice>,
+}
+
+impl Members {
+    /// A process that nobody shares the store with.
+    pub(super) fn alone() -> Arc<Self> {
+        Self::new(Tenure::forever(), Slots::ALL)
+    }
+
+    /// A process that may have others beside it. It may do nothing before its first heartbeat.
+    pub(super) fn among_others() -> Arc<Self> {
+        Self::new(Tenure::none(), Slots::NONE)
+    }
+
+    fn new(tenure: Tenure, slots: Slots) -> Arc<Self> {
+        Arc::new(Self {
+            me: Uuid::from_u128(fastrand::u128(..)),
+            tenure: Arc::new(tenure),
+            slots: RwLock::new(slots),
+            shared: AtomicBool::new(false),
+            leaving: AtomicBool::new(false),
+            left: watch::Sender::new(false),
+            hurry: Notify::new(),
+            notices: broadcast::Sender::new(NOTICES),
+        })
+    }
+
+    pub(super) fn me(&self) -> Uuid {
+        self.me
+    }
+
+    pub(super) fn tenure(&self) -> &Tenure {
+        &self.tenure
+    }
+
+    pub(super) fn right(&self, queue: Queue, Fence(fence): Fence) -> Right {
+        let held = Held { tenure: Arc::clone(&self.tenure), queue: queue.number(), fence: signed(fence) };
+        Right::while_held(Arc::new(held))
+    }
+
+    pub(super) fn slots(&self) -> Slots {
+        self.slots.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether a queue belongs to this process rather than to another.
+    pub(super) fn is_ours(&self, queue: i64) -> bool {
+        self.slots.read().unwrap_or_else(PoisonError::into_inner).has(queue)
+    }
+
+    fn set_slots(&self, slots: Slots) {
+        *self.slots.write().unwrap_or_else(PoisonError::into_inner) = slots;
+    }
+
+    /// Whether somebody else may want to hear of what this process does.
+    pub(super) fn has_others(&self) -> bool {
+        self.shared.load(Ordering::Acquire)
+    }
+
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Acquire)
+    }
+
+    pub(super) fn notices(&self) -> broadcast::Receiver<Notice> {
+        self.notices.subscribe()
+    }
+
+    fn tell(&self, notice: Notice) {
+        // Nobody listens in a process that carries out nothing.
+        let _ = self.notices.send(notice);
+    }
+
+    /// Tells the others that this process is about to end, so that they take what it gives back; waits until they can know,
+    /// but not for long.
+    pub(super) async fn leave(&self, within: Duration) {
+        if !self.has_others() {
+            return;
+        }
+        self.leaving.store(true, Ordering::Release);
+        self.hurry.notify_one();
+        let mut left = self.left.subscribe();
+        // If they cannot be told, they find out later.
+        let _ = tokio::time::timeout(within, left.wait_for(|left| *left)).await;
+    }
+}

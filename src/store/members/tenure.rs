@@ -1,0 +1,116 @@
+//! What this process may do, and until when: asked before every send, so it waits for nothing.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use guildhall_actors::right::Holds;
+
+/// The present time on a clock that goes on while the machine sleeps and that nobody sets.
+pub(super) fn boot_time() -> Duration {
+    #[cfg(target_os = "linux")]
+    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+    #[cfg(not(target_os = "linux"))]
+    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+    let now = rustix::time::clock_gettime(CLOCK);
+    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+/// The lease of this process, and the queues that it has.
+#[derive(Debug)]
+pub(in crate::store) struct Tenure {
+    /// Until when it may send, in microseconds of the boot clock.
+    until: AtomicU64,
+    /// Queues and their fences.
+    held: Mutex<HashMap<i64, i64>>,
+}
+
+impl Tenure {
+    /// Of a process that nobody can take anything from.
+    pub(super) fn forever() -> Self {
+        Self { until: AtomicU64::new(u64::MAX), held: Mutex::default() }
+    }
+
+    /// Of a process that has no lease yet.
+    pub(super) fn none() -> Self {
+        Self { until: AtomicU64::new(0), held: Mutex::default() }
+    }
+
+    pub(super) fn extend(&self, until: Duration) {
+        self.until.store(u64::try_from(until.as_micros()).unwrap_or(u64::MAX), Ordering::Release);
+    }
+
+    /// How long it lasts from now; nothing if it is over.
+    pub(super) fn left(&self) -> Option<Duration> {
+        let until = Duration::from_micros(self.until.load(Ordering::Acquire));
+        until.checked_sub(boot_time()).filter(|left| !left.is_zero())
+    }
+
+    pub(in crate::store) fn take(&self, queue: i64, fence: i64) {
+        self.held().insert(queue, fence);
+    }
+
+    pub(in crate::store) fn let_go(&self, queue: i64, fence: i64) {
+        let mut held = self.held();
+        if held.get(&queue) == Some(&fence) {
+            held.remove(&queue);
+        }
+    }
+
+    pub(in crate::store) fn has(&self, queue: i64, fence: i64) -> bool {
+        self.held().get(&queue) == Some(&fence)
+    }
+
+    /// Everything is somebody else's.
+    pub(super) fn clear(&self) {
+        self.held().clear();
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<i64, i64>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The right to act for one queue.
+#[derive(Debug)]
+pub(in crate::store) struct Held {
+    pub(in crate::store) tenure: Arc<Tenure>,
+    pub(in crate::store) queue: i64,
+    pub(in crate::store) fence: i64,
+}
+
+impl Holds for Held {
+    fn holds(&self) -> bool {
+        self.tenure.left().is_some() && self.tenure.has(self.queue, self.fence)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_right_ends_with_the_lease_and_with_the_queue() {
+        let tenure = Arc::new(Tenure::none());
+        let right = Held { tenure: Arc::clone(&tenure), queue: 1, fence: 7 };
+        tenure.take(1, 7);
+        assert!(!right.holds());
+        tenure.extend(boot_time() + Duration::from_secs(60));
+        assert!(right.holds());
+        // A later claim of the same process is another right.
+        tenure.take(1, 8);
+        assert!(!right.holds());
+        tenure.let_go(1, 7);
+        assert!(tenure.has(1, 8));
+        tenure.take(1, 7);
+        tenure.extend(boot_time());
+        assert!(!right.holds());
+        let alone = Tenure::forever();
+        assert!(alone.left().is_some());
+    }
+}

@@ -1,0 +1,52 @@
+//! The processes that share the store.
+
+use std::time::Duration;
+
+use guildhall_actors::operations::Instance;
+use sea_orm::{ConnectionTrait, DbBackend};
+use uuid::Uuid;
+
+use crate::store::{operation_row::time, rows::query, trouble::Trouble, write::now};
+
+/// How many are shown.
+const MOST: i64 = 1_000;
+
+pub(in crate::store) async fn instances(on: &impl ConnectionTrait, me: Uuid) -> Result<Vec<Instance>, Trouble> {
+    // Leases are by the database's clock, and a file of SQLite has none of its own.
+    let clock = match on.get_database_backend() {
+        DbBackend::Postgres => "(EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::bigint",
+        _ => "CAST($2 AS BIGINT)",
+    };
+    let select = format!(
+        "SELECT i.id, i.name, i.started_at, {clock} - i.seen_at, i.lease_until - {clock}, i.leaving,
+        (SELECT COUNT(*) FROM guild_queues q WHERE q.owner = i.id),
+        (SELECT MAX(q.fence) FROM guild_queues q WHERE q.owner = i.id)
+        FROM instances i ORDER BY i.started_at, i.id LIMIT $1"
+    );
+    let mut values = vec![MOST.into()];
+    if on.get_database_backend() != DbBackend::Postgres {
+        values.push(now().into());
+    }
+    let millis = |count: i64| Duration::from_millis(count.max(0).unsigned_abs());
+    let mut instances = Vec::new();
+    for row in query(on, &select, values).await? {
+        let id: Uuid = row.try_get_by_index(0)?;
+        let (lag, left): (i64, i64) = (row.try_get_by_index(3)?, row.try_get_by_index(4)?);
+        let (leaving, queues): (i64, i64) = (row.try_get_by_index(5)?, row.try_get_by_index(6)?);
+        let fence: Option<i64> = row.try_get_by_index(7)?;
+        let alone = id == me && on.get_database_backend() != DbBackend::Postgres;
+        instances.push(Instance {
+            id,
+            name: row.try_get_by_index(1)?,
+            is_self: id == me,
+            started_at: time(row.try_get_by_index(2)?),
+            // Nobody waits for the heartbeat of a process that is alone.
+            lag: if alone { Duration::ZERO } else { millis(lag) },
+            lease_left: (!alone).then(|| millis(left)),
+            leaving: leaving != 0,
+            queues: queues.unsigned_abs(),
+            highest_fence: fence.map(i64::unsigned_abs),
+        });
+    }
+    Ok(instances)
+}

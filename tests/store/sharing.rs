@@ -1,0 +1,292 @@
+//! Several processes at one PostgreSQL. Each is a store of its own, with connections, lease and slots of its own.
+
+use std::{collections::HashSet, time::Duration};
+
+use guildhall::{
+    settings::Lease,
+    store::{Notice, Store},
+};
+use guildhall_actors::operations::{Claim, ClaimFrom, OperationStore as _, Recorded, Submitted, Word};
+use guildhall_core::operation::{Queue, State};
+use tokio::{runtime::Runtime, sync::broadcast::Receiver, time::timeout};
+
+use crate::setup::{Engine, Place, STUCK, at, change, claim, keyed, operation, record, state_of, submit};
+
+/// Short enough to wait for, long enough for a busy machine to keep.
+const BRIEF: Lease = Lease {
+    heartbeat: Duration::from_millis(300),
+    lasts: Duration::from_millis(1_500),
+    margin: Duration::from_millis(200),
+};
+
+async fn place() -> Place {
+    let mut place = Place::new(Engine::Postgres).await;
+    place.settings.lease = BRIEF;
+    place
+}
+
+/// Opens a store, and waits until all of these know of so many.
+async fn join(place: &Place, others: &[&Store]) -> Store {
+    let store = place.open().await;
+    for other in others.iter().copied().chain([&store]) {
+        know(other, others.len() + 1).await;
+    }
+    store
+}
+
+/// Waits until a store has found its place among so many: of 300 queues it then wants about its part.
+async fn know(store: &Store, members: usize) {
+    let mut notices = store.notices();
+    let settled = async {
+        while !(260 / members..=340 / members + 30).contains(&ours(store).len()) {
+            let _ = notices.recv().await;
+        }
+    };
+    timeout(STUCK, settled).await.unwrap();
+}
+
+fn queues() -> Vec<Queue> {
+    (1..=300).map(|n| Queue::Guild(1_300_000_000_000_000_000 + n)).collect()
+}
+
+/// Those of 300 queues that belong to this process.
+fn ours(store: &Store) -> Vec<Queue> {
+    let elsewhere: HashSet<Queue> = store.elsewhere(&queues()).into_iter().collect();
+    queues().into_iter().filter(|queue| !elsewhere.contains(queue)).collect()
+}
+
+async fn heard(notices: &mut Receiver<Notice>, wanted: impl Fn(&Notice) -> bool) -> Notice {
+    let heard = async {
+        loop {
+            match notices.recv().await {
+                Ok(notice) if wanted(&notice) => return notice,
+                Ok(_) | Err(_) => {}
+            }
+        }
+    };
+    timeout(STUCK, heard).await.unwrap()
+}
+
+async fn due(store: &Store, limit: usize) -> Vec<Claim> {
+    store.claim(ClaimFrom::Due { now: at(100), limit }).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_queue_has_one_place_and_is_claimed_there() {
+    let place = place().await;
+    let first = join(&place, &[]).await;
+    assert_eq!(ours(&first).len(), 300, "alone, a process has everything");
+    let second = join(&place, &[&first]).await;
+    let third = join(&place, &[&first, &second]).await;
+    let stores = [&first, &second, &third];
+    let batch = queues().into_iter().map(operation).collect();
+    second.submit(batch).await.unwrap();
+    let mut all = HashSet::new();
+    for store in stores {
+        let own: HashSet<Queue> = ours(store).into_iter().collect();
+        // Asked for all by name, it takes its own; what is left of them is due.
+        let named = store.claim(ClaimFrom::Queues(queues())).await.unwrap();
+        assert_eq!(named.iter().map(|claim| claim.queue).collect::<HashSet<_>>(), own);
+        assert!((60..=140).contains(&own.len()), "{} of 300", own.len());
+        all.extend(own);
+    }
+    assert_eq!(all.len(), 300);
+    let instances = third.instances().await.unwrap();
+    assert_eq!(instances.iter().filter(|instance| instance.is_self).count(), 1);
+    assert_eq!(instances.iter().map(|instance| instance.queues).sum::<u64>(), 300);
+    for store in stores {
+        store.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_too_long_for_its_own_process_is_taken_by_another() {
+    let place = place().await;
+    let first = join(&place, &[]).await;
+    let second = join(&place, &[&first]).await;
+    let queue = ours(&first)[0];
+    submit(&second, &operation(queue)).await;
+    assert!(due(&second, 10).await.is_empty(), "it belongs to the other");
+    let late = second.claim(ClaimFrom::Due { now: at(10_000), limit: 10 }).await.unwrap();
+    assert_eq!(late.len(), 1);
+    assert!(due(&first, 10).await.is_empty(), "somebody has it");
+    first.close().await;
+    second.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_hear_at_once_of_what_concerns_them_and_of_nothing_else() {
+    let place = place().await;
+    let first = join(&place, &[]).await;
+    let second = join(&place, &[&first]).await;
+    let (here, there) = (ours(&first)[0], ours(&second)[0]);
+    let mut notices = second.notices();
+    let (own, other) = (operation(here), operation(there));
+    submit(&first, &own).await;
+    submit(&first, &other).await;
+    let notice = heard(&mut notices, |notice| matches!(notice, Notice::Queues(_))).await;
+    assert_eq!(notice, Notice::Queues(vec![(there, None)]));
+    // What somebody looks after concerns that one alone, wherever it would belong.
+    let claimed = claim(&second, there).await;
+    first.cancel(other.id, at(1)).await.unwrap();
+    let notice = heard(&mut notices, |notice| matches!(notice, Notice::Queues(_))).await;
+    assert_eq!(notice, Notice::Queues(vec![(there, Some(Word::Cancelled(other.id)))]));
+    first.pause(guildhall_actors::operations::Pausable::All, true).await.unwrap();
+    heard(&mut notices, |notice| *notice == Notice::Pauses).await;
+    assert!(second.release(there, claimed.fence).await.unwrap());
+    first.close().await;
+    second.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_key_at_one_moment_in_two_processes_is_one_operation() {
+    let place = place().await;
+    let first = join(&place, &[]).await;
+    let second = join(&place, &[&first]).await;
+    let mut asking = tokio::task::JoinSet::new();
+    for caller in 0..50 {
+        let store = if caller % 2 == 0 { first.clone() } else { second.clone() };
+        asking.spawn(async move {
+            let new = keyed("once");
+            (new.id, store.submit(vec![new]).await.unwrap().remove(0))
+        });
+    }
+    let (mut accepted, mut existing) = (Vec::new(), HashSet::new());
+    while let Some(answer) = asking.join_next().await {
+        match answer.unwrap() {
+            (id, Submitted::Accepted { .. }) => accepted.push(id),
+            (_, Submitted::Existing { id, .. }) => {
+                existing.insert(id);
+            }
+        }
+    }
+    assert_eq!(accepted.len(), 1);
+    assert_eq!(existing, HashSet::from([accepted[0]]));
+    first.close().await;
+    second.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_that_submit_to_the_same_guilds_at_once_lose_nothing_and_number_it_through() {
+    const EACH: usize = 40;
+    let place = place().await;
+    let first = join(&place, &[]).await;
+    let second = join(&place, &[&first]).await;
+    let mut asking = tokio::task::JoinSet::new();
+    for store in [first.clone(), second.clone()] {
+        for _ in 0..EACH {
+            let store = store.clone();
+            // In any order, and every time two queues that the other one wants, too.
+            let mut guilds = [5_u64, 6, 7, 8];
+            fastrand::shuffle(&mut guilds);
+            let batch = vec![operation(Queue::Guild(guilds[0])), operation(Queue::Guild(guilds[1]))];
+            asking.spawn(async move { store.submit(batch).await.unwrap() });
+        }
+    }
+    while let Some(answer) = asking.join_next().await {
+        assert_eq!(answer.unwrap().len(), 2);
+    }
+    let mut count = 0;
+    for guild in 5..=8 {
+        let stored = first.load(Queue::Guild(guild), 0, 1_000).await.unwrap();
+        let seqs: Vec<u64> = stored.iter().map(|stored| stored.seq).collect();
+        assert_eq!(seqs, (1..=stored.len() as u64).collect::<Vec<_>>());
+        count += stored.len();
+    }
+    assert_eq!(count, 2 * 2 * EACH);
+    first.close().await;
+    second.close().await;
+}
+
+/// A process that can be stopped dead: its tasks are on a runtime of their own.
+struct Mortal {
+    store: Store,
+    runtime: Option<Runtime>,
+}
+
+impl Mortal {
+    async fn open(place: &Place) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let settings = place.settings.clone();
+        let store = runtime.spawn(async move { Store::open(&settings).await.unwrap() }).await.unwrap();
+        Self { store, runtime: Some(runtime) }
+    }
+
+    /// Nothing of it runs any more, and it has said nothing.
+    fn kill(&mut self) {
+        self.runtime.take().unwrap().shutdown_background();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_dies_is_taken_over_and_what_it_still_writes_changes_nothing() {
+    let place = place().await;
+    let survivor = join(&place, &[]).await;
+    let mut mortal = Mortal::open(&place).await;
+    know(&survivor, 2).await;
+    know(&mortal.store, 2).await;
+    let queue = ours(&mortal.store)[0];
+    let work = operation(queue);
+    submit(&survivor, &work).await;
+    let before = claim(&mortal.store, queue).await;
+    let right = mortal.store.right(queue, before.fence);
+    assert!(right.holds());
+    let running = change(&work, before.fence, State::Running);
+    assert_eq!(record(&mortal.store, running).await, Recorded::Done);
+    mortal.kill();
+    know(&survivor, 1).await;
+    assert!(!right.holds(), "its own clock says so before others take over");
+    let after = claim(&survivor, queue).await;
+    assert!(after.fence > before.fence);
+    // Somebody with the old fence comes back, with a connection that works.
+    let late = change(&work, before.fence, State::Succeeded);
+    assert_eq!(record(&survivor, late).await, Recorded::Fenced);
+    assert_eq!(state_of(&survivor, work.id).await, State::Running);
+    assert_eq!(record(&survivor, change(&work, after.fence, State::Succeeded)).await, Recorded::Done);
+    survivor.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_was_taken_for_dead_hears_of_it_and_begins_anew() {
+    let place = place().await;
+    let store = join(&place, &[]).await;
+    let queue = queues()[0];
+    let claimed = claim(&store, queue).await;
+    let right = store.right(queue, claimed.fence);
+    let mut notices = store.notices();
+    // As another process would, had this one been frozen for long.
+    let other = sea_orm::Database::connect(place.raw_url()).await.unwrap();
+    let bury = "WITH dead AS (DELETE FROM instances RETURNING id)
+        UPDATE guild_queues SET owner = NULL, fence = fence + 1 WHERE owner IN (SELECT id FROM dead)";
+    sea_orm::ConnectionTrait::execute_unprepared(&other, bury).await.unwrap();
+    heard(&mut notices, |notice| *notice == Notice::Disowned).await;
+    assert!(!right.holds());
+    let work = operation(queue);
+    submit(&store, &work).await;
+    assert_eq!(record(&store, change(&work, claimed.fence, State::Running)).await, Recorded::Fenced);
+    let again = claim(&store, queue).await;
+    assert_eq!(record(&store, change(&work, again.fence, State::Running)).await, Recorded::Done);
+    other.close().await.unwrap();
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_leaves_hands_everything_over_before_it_has_gone() {
+    let place = place().await;
+    let first = join(&place, &[]).await;
+    let second = join(&place, &[&first]).await;
+    let queue = ours(&first)[0];
+    let claimed = claim(&first, queue).await;
+    submit(&second, &operation(queue)).await;
+    first.leave().await;
+    know(&second, 1).await;
+    assert_eq!(first.elsewhere(&[queue]), [queue]);
+    assert!(first.claim(ClaimFrom::Queues(queues())).await.unwrap().is_empty());
+    let mut notices = second.notices();
+    assert!(first.release(queue, claimed.fence).await.unwrap());
+    let notice = heard(&mut notices, |notice| matches!(notice, Notice::Queues(_))).await;
+    assert_eq!(notice, Notice::Queues(vec![(queue, None)]));
+    assert_eq!(due(&second, 10).await.len(), 1);
+    first.close().await;
+    second.close().await;
+}
