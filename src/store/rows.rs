@@ -1,11 +1,17 @@
-//! Many rows in one statement: they travel as one JSON parameter, and each engine unfolds them.
+//! Many rows in one statement.
 //!
-//! So a statement's text does not depend on how many rows there are, and is prepared once.
+//! PostgreSQL takes an array a column and unfolds them, so a statement's text is the same for one row and for a thousand.
+//! SQLite takes a parameter a cell: there a text has room for a power of two of rows, and a limit says how many are meant,
+//! so that each statement has a few texts, and all of them stay prepared.
 
-use std::fmt::Write as _;
+use std::{borrow::Cow, fmt::Write as _};
 
-use sea_orm::{ConnectionTrait, DbBackend, DbErr, QueryResult, Statement, Value};
+use sea_orm::{ConnectionTrait, DbBackend, DbErr, QueryResult, Statement, Value, sea_query::ArrayType};
 use uuid::Uuid;
+
+/// How many rows one statement takes on SQLite; more go in several. It keeps prepared statements small, and the parameters
+/// of the widest rows far below the engine's limit.
+const MOST_ON_SQLITE: usize = 256;
 
 /// What a column of such rows holds.
 #[derive(Clone, Copy, Debug)]
@@ -16,32 +22,30 @@ pub(super) enum Holds {
     Bytes,
 }
 
-/// The columns of rows that a statement takes, by name and in order.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Shape(pub(super) &'static [(&'static str, Holds)]);
-
-impl Shape {
-    /// What stands after `FROM`: the rows of parameter `$1`, under the name `v`.
-    pub(super) fn source(self, engine: DbBackend) -> String {
-        let mut columns = String::new();
-        for (place, (name, holds)) in self.0.iter().enumerate() {
-            let comma = if place == 0 { "" } else { ", " };
-            let value = match (engine, holds) {
-                (DbBackend::Postgres, Holds::Number) => format!("(e->>{place})::bigint"),
-                (DbBackend::Postgres, Holds::Text) => format!("e->>{place}"),
-                (DbBackend::Postgres, Holds::Uuid) => format!("(e->>{place})::uuid"),
-                (DbBackend::Postgres, Holds::Bytes) => format!("decode(e->>{place}, 'hex')"),
-                (_, Holds::Number | Holds::Text) => format!("value->>{place}"),
-                (_, Holds::Uuid | Holds::Bytes) => format!("unhex(value->>{place})"),
-            };
-            write!(columns, "{comma}{value} AS {name}").expect("invariant: writing to a String cannot fail");
+impl Holds {
+    fn array(self) -> (ArrayType, &'static str) {
+        match self {
+            Self::Number => (ArrayType::BigInt, "bigint[]"),
+            Self::Text => (ArrayType::String, "text[]"),
+            Self::Uuid => (ArrayType::Uuid, "uuid[]"),
+            Self::Bytes => (ArrayType::Bytes, "bytea[]"),
         }
-        match engine {
-            DbBackend::Postgres => format!("(SELECT {columns} FROM jsonb_array_elements($1::jsonb) AS e) AS v"),
-            _ => format!("(SELECT {columns} FROM json_each($1)) AS v"),
+    }
+
+    /// What stands in an array where there is nothing.
+    fn blank(self) -> Value {
+        match self {
+            Self::Number => Value::BigInt(Some(0)),
+            Self::Text => Value::String(Some(String::new())),
+            Self::Uuid => Value::Uuid(Some(Uuid::nil())),
+            Self::Bytes => Value::Bytes(Some(Vec::new())),
         }
     }
 }
+
+/// The columns of rows that a statement takes, by name and in order. In the first there is always something.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape(pub(super) &'static [(&'static str, Holds)]);
 
 /// A value of a row.
 #[derive(Clone, Copy, Debug)]
@@ -71,83 +75,55 @@ impl From<Option<Uuid>> for Cell<'_> {
     }
 }
 
-/// Rows on their way into a statement.
+impl From<Cell<'_>> for Value {
+    fn from(cell: Cell<'_>) -> Self {
+        match cell {
+            Cell::Number(number) => Self::BigInt(Some(number)),
+            Cell::Text(text) => Self::String(Some(kept(text))),
+            Cell::Uuid(uuid) => Self::Uuid(Some(uuid)),
+            Cell::Bytes(bytes) => Self::Bytes(Some(bytes.to_vec())),
+            Cell::Null => NOTHING,
+        }
+    }
+}
+
+/// Both engines take it for any column.
+const NOTHING: Value = Value::BigInt(None);
+
+/// Rows on their way into a statement, one cell after the other.
 #[derive(Clone, Debug)]
 pub(super) struct Rows {
-    json: String,
-    count: usize,
+    cells: Vec<Value>,
 }
 
 impl Rows {
     pub(super) fn new() -> Self {
-        Self { json: String::from("["), count: 0 }
+        Self { cells: Vec::new() }
     }
 
     /// One row a cell.
     pub(super) fn of<'a>(cells: impl IntoIterator<Item = Cell<'a>>) -> Self {
-        let mut rows = Self::new();
-        cells.into_iter().for_each(|cell| rows.push(&[cell]));
-        rows
+        Self { cells: cells.into_iter().map(Value::from).collect() }
     }
 
     pub(super) fn push(&mut self, cells: &[Cell<'_>]) {
-        self.json.push_str(if self.count == 0 { "[" } else { ",[" });
-        self.count += 1;
-        for (place, cell) in cells.iter().enumerate() {
-            if place > 0 {
-                self.json.push(',');
-            }
-            self.cell(*cell);
-        }
-        self.json.push(']');
+        self.cells.extend(cells.iter().map(|cell| Value::from(*cell)));
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    fn cell(&mut self, cell: Cell<'_>) {
-        let written = match cell {
-            Cell::Number(number) => write!(self.json, "{number}"),
-            Cell::Text(text) => {
-                self.json.push_str(&json_text(text));
-                Ok(())
-            }
-            Cell::Uuid(uuid) => write!(self.json, "\"{}\"", uuid.simple()),
-            Cell::Bytes(bytes) => {
-                self.json.push('"');
-                bytes.iter().for_each(|byte| {
-                    write!(self.json, "{byte:02x}").expect("invariant: writing to a String cannot fail");
-                });
-                self.json.push('"');
-                Ok(())
-            }
-            Cell::Null => {
-                self.json.push_str("null");
-                Ok(())
-            }
-        };
-        written.expect("invariant: writing to a String cannot fail");
-    }
-
-    fn value(mut self) -> Value {
-        self.json.push(']');
-        Value::from(self.json)
+        self.cells.is_empty()
     }
 }
 
-/// A text as JSON. PostgreSQL keeps no NUL in a text, so it stands for itself no more than an unknown character does.
-fn json_text(text: &str) -> String {
-    let json = serde_json::to_string(text).expect("invariant: a text is JSON");
-    if text.contains('\0') { json.replace("\\u0000", "\u{fffd}") } else { json }
-}
-
-/// A text as the engines keep it.
+/// A text as the engines keep it. PostgreSQL keeps no NUL in one, so it stands for itself no more than an unknown character
+/// does.
 pub(super) fn kept(text: &str) -> String {
-    text.replace('\0', "\u{fffd}")
+    if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text.to_owned() }
 }
 
-/// Runs a statement that takes rows as `$1`; `after` are its other parameters. `{v}` stands for the rows.
+/// Runs a statement that takes rows, if there are any; `{v}` in it stands for them, under the name `v`. `after` are its
+/// other parameters, from `$2` on. On SQLite many rows go in several statements, so what is done with one row must not
+/// depend on others.
 pub(super) async fn with_rows(
     on: &impl ConnectionTrait,
     sql: &str,
@@ -155,10 +131,137 @@ pub(super) async fn with_rows(
     rows: Rows,
     after: Vec<Value>,
 ) -> Result<Vec<QueryResult>, DbErr> {
-    let engine = on.get_database_backend();
-    let values = std::iter::once(rows.value()).chain(after);
-    let sql = sql.replace("{v}", &shape.source(engine));
-    on.query_all_raw(Statement::from_sql_and_values(engine, sql, values)).await
+    let mut found = Vec::new();
+    for statement in statements(on.get_database_backend(), sql, shape, rows, &after) {
+        let more = on.query_all_raw(statement).await?;
+        if found.is_empty() {
+            found = more;
+        } else {
+            found.extend(more);
+        }
+    }
+    Ok(found)
+}
+
+/// The statements that [`with_rows`] runs, one after the other.
+pub(super) fn statements(
+    engine: DbBackend,
+    sql: &str,
+    shape: Shape,
+    rows: Rows,
+    after: &[Value],
+) -> impl Iterator<Item = Statement> {
+    let width = shape.0.len();
+    debug_assert!(rows.cells.len().is_multiple_of(width), "every row has all columns");
+    let most = match engine {
+        DbBackend::Postgres => usize::MAX,
+        _ => MOST_ON_SQLITE,
+    };
+    let mut cells = rows.cells.into_iter();
+    std::iter::from_fn(move || {
+        let count = (cells.len() / width).min(most);
+        let taken = (count > 0).then(|| cells.by_ref().take(count * width))?;
+        Some(match engine {
+            DbBackend::Postgres => by_column(sql, shape, taken, after),
+            _ => by_row(sql, shape, taken, count, after),
+        })
+    })
+}
+
+/// For PostgreSQL. Its arrays come without a word on what is missing in them, so a number a row says which columns have
+/// nothing.
+fn by_column(sql: &str, shape: Shape, cells: impl Iterator<Item = Value>, after: &[Value]) -> Statement {
+    let mut columns: Vec<Vec<Value>> = shape.0.iter().map(|_| Vec::new()).collect();
+    let mut absent = Vec::new();
+    let mut missing = 0;
+    for (nth, cell) in cells.enumerate() {
+        let place = nth % shape.0.len();
+        let cell = if cell == NOTHING {
+            missing |= 1_i64 << place;
+            shape.0[place].1.blank()
+        } else {
+            cell
+        };
+        columns[place].push(cell);
+        if place + 1 == shape.0.len() {
+            absent.push(Value::BigInt(Some(missing)));
+            missing = 0;
+        }
+    }
+    let arrays = columns.into_iter().zip(shape.0).map(|(cells, (_, holds))| array(holds.array().0, cells));
+    let mut arrays = arrays.chain([array(ArrayType::BigInt, absent)]);
+    let values: Vec<Value> = arrays.next().into_iter().chain(after.iter().cloned()).chain(arrays).collect();
+    Statement::from_sql_and_values(DbBackend::Postgres, sql.replace("{v}", &unfolded(shape, after.len())), values)
+}
+
+fn array(of: ArrayType, cells: Vec<Value>) -> Value {
+    Value::Array(of, Some(Box::new(cells)))
+}
+
+/// The first column is `$1`; the others come after the statement's own parameters.
+fn unfolded(shape: Shape, after: usize) -> String {
+    let (mut picked, mut arrays, mut names) = (String::new(), String::new(), String::new());
+    for (place, (name, holds)) in shape.0.iter().enumerate() {
+        let number = if place == 0 { 1 } else { 1 + after + place };
+        let array = holds.array().1;
+        let written = match place {
+            0 => write!(picked, "r.{name}"),
+            _ => write!(picked, ", CASE WHEN r.absent & {} = 0 THEN r.{name} END AS {name}", 1_i64 << place),
+        };
+        written
+            .and_then(|()| write!(arrays, "${number}::{array}, "))
+            .and_then(|()| write!(names, "{name}, "))
+            .expect("invariant: writing to a String cannot fail");
+    }
+    let last = 1 + after + shape.0.len();
+    format!("(SELECT {picked} FROM UNNEST({arrays}${last}::bigint[]) AS r ({names}absent)) AS v")
+}
+
+/// For SQLite.
+fn by_row(sql: &str, shape: Shape, cells: impl Iterator<Item = Value>, count: usize, after: &[Value]) -> Statement {
+    let room = count.next_power_of_two();
+    let cells_at_most = room * shape.0.len();
+    let mut values: Vec<Value> = Vec::with_capacity(cells_at_most + 1 + after.len());
+    values.extend(cells);
+    values.resize(cells_at_most, NOTHING);
+    values.push(Value::BigInt(i64::try_from(count).ok()));
+    values.extend(after.iter().cloned());
+    let listed = listed(shape, room);
+    let sql = moved(sql, cells_at_most);
+    // What is named twice is listed once: its parameters have no numbers.
+    let sql = match sql.matches("{v}").count() {
+        0 | 1 => sql.replace("{v}", &format!("{listed} AS v")),
+        _ => format!("WITH v AS {listed} {}", sql.replace("{v}", "v")),
+    };
+    Statement::from_sql_and_values(DbBackend::Sqlite, sql, values)
+}
+
+/// Room for so many rows, and a limit that says how many there are. It is a sum because SQLite makes a statement anew
+/// whenever the limit is a parameter that has changed.
+fn listed(shape: Shape, room: usize) -> String {
+    let mut columns = String::new();
+    for (place, (name, _)) in shape.0.iter().enumerate() {
+        let comma = if place == 0 { "" } else { ", " };
+        write!(columns, "{comma}column{} AS {name}", place + 1).expect("invariant: writing to a String cannot fail");
+    }
+    let row = format!("({}?),", "?,".repeat(shape.0.len() - 1));
+    let rows = row.repeat(room);
+    format!("(SELECT {columns} FROM (VALUES {}) LIMIT ${} + 0)", rows.trim_end_matches(','), room * shape.0.len() + 1)
+}
+
+/// The statement's own parameters, `$2` and on, after so many cells.
+fn moved(sql: &str, cells: usize) -> Cow<'_, str> {
+    if !sql.contains('$') {
+        return Cow::Borrowed(sql);
+    }
+    let mut pieces = sql.split('$');
+    let mut moved = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let digits = piece.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(piece.len());
+        let number: usize = piece[..digits].parse().expect("invariant: a parameter has a number");
+        write!(moved, "${}{}", number + cells, &piece[digits..]).expect("invariant: writing to a String cannot fail");
+    }
+    Cow::Owned(moved)
 }
 
 /// Runs a statement and gives its rows.
@@ -168,22 +271,78 @@ pub(super) async fn query(on: &impl ConnectionTrait, sql: &str, values: Vec<Valu
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use sea_orm::{Database, DatabaseConnection};
 
-    #[test]
-    fn rows_are_json_whatever_stands_in_them() {
+    use super::*;
+    use crate::store::plans::postgres::PostgresServer;
+
+    const SHAPE: Shape = Shape(&[
+        ("n", Holds::Number),
+        ("words", Holds::Text),
+        ("name", Holds::Uuid),
+        ("bytes", Holds::Bytes),
+        ("size", Holds::Number),
+    ]);
+
+    type Row = (i64, Option<String>, Option<Uuid>, Option<Vec<u8>>, Option<i64>);
+
+    /// Every second, third, fourth and fifth row lacks something; two of them look like what stands for nothing elsewhere.
+    fn row(n: i64) -> Row {
+        let uuid = if n == 7 { Uuid::nil() } else { Uuid::from_u128(u128::from(n.unsigned_abs()) << 64) };
+        let size = if n == 11 { 0 } else { i64::MIN + n };
+        (
+            n,
+            (n % 2 != 0).then(|| if n == 1 { String::new() } else { format!("{n}\0\"'{{NULL}},\\") }),
+            (n % 3 != 0).then_some(uuid),
+            (n % 4 != 0).then(|| vec![0, 255, n.to_le_bytes()[0]]),
+            (n % 5 != 0).then_some(size),
+        )
+    }
+
+    async fn go_and_come_back(on: &DatabaseConnection, sql: &str, count: i64) {
         let mut rows = Rows::new();
-        rows.push(&[
-            Cell::Number(-5),
-            Cell::Text("a\"\0b"),
-            Cell::Null,
-            Cell::Uuid(Uuid::nil()),
-            Cell::Bytes(&[255, 1]),
-        ]);
-        rows.push(&[Cell::Number(i64::MAX)]);
-        let Value::String(Some(json)) = rows.value() else { panic!("rows are a text") };
-        let read: serde_json::Value = serde_json::from_str(&json).unwrap();
-        let zeros = "0".repeat(32);
-        assert_eq!(read, serde_json::json!([[-5, "a\"\u{fffd}b", null, zeros, "ff01"], [i64::MAX]]));
+        for (n, words, name, bytes, size) in (1..=count).map(row) {
+            let bytes = bytes.as_deref().map_or(Cell::Null, Cell::Bytes);
+            rows.push(&[Cell::Number(n), words.as_deref().into(), name.into(), bytes, size.into()]);
+        }
+        let mut found: Vec<Row> = Vec::new();
+        for row in with_rows(on, sql, SHAPE, rows, vec!["here".into(), 5_i64.into()]).await.unwrap() {
+            assert_eq!(row.try_get_by_index::<String>(5).unwrap(), "here");
+            assert_eq!(row.try_get_by_index::<i64>(6).unwrap(), 5);
+            let at = |place| row.try_get_by_index(place).unwrap();
+            found.push((
+                at(0),
+                row.try_get_by_index(1).unwrap(),
+                row.try_get_by_index(2).unwrap(),
+                row.try_get_by_index(3).unwrap(),
+                row.try_get_by_index(4).unwrap(),
+            ));
+        }
+        found.sort();
+        let asked = (1..=count).map(row).map(|(n, words, name, bytes, size)| {
+            (n, words.map(|words| words.replace('\0', "\u{fffd}")), name, bytes, size)
+        });
+        assert_eq!(found, asked.collect::<Vec<_>>(), "{count} rows");
+    }
+
+    async fn all_sizes(on: &DatabaseConnection) {
+        const ONCE: &str = "SELECT v.n, v.words, v.name, v.bytes, v.size, $2, $3 FROM {v}";
+        const TWICE: &str = "SELECT v.n, v.words, v.name, v.bytes, v.size, $2, $3 FROM {v} WHERE v.n % 2 = 0
+            UNION ALL SELECT v.n, v.words, v.name, v.bytes, v.size, $2, $3 FROM {v} WHERE v.n % 2 = 1";
+        for count in [0, 1, 2, 3, 5, 100, 255, 256, 257, 600] {
+            go_and_come_back(on, ONCE, count).await;
+            go_and_come_back(on, TWICE, count).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn rows_reach_sqlite_as_they_are() {
+        all_sizes(&Database::connect("sqlite::memory:").await.unwrap()).await;
+    }
+
+    #[tokio::test]
+    async fn rows_reach_postgres_as_they_are() {
+        let server = PostgresServer::start();
+        all_sizes(&Database::connect(server.database().await).await.unwrap()).await;
     }
 }

@@ -36,9 +36,10 @@ impl Where {
         self.sql.push_str(condition);
     }
 
-    /// What stands after the tables, with an order and a limit; and the values.
+    /// What stands after the tables, with an order and a limit; and the values. The limit is a sum here and elsewhere,
+    /// because SQLite makes a statement anew for each limit that is a parameter alone.
     pub(super) fn ordered(mut self, order: &str, asked: usize) -> (String, Vec<sea_orm::Value>) {
         self.values.push(limit(asked).into());
-        (format!("{} ORDER BY {order} LIMIT ${}", self.sql, self.values.len()), self.values)
+        (format!("{} ORDER BY {order} LIMIT ${} + 0", self.sql, self.values.len()), self.values)
     }
 }

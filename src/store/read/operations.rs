@@ -19,7 +19,7 @@ const MOST_ATTEMPTS: i64 = 1_000;
 pub(in crate::store) fn load_sql() -> String {
     format!(
         "SELECT {STORED} FROM operations o LEFT JOIN intents i ON i.operation_id = o.id
-        WHERE o.queue = $1 AND o.seq > $2 AND o.finished_at IS NULL ORDER BY o.seq LIMIT $3"
+        WHERE o.queue = $1 AND o.seq > $2 AND o.finished_at IS NULL ORDER BY o.seq LIMIT $3 + 0"
     )
 }
 
@@ -42,7 +42,7 @@ fn shown_from() -> String {
 
 pub(in crate::store) async fn show(on: &impl ConnectionTrait, id: OperationId) -> Result<Option<Shown>, Trouble> {
     const ATTEMPTS: &str = "SELECT n, started_at, ended_at, status, class, detail FROM operation_attempts
-        WHERE operation_id = $1 ORDER BY n, started_at LIMIT $2";
+        WHERE operation_id = $1 ORDER BY n, started_at LIMIT $2 + 0";
     let rows = query(on, &format!("{} WHERE o.id = $1", shown_from()), vec![id.uuid().into()]).await?;
     let Some(mut shown) = rows.first().map(operation_row::shown).transpose()? else { return Ok(None) };
     let attempts = query(on, ATTEMPTS, vec![id.uuid().into(), MOST_ATTEMPTS.into()]).await?;

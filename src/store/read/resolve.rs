@@ -98,21 +98,25 @@ async fn operations(
     Ok(found)
 }
 
+/// What [`BOUND`] takes.
+pub(in crate::store) const OBJECTS: Shape = Shape(&[("object", Holds::Number)]);
+
+/// Finds objects that have a key, or were made by an operation.
+pub(in crate::store) const BOUND: &str = "SELECT v.object FROM {v}
+    WHERE EXISTS (SELECT 1 FROM managed_objects m WHERE m.kind = $2 AND m.discord_id = v.object)
+    OR EXISTS (SELECT 1 FROM operations o WHERE o.made = v.object AND o.made IS NOT NULL)";
+
 /// Which of these objects have a key, or were made by an operation.
 pub(in crate::store) async fn bound(
     on: &impl ConnectionTrait,
     kind: ManagedKind,
     ids: &[u64],
 ) -> Result<Vec<u64>, Trouble> {
-    const SHAPE: Shape = Shape(&[("object", Holds::Number)]);
-    const SELECT: &str = "SELECT v.object FROM {v}
-        JOIN managed_objects m ON m.kind = $2 AND m.discord_id = v.object
-        UNION SELECT v.object FROM {v} JOIN operations o ON o.made = v.object AND o.made IS NOT NULL";
     if ids.is_empty() {
         return Ok(Vec::new());
     }
     let rows = Rows::of(ids.iter().map(|id| Cell::Number(id.cast_signed())));
-    let found = with_rows(on, SELECT, SHAPE, rows, vec![kind.name().into()]).await?;
+    let found = with_rows(on, BOUND, OBJECTS, rows, vec![kind.name().into()]).await?;
     let found: HashSet<i64> = found.iter().map(|row| row.try_get_by_index(0)).collect::<Result<_, _>>()?;
     Ok(ids.iter().copied().filter(|id| found.contains(&id.cast_signed())).collect())
 }

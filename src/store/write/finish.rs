@@ -21,10 +21,45 @@ pub(super) struct Ended<'a> {
     pub(super) at: UnixMs,
 }
 
+/// What there is about an operation in other tables. Most have nothing there, and are spared a look.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Traces(i64);
+
+impl Traces {
+    const ANY: Self = Self(7);
+
+    /// From a sum: a key is 1, what it refers to is 2, an intent is 4.
+    pub(super) fn from_number(number: i64) -> Self {
+        Self(number)
+    }
+
+    fn has_key(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    fn refers(self) -> bool {
+        self.0 & 2 != 0
+    }
+
+    fn has_intent(self) -> bool {
+        self.0 & 4 != 0
+    }
+}
+
 const IDS: Shape = Shape(&[("op", Holds::Uuid)]);
 
 /// Counts operations out of their queues, tells their keys, and lets go of what they referred to.
 pub(super) async fn all(on: &DatabaseTransaction, context: &Context, ended: &[Ended<'_>]) -> Result<(), Trouble> {
+    let ended: Vec<_> = ended.iter().map(|end| (end, Traces::ANY)).collect();
+    with_traces(on, context, &ended).await
+}
+
+/// As [`all`], for operations of which it is known what there is about them.
+pub(super) async fn with_traces(
+    on: &DatabaseTransaction,
+    context: &Context,
+    ended: &[(&Ended<'_>, Traces)],
+) -> Result<(), Trouble> {
     const COUNTS: Shape = Shape(&[("line", Holds::Number), ("n", Holds::Number)]);
     const COUNT: &str = "UPDATE guild_queues SET pending = pending - v.n FROM {v} WHERE queue = v.line";
     const KEYS: Shape =
@@ -37,8 +72,11 @@ pub(super) async fn all(on: &DatabaseTransaction, context: &Context, ended: &[En
     }
     let mut counts: BTreeMap<i64, i64> = BTreeMap::new();
     let mut keys = Rows::new();
-    for end in ended {
+    for (end, traces) in ended {
         *counts.entry(end.queue.number()).or_default() += 1;
+        if !traces.has_key() {
+            continue;
+        }
         let expires_at = end.at + context.keep_keys;
         keys.push(&[
             Cell::Uuid(end.id.uuid()),
@@ -53,17 +91,17 @@ pub(super) async fn all(on: &DatabaseTransaction, context: &Context, ended: &[En
     }
     with_rows(on, COUNT, COUNTS, rows, Vec::new()).await?;
     with_rows(on, TELL, KEYS, keys, Vec::new()).await?;
-    let ids: Vec<_> = ended.iter().map(|end| end.id).collect();
-    with_rows(on, LET_GO, IDS, rows_of(&ids), Vec::new()).await?;
-    close_intents(on, &ids).await
+    let those = |have: fn(Traces) -> bool| -> Vec<OperationId> {
+        ended.iter().filter(|(_, traces)| have(*traces)).map(|(end, _)| end.id).collect()
+    };
+    with_rows(on, LET_GO, IDS, rows_of(&those(Traces::refers)), Vec::new()).await?;
+    close_intents(on, &those(Traces::has_intent)).await
 }
 
 /// What came of these is known.
 pub(super) async fn close_intents(on: &DatabaseTransaction, ids: &[OperationId]) -> Result<(), Trouble> {
     const CLOSE: &str = "DELETE FROM intents WHERE operation_id IN (SELECT op FROM {v})";
-    if !ids.is_empty() {
-        with_rows(on, CLOSE, IDS, rows_of(ids), Vec::new()).await?;
-    }
+    with_rows(on, CLOSE, IDS, rows_of(ids), Vec::new()).await?;
     Ok(())
 }
 

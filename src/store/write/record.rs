@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::{
     Context, Trouble,
-    finish::{self, Ended},
+    finish::{self, Ended, Traces},
     signed,
 };
 use crate::store::rows::{Cell, Holds, Rows, Shape, with_rows};
@@ -31,7 +31,7 @@ pub(in crate::store) const CHANGES: Shape = Shape(&[
     ("finished_at", Holds::Number),
 ]);
 
-/// Changes operations that are not done, for those who have the right to.
+/// Changes operations that are not done, for those who have the right to; gives what there is about those that it ends.
 pub(in crate::store) const UPDATE: &str =
     "UPDATE operations SET state = v.state, attempts = v.attempts, delays = v.delays,
     eligible_at = v.eligible_at, parked = v.parked, error = v.error, result = v.result,
@@ -39,7 +39,11 @@ pub(in crate::store) const UPDATE: &str =
     FROM {v}, guild_queues q
     WHERE operations.id = v.op AND operations.queue = v.line AND operations.finished_at IS NULL
     AND q.queue = v.line AND q.fence = v.held AND q.owner = $2
-    RETURNING id";
+    RETURNING id, CAST(CASE WHEN operations.finished_at IS NULL THEN 0 ELSE
+    CASE WHEN EXISTS (SELECT 1 FROM idempotency k WHERE k.operation_id = operations.id) THEN 1 ELSE 0 END
+    + CASE WHEN EXISTS (SELECT 1 FROM operation_refs r WHERE r.operation_id = operations.id) THEN 2 ELSE 0 END
+    + CASE WHEN EXISTS (SELECT 1 FROM intents i WHERE i.operation_id = operations.id) THEN 4 ELSE 0 END
+    END AS BIGINT)";
 
 const STANDING: Shape = Shape(&[("op", Holds::Uuid), ("line", Holds::Number)]);
 
@@ -94,12 +98,14 @@ async fn apply(on: &DatabaseTransaction, context: &Context, changes: &[&Change])
             change.state.is_final().then(|| signed(change.at.millis())).into(),
         ]);
     }
-    let kept = with_rows(on, UPDATE, CHANGES, rows, vec![context.members.me().into()]).await?;
-    let kept: HashSet<Uuid> = kept.iter().map(|row| row.try_get_by_index(0)).collect::<Result<_, _>>()?;
+    let mut kept: HashMap<Uuid, Traces> = HashMap::new();
+    for row in with_rows(on, UPDATE, CHANGES, rows, vec![context.members.me().into()]).await? {
+        kept.insert(row.try_get_by_index(0)?, Traces::from_number(row.try_get_by_index(1)?));
+    }
     let (done, left): (Vec<&Change>, Vec<&Change>) =
-        changes.iter().copied().partition(|change| kept.contains(&change.id.uuid()));
+        changes.iter().copied().partition(|change| kept.contains_key(&change.id.uuid()));
     let why = why_not(on, context, &left).await?;
-    follow(on, context, &done).await?;
+    follow(on, context, &done, &kept).await?;
     let answer = |change: &&Change| why.get(&change.id).copied().unwrap_or(Recorded::Done);
     Ok(changes.iter().map(answer).collect())
 }
@@ -147,7 +153,12 @@ async fn why_not(
 }
 
 /// Keeps all that goes with changes that were kept.
-async fn follow(on: &DatabaseTransaction, context: &Context, done: &[&Change]) -> Result<(), Trouble> {
+async fn follow(
+    on: &DatabaseTransaction,
+    context: &Context,
+    done: &[&Change],
+    traces: &HashMap<Uuid, Traces>,
+) -> Result<(), Trouble> {
     attempts(on, done).await?;
     intents(on, done).await?;
     objects(on, done).await?;
@@ -161,7 +172,8 @@ async fn follow(on: &DatabaseTransaction, context: &Context, done: &[&Change]) -
             at: change.at,
         });
     }
-    finish::all(on, context, &ended).await?;
+    let ended: Vec<_> = ended.iter().filter_map(|end| Some((end, *traces.get(&end.id.uuid())?))).collect();
+    finish::with_traces(on, context, &ended).await?;
     dead_letters(on, done).await
 }
 
@@ -221,8 +233,7 @@ async fn intents(on: &DatabaseTransaction, done: &[&Change]) -> Result<(), Troub
 /// What is left of the objects after all changes: each of them is bound to one key, or to none.
 async fn objects(on: &DatabaseTransaction, done: &[&Change]) -> Result<(), Trouble> {
     const OBJECTS: Shape = Shape(&[("sort", Holds::Text), ("object", Holds::Number)]);
-    const FORGET: &str = "DELETE FROM managed_objects WHERE EXISTS
-        (SELECT 1 FROM {v} WHERE v.sort = managed_objects.kind AND v.object = managed_objects.discord_id)";
+    const FORGET: &str = "DELETE FROM managed_objects WHERE (kind, discord_id) IN (SELECT sort, object FROM {v})";
     const BINDINGS: Shape = Shape(&[
         ("guild_id", Holds::Number),
         ("kind", Holds::Text),
