@@ -8,6 +8,7 @@
 //! that is what both engines will still understand when the code around it has changed.
 
 mod m0001_operations;
+mod m0004_leases;
 
 pub use sea_orm_migration::MigratorTrait;
 use sea_orm_migration::{MigrationTrait, sea_orm::DbBackend};
@@ -19,7 +20,7 @@ pub struct Migrator;
 #[sea_orm_migration::async_trait::async_trait]
 impl MigratorTrait for Migrator {
     fn migrations() -> Vec<Box<dyn MigrationTrait>> {
-        vec![Box::new(m0001_operations::Migration)]
+        vec![Box::new(m0001_operations::Migration), Box::new(m0004_leases::Migration)]
     }
 }
 

@@ -25,6 +25,9 @@ use crate::settings::{Store as Settings, StoreUrl};
 /// Names the lock that one Guildhall holds in a database of PostgreSQL.
 pub(super) const ADVISORY_LOCK: i64 = 0x6775_696c_6468_616c;
 
+/// How many connections leases are kept over. There are few calls, and short ones.
+const LEASING: u32 = 2;
+
 /// The connection that writes.
 #[derive(Debug)]
 pub(super) struct Writing {
@@ -74,6 +77,22 @@ pub(super) fn reading(settings: &Settings) -> Result<DatabaseConnection, DbErr> 
     }
 }
 
+/// The connections that leases are kept over.
+pub(super) fn leasing(settings: &Settings) -> Result<DatabaseConnection, DbErr> {
+    match &settings.url {
+        StoreUrl::Sqlite(path) => {
+            let options = sqlite(path, settings.timeout);
+            let pool = few(SqlitePoolOptions::new(), settings).connect_lazy_with(options);
+            Ok(SqlxSqliteConnector::from_sqlx_sqlite_pool(pool))
+        }
+        StoreUrl::Postgres { url, .. } => {
+            let options = postgres(url.expose(), settings.timeout).map_err(conn_error)?;
+            let pool = few(PgPoolOptions::new(), settings).connect_lazy_with(options);
+            Ok(SqlxPostgresConnector::from_sqlx_postgres_pool(pool))
+        }
+    }
+}
+
 /// A pool of one that never replaces its connection unseen.
 fn single<DB: sqlx::Database>(options: PoolOptions<DB>, timeout: Duration, made: &Arc<AtomicU32>) -> PoolOptions<DB> {
     let made = Arc::clone(made);
@@ -91,6 +110,10 @@ fn single<DB: sqlx::Database>(options: PoolOptions<DB>, timeout: Duration, made:
 
 fn several<DB: sqlx::Database>(options: PoolOptions<DB>, settings: &Settings) -> PoolOptions<DB> {
     options.max_connections(settings.read_connections).acquire_timeout(settings.timeout)
+}
+
+fn few<DB: sqlx::Database>(options: PoolOptions<DB>, settings: &Settings) -> PoolOptions<DB> {
+    options.max_connections(LEASING).acquire_timeout(settings.timeout)
 }
 
 fn sqlite(path: &Path, timeout: Duration) -> SqliteConnectOptions {

@@ -13,6 +13,7 @@
 mod connect;
 mod events;
 mod file_lock;
+mod leases;
 pub mod migrate;
 mod operation_row;
 #[cfg(test)]
@@ -40,6 +41,8 @@ use self::{
     write::{Request, Writer},
 };
 use crate::settings::{Store as Settings, StoreUrl};
+
+pub use self::leases::SqlLeases;
 
 /// How often a lock that somebody else still holds is asked for again.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
