@@ -1,13 +1,19 @@
 //! Keepers that go away, do not answer, or forget.
 
-use std::time::Duration;
+use std::{str::FromStr as _, time::Duration};
 
+use futures_util::future::join_all;
+use guildhall::store::SqlLeases;
 use guildhall_actors::leases::{LeaseError, LeaseFence, Leases};
-use sea_orm::{ConnectionTrait as _, Database, DatabaseConnection};
+use sea_orm::{
+    ConnectionTrait as _, Database, DatabaseConnection, SqlxPostgresConnector,
+    sqlx::postgres::{PgConnectOptions, PgPoolOptions},
+};
 use tokio::task::block_in_place;
 
 use crate::{
     keepers::{LONG, STUCK, is_free, migrated, name, redis, sql, take},
+    pgbouncer::PgBouncer,
     postgres::{self, PostgresServer},
     redis_server::RedisServer,
 };
@@ -86,6 +92,30 @@ async fn leases_outlive_a_restart_of_postgres() {
     assert!(!is_free(&leases, "1").await);
     assert_eq!(leases.release(&renewed).await, Ok(true));
     assert!(take(&leases, "1", LONG).await.fence > first.fence);
+}
+
+/// Connections that come and go with each transaction, of which few are lent to many.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leases_are_kept_behind_a_pgbouncer_and_over_its_restart() {
+    let server = postgres::shared();
+    let url = server.database().await;
+    migrated(&url).await.close().await;
+    let mut bouncer = block_in_place(|| PgBouncer::start(server.port()));
+    let options = PgConnectOptions::from_str(&bouncer.url(url.rsplit('/').next().unwrap())).unwrap();
+    let options = options.statement_cache_capacity(0).extra_float_digits(None);
+    let pool = PgPoolOptions::new().max_connections(8).connect_lazy_with(options);
+    let leases = SqlLeases::new(SqlxPostgresConnector::from_sqlx_postgres_pool(pool), STUCK);
+    for _ in 0..3 {
+        let names: Vec<_> = (0..40).map(|nth| name(&(nth % 10).to_string())).collect();
+        let asked = join_all(names.iter().map(|name| leases.acquire(name, "behind", LONG))).await;
+        let held: Vec<_> = asked.into_iter().filter_map(Result::unwrap).collect();
+        assert_eq!(held.len(), 10, "{held:?}");
+        block_in_place(|| bouncer.restart());
+        for lease in held {
+            let renewed = at_last(async || leases.renew(&lease, LONG).await).await.expect("it is held still");
+            assert_eq!(leases.release(&renewed).await, Ok(true));
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,6 +6,8 @@ mod contract;
 mod failing;
 mod keepers;
 mod model;
+#[path = "../support/pgbouncer.rs"]
+mod pgbouncer;
 #[path = "../support/postgres.rs"]
 mod postgres;
 #[path = "../support/redis.rs"]
