@@ -11,6 +11,7 @@
 
 pub mod api;
 pub mod app;
+mod chance;
 pub mod cli;
 pub mod discord;
 pub mod events;

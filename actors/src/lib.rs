@@ -14,6 +14,7 @@ pub mod budgets;
 pub mod circuit_breaker;
 pub mod clock;
 pub mod failpoint;
+pub mod leases;
 pub mod memory;
 pub mod operations;
 pub mod rest;

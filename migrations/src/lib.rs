@@ -9,6 +9,7 @@
 
 mod m0001_operations;
 mod m0003_instances;
+mod m0004_leases;
 
 pub use sea_orm_migration::MigratorTrait;
 use sea_orm_migration::{MigrationTrait, sea_orm::DbBackend};
@@ -20,7 +21,11 @@ pub struct Migrator;
 #[sea_orm_migration::async_trait::async_trait]
 impl MigratorTrait for Migrator {
     fn migrations() -> Vec<Box<dyn MigrationTrait>> {
-        vec![Box::new(m0001_operations::Migration), Box::new(m0003_instances::Migration)]
+        vec![
+            Box::new(m0001_operations::Migration),
+            Box::new(m0003_instances::Migration),
+            Box::new(m0004_leases::Migration),
+        ]
     }
 }
 

@@ -7,10 +7,9 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use rustls::crypto::ring;
 use sha2::{Digest as _, Sha256};
 
-use crate::settings::Token;
+use crate::{chance, settings::Token};
 
 /// A key is never this long; a file that is something else may be.
 const FILE_MAX: u64 = 4 * 1024;
@@ -121,8 +120,7 @@ fn read(file: &Path, metadata: &fs::Metadata) -> Result<Token, AdminKeyError> {
 }
 
 fn make(file: &Path) -> Result<Token, AdminKeyError> {
-    let mut bytes = [0; 32];
-    ring::default_provider().secure_random.fill(&mut bytes).map_err(|_| AdminKeyError::Chance)?;
+    let bytes: [u8; 32] = chance::bytes().map_err(|_| AdminKeyError::Chance)?;
     let key = format!("gh_admin_{}", URL_SAFE_NO_PAD.encode(bytes));
     keep(file, &key).map_err(|error| AdminKeyError::Write { file: file.to_owned(), error })?;
     Ok(Token::new(key))

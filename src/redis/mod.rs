@@ -16,6 +16,7 @@ mod events;
 mod idempotency;
 mod keeper;
 mod keys;
+mod leases;
 mod link;
 mod lost;
 mod news;
@@ -51,6 +52,7 @@ pub use self::{
     budgets::RedisBudgets,
     idempotency::{REMEMBERED_FOR, RedisIdempotency},
     keys::Keys,
+    leases::RedisLeases,
     lost::{ACL_RULES, Lost, Reason},
     news::{Block, News, NoNews, Record},
     script::Script,

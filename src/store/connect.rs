@@ -18,6 +18,9 @@ use crate::settings::{Store as Settings, StoreUrl};
 /// Names the lock that whoever migrates a database of PostgreSQL holds.
 pub(super) const ADVISORY_LOCK: i64 = 0x6775_696c_6468_616c;
 
+/// How many connections leases are kept over. There are few calls, and short ones.
+const LEASING: u32 = 2;
+
 /// What every connection to PostgreSQL is told, so that what is committed stays, and nothing waits for ever.
 fn session_settings(timeout: Duration) -> Vec<(&'static str, String)> {
     let millis = its_own(timeout).as_millis().to_string();
@@ -45,6 +48,11 @@ impl Session {
             Arc::from(all.join("; "))
         });
         Self(told)
+    }
+
+    /// Of connections that nothing stands before.
+    pub(super) const fn plain() -> Self {
+        Self(None)
     }
 
     pub(super) fn is_pooled(&self) -> bool {
@@ -171,6 +179,23 @@ async fn one_of_postgres(options: PgConnectOptions, timeout: Duration) -> Result
     Ok(SqlxPostgresConnector::from_sqlx_postgres_pool(pool.await.map_err(conn_error)?))
 }
 
+/// The connections that leases are kept over, and how their transactions begin.
+pub(super) fn leasing(settings: &Settings) -> Result<(DatabaseConnection, Session), DbErr> {
+    let connection = match &settings.url {
+        StoreUrl::Sqlite(path) => {
+            let options = sqlite(path, settings.timeout);
+            let pool = few(SqlitePoolOptions::new(), settings).connect_lazy_with(options);
+            SqlxSqliteConnector::from_sqlx_sqlite_pool(pool)
+        }
+        StoreUrl::Postgres { url, .. } => {
+            let options = postgres(url.expose(), settings.timeout, settings.direct_url.is_some())?;
+            let pool = few(PgPoolOptions::new(), settings).connect_lazy_with(options);
+            SqlxPostgresConnector::from_sqlx_postgres_pool(pool)
+        }
+    };
+    Ok((connection, Session::of(settings)))
+}
+
 /// A pool of one.
 fn single<DB: sqlx::Database>(options: PoolOptions<DB>, timeout: Duration) -> PoolOptions<DB> {
     options.max_connections(1).acquire_timeout(timeout).idle_timeout(None).max_lifetime(None).test_before_acquire(false)
@@ -178,6 +203,10 @@ fn single<DB: sqlx::Database>(options: PoolOptions<DB>, timeout: Duration) -> Po
 
 fn several<DB: sqlx::Database>(options: PoolOptions<DB>, settings: &Settings) -> PoolOptions<DB> {
     options.max_connections(settings.read_connections).acquire_timeout(settings.timeout)
+}
+
+fn few<DB: sqlx::Database>(options: PoolOptions<DB>, settings: &Settings) -> PoolOptions<DB> {
+    options.max_connections(LEASING).acquire_timeout(settings.timeout)
 }
 
 fn sqlite(path: &Path, timeout: Duration) -> SqliteConnectOptions {

@@ -13,6 +13,7 @@
 mod connect;
 mod events;
 mod file_lock;
+mod leases;
 mod members;
 pub mod migrate;
 mod operation_row;
@@ -33,7 +34,6 @@ use tokio::{
     time::timeout,
 };
 
-pub use self::members::Notice;
 use self::{
     connect::{Reader, Session},
     file_lock::{FileLock, LockError},
@@ -42,6 +42,7 @@ use self::{
     trouble::{Meaning, Trouble},
     write::{Request, Writer},
 };
+pub use self::{leases::SqlLeases, members::Notice};
 use crate::settings::{Store as Settings, StoreUrl};
 
 /// Why a store cannot be opened.

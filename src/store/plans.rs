@@ -132,7 +132,8 @@ async fn claims_are_found_by_their_index(on: &DatabaseConnection) {
         SELECT n, 'default', 2, 1, 0, n, 1 FROM generate_series(1, 10000) AS n";
     rows::query(on, FILL, Vec::new()).await.unwrap();
     let values = vec![Uuid::nil().into(), 20_000_i64.into(), 200_i64.into(), 0_i64.into(), vec![u8::MAX; 128].into()];
-    let plan = plan(on, "EXPLAIN", &write::take_due_of_ours(), values).await;
+    let take = Statement::from_sql_and_values(on.get_database_backend(), write::take_due_of_ours(), values);
+    let plan = plan(on, "EXPLAIN", take).await;
     assert!(plan.contains("guild_queues_due"), "{plan}");
     assert!(!plan.contains("Seq Scan") && !plan.contains("Sort"), "{plan}");
 }

@@ -1,6 +1,10 @@
 //! Who thinks up errands for a guild.
 
+use fastrand::Rng;
+use tokio::sync::Semaphore;
+
 use crate::{
+    caller::Accepted,
     errand::{Errand, Props, Sort},
     stage::{Place, Stage},
 };
@@ -63,4 +67,26 @@ impl Asker {
         self.given += 1;
         Some((*pair.0, *pair.1))
     }
+}
+
+/// Asks for things in a guild, one after the other, for as long as it may.
+pub(crate) async fn asks(
+    stage: &Stage,
+    mut asker: Asker,
+    sorts: &[Sort],
+    permits: &Semaphore,
+    seed: u64,
+) -> Vec<Accepted> {
+    let mut rng = Rng::with_seed(seed);
+    let mut accepted = Vec::new();
+    while let Ok(permit) = permits.acquire().await {
+        permit.forget();
+        let errand = asker.next(sorts[rng.usize(..sorts.len())], stage).await;
+        let mut one = stage.submit(&errand).await;
+        if rng.u8(..10) == 0 && errand.makes_role().is_none() {
+            stage.take_back(&mut one).await;
+        }
+        accepted.push(one);
+    }
+    accepted
 }

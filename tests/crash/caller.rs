@@ -1,6 +1,6 @@
 //! Whoever asks the daemon to do something, and does not give up.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{net::SocketAddr, sync::atomic::Ordering, time::Duration};
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
@@ -96,7 +96,7 @@ pub(crate) struct Became {
 }
 
 impl Stage {
-    /// Asks the daemon, in whichever life it is.
+    /// Asks a daemon, in whichever life it is.
     pub(crate) async fn ask(
         &self,
         method: Method,
@@ -104,8 +104,18 @@ impl Stage {
         key: Option<&str>,
         body: Option<&Value>,
     ) -> Result<(u16, Value), Unanswered> {
-        let mut address = self.address();
-        let address = address.wait_for(Option::is_some).await.map_or(None, |address| *address).ok_or(Unanswered)?;
+        self.ask_at(self.anywhere().await, method, path, key, body).await
+    }
+
+    /// Asks the daemon that is there.
+    pub(crate) async fn ask_at(
+        &self,
+        address: SocketAddr,
+        method: Method,
+        path: &str,
+        key: Option<&str>,
+        body: Option<&Value>,
+    ) -> Result<(u16, Value), Unanswered> {
         let bearer = format!("Bearer {ADMIN_KEY}");
         let mut headers = vec![("Authorization", bearer.as_str())];
         headers.extend(key.map(|key| ("Idempotency-Key", key)));

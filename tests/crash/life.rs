@@ -69,7 +69,6 @@ impl Life {
     }
 
     /// Waits until it has ended by itself.
-    #[cfg(feature = "failpoints")]
     pub(crate) async fn ends(&self) {
         let mut heard = self.heard();
         heard.wait_for(|heard| *heard == Heard::Ended).await.unwrap();
@@ -79,6 +78,17 @@ impl Life {
     pub(crate) fn kill(&mut self) -> ExitStatus {
         drop(self.child.kill());
         self.child.wait().unwrap()
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
+    /// Sends it a signal: `STOP`, `CONT` or `TERM`.
+    pub(crate) fn signal(&self, name: &str) {
+        let kill = format!("kill -{name} {}", self.child.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success(), "there is nobody to signal");
     }
 
     /// The last lines of its log.

@@ -14,11 +14,15 @@
 #[path = "../support/postgres.rs"]
 mod postgres;
 
+// The tests of ownership use these, too, and each uses its own part of them.
 mod asker;
+#[allow(dead_code, reason = "the tests of ownership use it")]
 mod caller;
 mod errand;
 mod judge;
+#[allow(dead_code, reason = "the tests of ownership use it")]
 mod life;
+#[allow(dead_code, reason = "the tests of ownership use it")]
 mod stage;
 
 #[cfg(feature = "failpoints")]

@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use crate::{
-    asker::Asker,
+    asker::{Asker, asks},
     caller::Accepted,
     errand::Sort,
     judge::{Finding, judge},
@@ -44,22 +44,6 @@ fn slow() -> Weather {
         skip: 0,
     };
     Weather { sorts: Sort::ALL.to_vec(), faults: vec![slow(On::Effect), slow(On::Answer)], permissions: None }
-}
-
-/// Asks for things in a guild, one after the other, for as long as it may.
-async fn asks(stage: &Stage, mut asker: Asker, sorts: &[Sort], permits: &Semaphore, seed: u64) -> Vec<Accepted> {
-    let mut rng = Rng::with_seed(seed);
-    let mut accepted = Vec::new();
-    while let Ok(permit) = permits.acquire().await {
-        permit.forget();
-        let errand = asker.next(sorts[rng.usize(..sorts.len())], stage).await;
-        let mut one = stage.submit(&errand).await;
-        if rng.u8(..10) == 0 && errand.makes_role().is_none() {
-            stage.take_back(&mut one).await;
-        }
-        accepted.push(one);
-    }
-    accepted
 }
 
 /// Lets a life last for a while, which is a matter of chance.

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::{StreamExt as _, stream};
 use guildhall_sim::{
     BotConfig, FireSpec, GatewayConfig, GuildsSpec, LimitConfig, Sim, SimConfig, SimHandle, Snowflake,
 };
@@ -24,6 +25,9 @@ use crate::{
 /// A token of Discord's form: it says who the bot is.
 const TOKEN: &str = "MTk4NjIyNDgzNDcxOTI1MjQ4.crash.ZnCjm1XVW7vRze4b7Cq4se7kKWs";
 pub(crate) const ADMIN_KEY: &str = "the-key-of-those-who-crash";
+
+/// Guilds that are furnished at once.
+const FURNISHED_AT_ONCE: usize = 8;
 
 /// Where operations are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +81,7 @@ pub(crate) struct Stage {
     pub(crate) answers: AtomicUsize,
     folder: TempDir,
     store: String,
-    address: watch::Sender<Option<SocketAddr>>,
+    addresses: watch::Sender<Vec<SocketAddr>>,
 }
 
 impl Stage {
@@ -99,9 +103,9 @@ impl Stage {
             ..SimConfig::default()
         };
         let sim = Sim::start(config).await.unwrap();
-        let (address, _) = watch::channel(None);
+        let (addresses, _) = watch::channel(Vec::new());
         let (http, answers) = (Http::new(), AtomicUsize::new(0));
-        let mut stage = Self { sim, http, places: Vec::new(), answers, folder, store, address };
+        let mut stage = Self { sim, http, places: Vec::new(), answers, folder, store, addresses };
         stage.furnish(furniture).await;
         stage.sim.reset_score();
         stage
@@ -109,11 +113,9 @@ impl Stage {
 
     async fn furnish(&mut self, furniture: Furniture) {
         let spec = GuildsSpec { count: Some(furniture.guilds), members: Some(6), ..GuildsSpec::default() };
-        let everything = self.sim.make_guilds(&spec).unwrap();
-        for guild in everything {
-            let place = self.place(guild.get(), &furniture).await;
-            self.places.push(place);
-        }
+        let guilds = self.sim.make_guilds(&spec).unwrap();
+        let places = stream::iter(guilds).map(|guild| self.place(guild.get(), &furniture));
+        self.places = places.buffered(FURNISHED_AT_ONCE).collect().await;
         if let Some(bits) = furniture.permissions {
             for place in &self.places {
                 let url = format!("http://{}/sim/guilds/{}", self.sim.address(), place.guild);
@@ -179,9 +181,21 @@ impl Stage {
         self.answers.load(Ordering::SeqCst)
     }
 
-    /// Where the daemon is, while it is anywhere.
-    pub(crate) fn address(&self) -> watch::Receiver<Option<SocketAddr>> {
-        self.address.subscribe()
+    /// Where a daemon is: any of them, as soon as there is one.
+    pub(crate) async fn anywhere(&self) -> SocketAddr {
+        let mut addresses = self.addresses.subscribe();
+        let some = addresses.wait_for(|addresses| !addresses.is_empty()).await.unwrap();
+        some[fastrand::usize(..some.len())]
+    }
+
+    /// Lets callers go to this daemon.
+    pub(crate) fn open_to_callers(&self, address: SocketAddr) {
+        self.addresses.send_modify(|addresses| addresses.push(address));
+    }
+
+    /// Lets no caller go to this daemon any more.
+    pub(crate) fn close_to_callers(&self, address: SocketAddr) {
+        self.addresses.send_modify(|addresses| addresses.retain(|known| *known != address));
     }
 
     /// The daemon's command, with short waits.
@@ -232,7 +246,7 @@ impl Stage {
 
     /// Tells callers where this life is, for as long as it lasts.
     fn follow(&self, life: Life) -> Life {
-        let (mut heard, address) = (life.heard(), self.address.clone());
+        let (mut heard, addresses) = (life.heard(), self.addresses.clone());
         tokio::spawn(async move {
             let mut own = None;
             loop {
@@ -241,10 +255,10 @@ impl Stage {
                     Heard::Nothing => {}
                     Heard::Listening(at) => {
                         own = Some(at);
-                        address.send_replace(own);
+                        addresses.send_modify(|addresses| addresses.push(at));
                     }
                     Heard::Ended => {
-                        address.send_if_modified(|at| own.is_some() && *at == own && at.take().is_some());
+                        addresses.send_modify(|addresses| addresses.retain(|at| Some(*at) != own));
                         return;
                     }
                 }

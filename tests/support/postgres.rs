@@ -117,6 +117,10 @@ impl PostgresServer {
         self.url(&name)
     }
 
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     pub(crate) fn url(&self, database: &str) -> String {
         format!("postgres://guildhall@127.0.0.1:{}/{database}", self.port)
     }
@@ -169,7 +173,7 @@ fn command(program: &str, data: &Path) -> Command {
 }
 
 /// PostgreSQL does not run as root: if this does, its own user is taken.
-fn other_user() -> Option<(u32, u32)> {
+pub(crate) fn other_user() -> Option<(u32, u32)> {
     let root = fs::metadata("/proc/self").unwrap().uid() == 0;
     root.then(|| {
         let users = fs::read_to_string("/etc/passwd").unwrap();

@@ -1,0 +1,44 @@
+-- Leases: named locks with an end, by this server's clock.
+--
+-- KEYS  1 the lease while somebody holds it, with its end as its TTL: token, fence and holder, with spaces between
+--       2 the fence that was given last
+-- ARGV  1 acquire | renew | release     2 the token     3 for how long, in ms     4 the holder
+-- Answer: the fence of the lease if what was asked for was done, else 0
+--
+-- A fence is the time in microseconds, or one more than the last if that is not less: fences go on growing after all that is
+-- here was lost. Such numbers are exact until the year 2255.
+
+local LEASE, FENCE = KEYS[1], KEYS[2]
+local what, token, ttl, holder = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+
+local FENCE_FOR_MS = 7 * 24 * 3600 * 1000
+
+local call = redis.call
+local held = call('GET', LEASE)
+
+if what == 'acquire' then
+    if held then
+        return 0
+    end
+    local time = call('TIME')
+    local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+    local fence = math.max(now, tonumber(call('GET', FENCE) or '0') + 1)
+    local written = string.format('%.0f', fence)
+    call('SET', FENCE, written, 'PX', FENCE_FOR_MS)
+    call('SET', LEASE, token .. ' ' .. written .. ' ' .. holder, 'PX', ttl)
+    return fence
+end
+
+local its_token, its_fence
+if held then
+    its_token, its_fence = held:match('^(%x+) (%d+) ')
+end
+if its_token ~= token then
+    return 0
+end
+if what == 'renew' then
+    call('PEXPIRE', LEASE, ttl)
+else
+    call('DEL', LEASE)
+end
+return tonumber(its_fence)

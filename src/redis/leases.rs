@@ -1,0 +1,114 @@
+//! Leases in Redis: the port of `guildhall_actors::leases` over one script. The clock is the server's.
+//!
+//! | key | what |
+//! |---|---|
+//! | `bulk-lock:<name>` | the lease while it is held: token, fence and holder; its TTL is its end |
+//! | `bulk-fence:<name>` | the fence that was given last, for a week |
+
+use std::{fmt::Write as _, time::Duration};
+
+use ::redis::Value;
+use guildhall_actors::leases::{Lease, LeaseError, LeaseFence, LeaseFuture, LeaseName, LeaseToken, Leases};
+use tokio::time::Instant;
+
+use super::{Keys, Redis, Script};
+use crate::chance;
+
+/// Who holds a lease is told in so many characters.
+const HOLDER_LENGTH: usize = 200;
+
+/// Leases in Redis.
+#[derive(Debug)]
+pub struct RedisLeases {
+    redis: Redis,
+    keys: Keys,
+    script: Script,
+}
+
+impl RedisLeases {
+    /// The leases of one application.
+    #[must_use]
+    pub fn new(redis: Redis, keys: Keys) -> Self {
+        Self { redis, keys, script: Script::new("leases", include_str!("leases.lua")) }
+    }
+
+    /// Runs the script; the lease's fence, if it did what it was asked to.
+    async fn run(&self, name: &LeaseName, arguments: [String; 4]) -> Result<Option<LeaseFence>, LeaseError> {
+        let keys = [self.keys.of(&format!("bulk-lock:{name}")), self.keys.of(&format!("bulk-fence:{name}"))];
+        let arguments = arguments.map(String::into_bytes).to_vec();
+        let answer = self.redis.run(&self.script, &keys, |_| arguments).await;
+        read(&answer.map_err(|lost| LeaseError::Unreachable(lost.to_string()))?)
+    }
+}
+
+impl Leases for RedisLeases {
+    fn acquire<'a>(&'a self, name: &'a LeaseName, holder: &'a str, ttl: Duration) -> LeaseFuture<'a, Option<Lease>> {
+        Box::pin(async move {
+            let token = LeaseToken::new(chance::bytes().map_err(|_| LeaseError::Chance)?);
+            let ttl = Lease::given(ttl);
+            let holder = holder.chars().take(HOLDER_LENGTH).collect();
+            let sent = Instant::now();
+            let fence = self.run(name, ["acquire".to_owned(), hex(&token), millis(ttl), holder]).await?;
+            Ok(fence.map(|fence| Lease { name: name.clone(), token, fence, until: sent + ttl }))
+        })
+    }
+
+    fn renew<'a>(&'a self, lease: &'a Lease, ttl: Duration) -> LeaseFuture<'a, Option<Lease>> {
+        Box::pin(async move {
+            let ttl = Lease::given(ttl);
+            let sent = Instant::now();
+            let arguments = ["renew".to_owned(), hex(&lease.token), millis(ttl), String::new()];
+            let fence = self.run(&lease.name, arguments).await?;
+            Ok(fence.map(|fence| Lease { fence, until: sent + ttl, ..lease.clone() }))
+        })
+    }
+
+    fn release<'a>(&'a self, lease: &'a Lease) -> LeaseFuture<'a, bool> {
+        Box::pin(async move {
+            let arguments = ["release".to_owned(), hex(&lease.token), String::new(), String::new()];
+            Ok(self.run(&lease.name, arguments).await?.is_some())
+        })
+    }
+}
+
+fn read(answer: &Value) -> Result<Option<LeaseFence>, LeaseError> {
+    match answer {
+        Value::Int(0) => Ok(None),
+        Value::Int(fence @ 1..) => Ok(Some(LeaseFence(fence.unsigned_abs()))),
+        _ => Err(LeaseError::Unreachable(
+            "Redis answered something else than the script does; do other programs write to its keys?".to_owned(),
+        )),
+    }
+}
+
+fn hex(token: &LeaseToken) -> String {
+    token.bits().iter().fold(String::with_capacity(32), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("invariant: writing to a String cannot fail");
+        text
+    })
+}
+
+fn millis(ttl: Duration) -> String {
+    ttl.as_millis().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_the_script_never_gives_is_not_taken_for_one() {
+        assert_eq!(read(&Value::Int(0)), Ok(None));
+        assert_eq!(read(&Value::Int(1_790_000_000_000_000)), Ok(Some(LeaseFence(1_790_000_000_000_000))));
+        for strange in [Value::Nil, Value::Int(-1), Value::Okay, Value::Array(vec![Value::Int(1)])] {
+            assert!(read(&strange).is_err(), "{strange:?}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_written_with_all_its_bits() {
+        let mut bits = [0; 16];
+        (bits[0], bits[15]) = (1, 255);
+        assert_eq!(hex(&LeaseToken::new(bits)), format!("01{}ff", "00".repeat(14)));
+    }
+}

@@ -1,0 +1,106 @@
+//! What leases promise, whoever keeps them.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use guildhall_actors::leases::{Lease, LeaseToken};
+use tokio::time::Instant;
+
+use crate::keepers::{LONG, SHORT, is_free, name, take, take_at_last, with_all};
+
+with_all! {
+    async fn of_fifty_who_ask_at_once_one_gets_it(pair) {
+        let lease = name("1");
+        let asked = (0..50).map(|nth| {
+            let leases = if nth % 2 == 0 { &pair.one } else { &pair.two };
+            leases.acquire(&lease, "one of fifty", LONG)
+        });
+        let got: Vec<_> = join_all(asked).await.into_iter().filter_map(Result::unwrap).collect();
+        assert_eq!(got.len(), 1, "{got:?}");
+    }
+
+    async fn a_lease_is_held_until_it_is_given_back_and_then_by_the_next(pair) {
+        let first = take(&*pair.one, "1", LONG).await;
+        assert_eq!(pair.two.acquire(&name("1"), "two", LONG).await, Ok(None));
+        assert_eq!(pair.one.acquire(&name("1"), "one again", LONG).await, Ok(None), "not even its own holder");
+        assert_eq!(pair.one.release(&first).await, Ok(true));
+        assert_eq!(pair.one.release(&first).await, Ok(false), "it was given back before");
+        let second = take(&*pair.two, "1", LONG).await;
+        assert!(second.fence > first.fence && second.token != first.token, "{first:?} {second:?}");
+    }
+
+    async fn fences_grow_over_releases_ends_and_processes(pair) {
+        let mut last = take(&*pair.one, "1", LONG).await;
+        for nth in 0..40 {
+            let (leases, after) = if nth % 2 == 0 { (&pair.two, &pair.one) } else { (&pair.one, &pair.two) };
+            if nth % 3 == 0 {
+                assert!(after.renew(&last, SHORT).await.unwrap().is_some());
+            } else {
+                assert_eq!(after.release(&last).await, Ok(true));
+            }
+            let next = take_at_last(&**leases, "1").await;
+            assert!(next.fence > last.fence, "{next:?} after {last:?}");
+            last = next;
+        }
+    }
+
+    async fn what_has_ended_is_not_renewed_and_not_given_back(pair) {
+        let ended = take(&*pair.one, "1", SHORT).await;
+        let next = take_at_last(&*pair.two, "1").await;
+        assert_eq!(pair.one.renew(&ended, LONG).await, Ok(None));
+        assert_eq!(pair.one.release(&ended).await, Ok(false));
+        assert!(pair.two.renew(&next, LONG).await.unwrap().is_some(), "its holder has it still");
+        assert_eq!(pair.two.release(&next).await, Ok(true));
+
+        let ended = take(&*pair.one, "2", SHORT).await;
+        let gone = take_at_last(&*pair.two, "2").await;
+        assert_eq!(pair.two.release(&gone).await, Ok(true));
+        assert_eq!(pair.one.renew(&ended, LONG).await, Ok(None), "nobody has it, and it is lost all the same");
+        assert!(is_free(&*pair.one, "2").await);
+    }
+
+    async fn a_stale_token_changes_nothing(pair) {
+        let held = take(&*pair.one, "1", LONG).await;
+        let stale = Lease { token: LeaseToken::new([9; 16]), ..held.clone() };
+        assert_eq!(pair.two.release(&stale).await, Ok(false));
+        assert_eq!(pair.two.renew(&stale, SHORT).await, Ok(None));
+        assert!(!is_free(&*pair.two, "1").await);
+        assert!(pair.one.renew(&held, LONG).await.unwrap().is_some());
+        let unknown = Lease { name: name("unheard-of"), ..held };
+        assert_eq!(pair.one.release(&unknown).await, Ok(false));
+    }
+
+    async fn two_names_do_not_meet(pair) {
+        let (one, two) = (take(&*pair.one, "1", LONG).await, take(&*pair.two, "1:fence", LONG).await);
+        let crossed = Lease { name: two.name.clone(), ..one.clone() };
+        assert_eq!(pair.one.release(&crossed).await, Ok(false));
+        assert_eq!(pair.one.release(&one).await, Ok(true));
+        assert!(!is_free(&*pair.one, "1:fence").await);
+        assert_eq!(pair.two.release(&two).await, Ok(true));
+    }
+
+    async fn the_end_counts_from_before_the_call_and_moves_with_each_renewal(pair) {
+        let before = Instant::now();
+        let lease = take(&*pair.one, "1", LONG).await;
+        let after = Instant::now();
+        assert!((before + LONG..=after + LONG).contains(&lease.until), "{lease:?}");
+        let longer = LONG + Duration::from_secs(60);
+        let renewed = pair.two.renew(&lease, longer).await.unwrap().unwrap();
+        assert!((after + longer..=Instant::now() + longer).contains(&renewed.until), "{renewed:?}");
+        assert_eq!((renewed.token, renewed.fence, &renewed.name), (lease.token, lease.fence, &lease.name));
+        // The keeper knows of it as well: what would end now does not.
+        assert!(pair.one.renew(&lease, SHORT).await.unwrap().is_some());
+        take_at_last(&*pair.two, "1").await;
+    }
+
+    async fn a_holder_may_be_called_anything_and_a_time_may_be_any(pair) {
+        for (nth, holder) in ["", "two words", "null\0 'quote\" ünïcode", &"x".repeat(5_000)].iter().enumerate() {
+            let text = nth.to_string();
+            let lease = pair.one.acquire(&name(&text), holder, Duration::MAX).await.unwrap().unwrap();
+            assert!(lease.until <= Instant::now() + Lease::LONGEST);
+            let renewed = pair.one.renew(&lease, Duration::MAX).await.unwrap().unwrap();
+            assert!(pair.one.renew(&renewed, Duration::ZERO).await.unwrap().is_some());
+            take_at_last(&*pair.two, &text).await;
+        }
+    }
+}

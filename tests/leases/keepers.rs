@@ -1,0 +1,149 @@
+//! What every test begins with: a keeper of leases, and two processes' ways to it.
+
+use std::{sync::Arc, time::Duration};
+
+use guildhall::{
+    redis::{Keys, Redis, RedisConfig, RedisLeases, RedisUrl},
+    settings::{self, Sources},
+    store::{SqlLeases, migrate},
+};
+use guildhall_actors::leases::{Lease, LeaseName, Leases};
+use tempfile::TempDir;
+
+use crate::{postgres, redis_server::RedisServer};
+
+/// Long enough that only something broken takes longer; never what a test waits for.
+pub(crate) const STUCK: Duration = Duration::from_secs(60);
+
+/// A lease that no test sees the end of.
+pub(crate) const LONG: Duration = Duration::from_secs(3_600);
+/// A lease that has as good as ended.
+pub(crate) const SHORT: Duration = Duration::from_millis(1);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Engine {
+    Sqlite,
+    Postgres,
+    Redis,
+}
+
+/// Leases of two processes that share a keeper.
+pub(crate) struct Pair {
+    pub(crate) one: Arc<dyn Leases>,
+    pub(crate) two: Arc<dyn Leases>,
+    _keeper: Keeper,
+}
+
+#[expect(dead_code, reason = "they are here to be dropped")]
+enum Keeper {
+    Folder(TempDir),
+    Shared,
+    Redis(RedisServer),
+}
+
+impl Pair {
+    pub(crate) async fn new(engine: Engine) -> Self {
+        match engine {
+            Engine::Sqlite => {
+                let folder = tempfile::tempdir().unwrap();
+                let url = format!("sqlite:{}/guildhall.db", folder.path().display());
+                let (one, two) = (migrated(&url).await, sql(&url, "20000"));
+                Self { one: Arc::new(one), two: Arc::new(two), _keeper: Keeper::Folder(folder) }
+            }
+            Engine::Postgres => {
+                let url = postgres::shared().database().await;
+                let (one, two) = (migrated(&url).await, sql(&url, "20000"));
+                Self { one: Arc::new(one), two: Arc::new(two), _keeper: Keeper::Shared }
+            }
+            Engine::Redis => {
+                let server = RedisServer::start();
+                let one = redis(server.url(), STUCK);
+                let two = redis(server.url(), STUCK);
+                Self { one: Arc::new(one), two: Arc::new(two), _keeper: Keeper::Redis(server) }
+            }
+        }
+    }
+}
+
+pub(crate) fn settings_for(url: &str, timeout_ms: &str) -> settings::Store {
+    let environment = [("GUILDHALL__STORE__URL", url), ("GUILDHALL__STORE__TIMEOUT_MS", timeout_ms)];
+    let environment = environment.map(|(name, value)| (name.into(), value.into())).to_vec();
+    settings::load(Sources { environment, ..Sources::default() }).unwrap().settings.store
+}
+
+/// Leases in a database that is as it should be.
+pub(crate) fn sql(url: &str, timeout_ms: &str) -> SqlLeases {
+    SqlLeases::open(&settings_for(url, timeout_ms)).unwrap()
+}
+
+/// Leases in a database that is made ready first.
+pub(crate) async fn migrated(url: &str) -> SqlLeases {
+    migrate::up(&settings_for(url, "20000")).await.unwrap();
+    sql(url, "20000")
+}
+
+pub(crate) fn redis(url: RedisUrl, timeout: Duration) -> RedisLeases {
+    RedisLeases::new(Redis::new(RedisConfig { url, ca_file: None, timeout }).unwrap(), Keys::new(42))
+}
+
+pub(crate) fn name(text: &str) -> LeaseName {
+    LeaseName::new(text).unwrap()
+}
+
+/// Takes a lease that must be free.
+pub(crate) async fn take(leases: &dyn Leases, text: &str, ttl: Duration) -> Lease {
+    leases.acquire(&name(text), "a test", ttl).await.unwrap().expect("nobody has it")
+}
+
+/// Whether somebody has it, by trying to take it; gives it back if not.
+pub(crate) async fn is_free(leases: &dyn Leases, text: &str) -> bool {
+    match leases.acquire(&name(text), "who looks", LONG).await.unwrap() {
+        Some(lease) => leases.release(&lease).await.unwrap(),
+        None => false,
+    }
+}
+
+/// Takes a lease that is about to end, as soon as it has ended.
+pub(crate) async fn take_at_last(leases: &dyn Leases, text: &str) -> Lease {
+    let trying = async {
+        loop {
+            if let Some(lease) = leases.acquire(&name(text), "who waits", LONG).await.unwrap() {
+                return lease;
+            }
+        }
+    };
+    tokio::time::timeout(STUCK, trying).await.expect("it never ends")
+}
+
+/// Runs each test with every keeper.
+macro_rules! with_all {
+    ($($(#[$attribute:meta])* async fn $name:ident($pair:ident) $body:block)*) => {$(
+        mod $name {
+            use super::*;
+            use crate::keepers::{Engine, Pair, STUCK};
+
+            $(#[$attribute])*
+            async fn run($pair: Pair) $body
+
+            async fn with(engine: Engine) {
+                tokio::time::timeout(STUCK, async { run(Pair::new(engine).await).await }).await.unwrap();
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn sqlite() {
+                with(Engine::Sqlite).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn postgres() {
+                with(Engine::Postgres).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn redis() {
+                with(Engine::Redis).await;
+            }
+        }
+    )*};
+}
+pub(crate) use with_all;

@@ -1,0 +1,14 @@
+//! Leases on real keepers: one suite, run on SQLite, PostgreSQL and Redis.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod contract;
+mod failing;
+mod keepers;
+mod model;
+#[path = "../support/pgbouncer.rs"]
+mod pgbouncer;
+#[path = "../support/postgres.rs"]
+mod postgres;
+#[path = "../support/redis.rs"]
+mod redis_server;

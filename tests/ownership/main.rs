@@ -1,0 +1,47 @@
+//! Several daemons share the work on one PostgreSQL, and are halted, continued, killed and ended while they do. The
+//! simulator's score is the judge: nothing lost, nothing made twice, nothing out of order, and never two of them inside one
+//! guild.
+//!
+//! ```text
+//!            ┌──▶ guildhall serve ──┐
+//!  callers ──┼──▶ guildhall serve ──┼──▶ simulator (in this process)
+//!     │      └──▶ guildhall serve ──┘         │
+//!     │              │ │ │                    │
+//!     │        (PgBouncer,) PostgreSQL        │
+//!     └── what was accepted ──▶ judge ◀── what happened
+//! ```
+//!
+//! `scripts/soak ownership` runs the random events in larger numbers.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+#[allow(dead_code, reason = "the tests of crashes use it")]
+#[path = "../crash/asker.rs"]
+mod asker;
+#[allow(dead_code, reason = "the tests of crashes use it")]
+#[path = "../crash/caller.rs"]
+mod caller;
+#[allow(dead_code, reason = "the tests of crashes use it")]
+#[path = "../crash/errand.rs"]
+mod errand;
+#[allow(dead_code, reason = "the tests of crashes use it")]
+#[path = "../crash/judge.rs"]
+mod judge;
+#[allow(dead_code, reason = "the tests of crashes use it")]
+#[path = "../crash/life.rs"]
+mod life;
+#[path = "../support/pgbouncer.rs"]
+mod pgbouncer;
+#[path = "../support/postgres.rs"]
+mod postgres;
+#[allow(dead_code, reason = "the tests of crashes use it")]
+#[path = "../crash/stage.rs"]
+mod stage;
+
+mod fleet;
+
+mod frozen;
+mod random;
+mod rolling;
+mod servers;
+mod spread;

@@ -1,0 +1,85 @@
+//! All daemons are replaced, one after the other, as one does for a new version.
+
+use std::time::Duration;
+
+use guildhall_sim::{EffectScore, Score, Stage as On};
+use tokio::{
+    sync::Semaphore,
+    time::{sleep, timeout},
+};
+
+use crate::{
+    asker::{Asker, asks},
+    caller::STUCK,
+    errand::Sort,
+    fleet::{begin_all, listens, room, slow_down, verdict},
+    life::was_killed,
+    stage::{Engine, Stage},
+};
+
+const GUILDS: u32 = 30;
+
+/// How long each call takes, and how often each guild is given something more to do: it never runs out.
+const CALL_MS: u64 = 200;
+const MORE_EVERY: Duration = Duration::from_millis(150);
+
+/// So long that nobody lives to see one end: a guild that is not handed over waits for it.
+const LEASE: [(&str, &str); 1] = [("GUILDHALL__OPERATIONS__LEASE_MS", "60000")];
+
+/// What a hand-over takes is a second at most; the rest is for a machine that is busy with other things. A guild that waited
+/// for a lease to end would show.
+const LONGEST: Duration = Duration::from_secs(15);
+
+/// The longest that a guild was left alone between two calls, by the simulator's clock.
+fn longest_gap(score: &Score) -> Duration {
+    let gaps = |effects: &Vec<EffectScore>| {
+        let since = |pair: &[EffectScore]| {
+            let before = pair[0].answered.unwrap_or(pair[0].at);
+            Duration::from_micros(pair[1].arrived.micros().saturating_sub(before.micros()))
+        };
+        effects.windows(2).map(since).max()
+    };
+    score.effects.values().filter_map(gaps).max().unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rolling_restart_hands_guilds_over_and_leaves_none_alone() {
+    let stage = Stage::new(Engine::Postgres, room(GUILDS)).await;
+    slow_down(&stage, On::Effect, CALL_MS, 0);
+    let mut lives = begin_all(&stage, &LEASE).await;
+    let permits = Semaphore::new(0);
+    let asked = stage.places.iter().zip(0..).map(|(place, seed)| {
+        // One call each, all in the guild itself.
+        asks(&stage, Asker::new(place.clone()), &[Sort::SendMessage], &permits, seed)
+    });
+    let asked = futures_util::future::join_all(asked.collect::<Vec<_>>());
+    let rolls = async {
+        stage.effects_in_all(2 * GUILDS as usize).await;
+        for life in &mut lives {
+            life.signal("TERM");
+            assert!(timeout(STUCK, life.ends()).await.is_ok(), "it does not end\n{}", life.last_words());
+            assert!(!was_killed(life.kill()), "it was killed\n{}", life.last_words());
+            *life = stage.begin_with(&LEASE);
+            listens(life).await;
+        }
+    };
+    let feeds = async {
+        loop {
+            permits.add_permits(GUILDS as usize);
+            sleep(MORE_EVERY).await;
+        }
+    };
+    let rolled = async {
+        tokio::select! {
+            () = rolls => {}
+            () = feeds => {}
+        }
+        permits.close();
+    };
+    let (accepted, ()) = tokio::join!(asked, rolled);
+    let accepted: Vec<_> = accepted.into_iter().flatten().collect();
+    verdict(&stage, &accepted, &mut lives).await.holds("rolling restart");
+    let gap = longest_gap(&stage.sim.score());
+    println!("{} operations; no guild was left alone for longer than {gap:?}", accepted.len());
+    assert!(gap < LONGEST, "a guild with work waited for {gap:?}");
+}

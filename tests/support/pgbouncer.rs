@@ -1,0 +1,130 @@
+//! A PgBouncer of a test's own, in front of a PostgreSQL of the tests.
+
+#![allow(dead_code, reason = "each test file uses its own part of this")]
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    net::TcpListener,
+    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::mpsc,
+    thread,
+};
+
+use tempfile::TempDir;
+
+use crate::postgres::other_user;
+
+/// Below what the system gives to whoever asks for any port, and apart from those of the other servers.
+const PORTS: std::ops::Range<u16> = 30_000..32_000;
+
+/// A `pgbouncer` on 127.0.0.1 with a folder of its own. It ends with this.
+///
+/// It lends connections for a transaction at a time, and is set up as the documentation asks for and no further.
+pub(crate) struct PgBouncer {
+    port: u16,
+    postgres: u16,
+    folder: TempDir,
+    child: Option<Child>,
+}
+
+impl PgBouncer {
+    /// Starts it before the PostgreSQL at this port.
+    pub(crate) fn start(postgres: u16) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let mut bouncer = Self { port: 0, postgres, folder, child: None };
+        for _ in 0..100 {
+            bouncer.port = fastrand::u16(PORTS);
+            if TcpListener::bind(("127.0.0.1", bouncer.port)).is_ok() && bouncer.launch() {
+                return bouncer;
+            }
+        }
+        panic!("pgbouncer does not start");
+    }
+
+    fn settings(&self) -> String {
+        format!(
+            "[databases]\n\
+             * = host=127.0.0.1 port={} user=guildhall\n\
+             [pgbouncer]\n\
+             listen_addr = 127.0.0.1\n\
+             listen_port = {}\n\
+             unix_socket_dir =\n\
+             auth_type = any\n\
+             pool_mode = transaction\n\
+             server_reset_query = DEALLOCATE ALL\n\
+             server_reset_query_always = 1\n\
+             default_pool_size = 20\n\
+             server_login_retry = 1\n",
+            self.postgres, self.port
+        )
+    }
+
+    /// Runs it until it serves; `false` when it ends before, as it does when its port is taken.
+    fn launch(&mut self) -> bool {
+        let file = self.folder.path().join("pgbouncer.ini");
+        fs::write(&file, self.settings()).unwrap();
+        let mut command = Command::new(program());
+        if let Some((uid, gid)) = other_user() {
+            command.uid(uid).gid(gid);
+        }
+        let mut child = command
+            .arg(&file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot run pgbouncer ({error}); apt-get install pgbouncer"));
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let (tell, ready) = mpsc::channel();
+        // Reads to the end, since a server that nobody listens to stops at a full pipe.
+        thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                if line.contains("process up") {
+                    tell.send(()).unwrap_or_default();
+                }
+            }
+        });
+        let serves = ready.recv().is_ok();
+        if serves {
+            self.child = Some(child);
+        } else {
+            child.wait().unwrap();
+        }
+        serves
+    }
+
+    /// The way through it to a database.
+    pub(crate) fn url(&self, database: &str) -> String {
+        format!("postgres://guildhall@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// Ends it without warning.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    /// Ends it, if it runs, and starts it again at the same port.
+    pub(crate) fn restart(&mut self) {
+        self.kill();
+        assert!(self.launch(), "pgbouncer does not start again");
+    }
+}
+
+impl Drop for PgBouncer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Where Debian keeps it, which is not where everybody looks.
+fn program() -> PathBuf {
+    let usual = Path::new("/usr/sbin/pgbouncer");
+    if usual.exists() { usual.to_owned() } else { "pgbouncer".into() }
+}
