@@ -243,7 +243,7 @@ fn postgres(url: &str, timeout: Duration, is_pooled: bool) -> Result<PgConnectOp
     let options = options.application_name("guildhall").disable_statement_logging();
     if is_pooled {
         // PgBouncer takes no settings with a connection, and forgets what was prepared when a transaction ends.
-        return Ok(options.statement_cache_capacity(0));
+        return Ok(options.statement_cache_capacity(0).extra_float_digits(None));
     }
     // What dies without a word lets go of its locks soon.
     let alive = [("tcp_keepalives_idle", "5"), ("tcp_keepalives_interval", "2"), ("tcp_keepalives_count", "3")];

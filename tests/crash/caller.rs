@@ -141,7 +141,8 @@ impl Stage {
                     self.answers.fetch_add(1, Ordering::SeqCst);
                     return Accepted::new(errand.clone(), &answer);
                 }
-                Ok((503, _)) | Err(Unanswered) => {}
+                // 408: it was halted while it read.
+                Ok((408 | 503, _)) | Err(Unanswered) => {}
                 Ok((status, answer)) => panic!("{}: {status} {answer}", errand.key),
             }
             assert!(Instant::now() < until, "{} is not accepted", errand.key);
@@ -154,7 +155,7 @@ impl Stage {
         let answer = self.ask(Method::POST, &format!("/v1/operations/{}/cancel", accepted.id), None, None).await;
         accepted.taken_back = match answer {
             Ok((200, _)) => TakenBack::Yes,
-            Ok((409 | 503, _)) | Err(Unanswered) => TakenBack::Perhaps,
+            Ok((408 | 409 | 503, _)) | Err(Unanswered) => TakenBack::Perhaps,
             Ok(other) => panic!("{}: {other:?}", accepted.errand.key),
         };
     }
