@@ -190,6 +190,6 @@ mod tests {
         let lease = Lease { name, token: LeaseToken::new([7; 16]), fence: LeaseFence(1), until: now + 3 * second };
         assert!(lease.holds(now, 2 * second) && lease.holds(now + 2 * second, Duration::ZERO));
         assert!(!lease.holds(now + second, 2 * second) && !lease.holds(now + 3 * second, Duration::ZERO));
-        assert!(!format!("{lease:?}").contains('7'), "a token must not be told");
+        assert_eq!(format!("{:?}", lease.token), "LeaseToken(…)", "a token must not be told");
     }
 }

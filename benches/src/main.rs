@@ -15,6 +15,7 @@ mod operations;
 mod overhead;
 mod pipeline;
 mod postgres_server;
+mod processes;
 mod redis_server;
 mod serve_sim;
 mod sim;
@@ -61,12 +62,17 @@ enum Name {
     Operations(operations::Arguments),
     /// What an operation costs when the store holds many that are done and many that are not.
     Backlog(backlog::Arguments),
+    /// How many operations a second one, two and four daemons do that share a PostgreSQL.
+    Processes(processes::Arguments),
     /// A simulator for a benchmark that wants it in another process.
     #[command(name = serve_sim::SUBCOMMAND, hide = true)]
     ServeSim,
     /// A process of a fleet that shares one limit.
     #[command(name = fleet::SUBCOMMAND, hide = true)]
     Drive(fleet::Drive),
+    /// A daemon that shares the work with others.
+    #[command(name = processes::SUBCOMMAND, hide = true)]
+    ServeDaemon,
 }
 
 impl Name {
@@ -82,6 +88,8 @@ impl Name {
             | Self::ServeSim
             | Self::Operations(_)
             | Self::Backlog(_)
+            | Self::Processes(_)
+            | Self::ServeDaemon
             | Self::Drive(_) => Builder::new_multi_thread(),
         };
         builder.enable_all().build()
@@ -91,6 +99,9 @@ impl Name {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let _ = rlimit::increase_nofile_limit(65_536);
+    if let Name::ServeDaemon = arguments.name {
+        return processes::serve();
+    }
     match measure(&arguments) {
         Ok(figures) => {
             if let Some(figures) = figures {
@@ -115,6 +126,9 @@ fn measure(arguments: &Arguments) -> anyhow::Result<Option<Value>> {
         }
         Name::Operations(options) => as_the_daemon(operations::run(options, *json))?,
         Name::Backlog(options) => as_the_daemon(backlog::run(options, *json))?,
+        Name::Processes(options) => name.runtime()?.block_on(processes::run(options, *json))?,
+        // It has been, before this.
+        Name::ServeDaemon => return Ok(None),
         Name::ServeSim => {
             name.runtime()?.block_on(serve_sim::serve())?;
             return Ok(None);

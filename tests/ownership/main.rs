@@ -45,3 +45,4 @@ mod random;
 mod rolling;
 mod servers;
 mod spread;
+mod wakes;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use guildhall_sim::{EffectScore, Score, Stage as On};
 use tokio::{
     sync::Semaphore,
@@ -13,7 +14,6 @@ use crate::{
     caller::STUCK,
     errand::Sort,
     fleet::{begin_all, listens, room, slow_down, verdict},
-    life::was_killed,
     stage::{Engine, Stage},
 };
 
@@ -52,13 +52,13 @@ async fn a_rolling_restart_hands_guilds_over_and_leaves_none_alone() {
         // One call each, all in the guild itself.
         asks(&stage, Asker::new(place.clone()), &[Sort::SendMessage], &permits, seed)
     });
-    let asked = futures_util::future::join_all(asked.collect::<Vec<_>>());
+    let asked = join_all(asked.collect::<Vec<_>>());
     let rolls = async {
         stage.effects_in_all(2 * GUILDS as usize).await;
         for life in &mut lives {
             life.signal("TERM");
             assert!(timeout(STUCK, life.ends()).await.is_ok(), "it does not end\n{}", life.last_words());
-            assert!(!was_killed(life.kill()), "it was killed\n{}", life.last_words());
+            assert!(life.kill().success(), "it did not end in order\n{}", life.last_words());
             *life = stage.begin_with(&LEASE);
             listens(life).await;
         }

@@ -1,0 +1,114 @@
+//! A daemon in a process of its own: this program, started anew as `guildhall serve`.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use bytes::Bytes;
+use clap::Parser as _;
+use http::Method;
+use serde_json::Value;
+use tokio::time::sleep;
+
+use super::town::{TOKEN, Town};
+use crate::load::Connection;
+
+/// The hidden subcommand that a child runs.
+pub(crate) const SUBCOMMAND: &str = "serve-daemon";
+
+/// What callers show.
+pub(super) const KEY: &str = "the-key-of-those-who-measure";
+
+/// How long a daemon may take to start.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running daemon. It is ended in order when this is dropped.
+pub(super) struct Daemon {
+    process: Child,
+    pub(super) address: SocketAddr,
+}
+
+impl Daemon {
+    /// Starts it over this store, and waits until it listens.
+    pub(super) fn start(town: &Town, store: &str, folder: &Path) -> anyhow::Result<Self> {
+        let (api, gateway) = (town.sim.api_url(), town.sim.gateway_url());
+        let settings = [
+            ("DISCORD__TOKEN", TOKEN),
+            ("DISCORD__API_URL", &api),
+            ("DISCORD__GATEWAY_URL", &gateway),
+            ("API__BIND", "127.0.0.1:0"),
+            ("API__ADMIN_KEY", KEY),
+            ("STORE__URL", store),
+            ("LOG__FORMAT", "json"),
+            // As good as none.
+            ("LIMITS__GLOBAL", "10000"),
+            ("LIMITS__MARGIN_MS", "0"),
+            ("LIMITS__SETTLING_MS", "0"),
+        ];
+        let mut process = Command::new(std::env::current_exe()?)
+            .arg(SUBCOMMAND)
+            .env_clear()
+            .envs(settings.map(|(name, value)| (format!("GUILDHALL__{name}"), value)))
+            .current_dir(folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("cannot start a daemon")?;
+        let lines = BufReader::new(process.stderr.take().context("a daemon has no log")?).lines();
+        let (tell, told) = mpsc::channel();
+        // Reads to the end, since a daemon that nobody listens to stops at a full pipe.
+        thread::spawn(move || {
+            let mut last = String::new();
+            for line in lines.map_while(Result::ok) {
+                if let Some(address) = listening(&line) {
+                    let _ = tell.send(Ok(address));
+                }
+                last = line;
+            }
+            let _ = tell.send(Err(last));
+        });
+        let address = told.recv_timeout(PATIENCE).context("a daemon does not start")?;
+        let address = address.map_err(|last| anyhow::anyhow!("a daemon ended at once: {last}"))?;
+        Ok(Self { process, address })
+    }
+
+    /// Waits until it says that it is ready.
+    pub(super) async fn is_ready(&self) -> anyhow::Result<()> {
+        let mut connection = Connection::open(self.address).await?;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let (status, told) = connection.call(Method::GET, "/readyz", "", Bytes::new()).await?;
+            if status == 200 {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "a daemon is not ready: {}", String::from_utf8_lossy(&told));
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It ends when its input does.
+        drop(self.process.stdin.take());
+        let _ = self.process.wait();
+    }
+}
+
+/// What the child does: all that `guildhall serve` does, until whoever started it is gone.
+pub(crate) fn serve() -> ExitCode {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    guildhall::cli::run(guildhall::cli::Cli::parse_from(["guildhall", "serve", "--until-input-ends"]))
+}
+
+fn listening(line: &str) -> Option<SocketAddr> {
+    let line: Value = serde_json::from_str(line).ok().filter(|line: &Value| line["address"].is_string())?;
+    let is_so = line["message"] == "listening" || line["fields"]["message"] == "listening";
+    is_so.then(|| line["address"].as_str()?.parse().ok()).flatten()
+}

@@ -1,0 +1,166 @@
+//! `processes`: how many operations a second one, two and four daemons do that share a PostgreSQL, when every call to Discord
+//! takes 20 ms and no limit holds anything up.
+
+mod daemon;
+mod town;
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use bytes::Bytes;
+use clap::Args;
+use http::Method;
+use sea_orm::{ConnectionTrait as _, Database, DatabaseConnection, DbBackend, Statement};
+use serde_json::{Value, json};
+use tokio::task::{JoinSet, block_in_place};
+use tokio::time::sleep;
+
+use self::daemon::{Daemon, KEY};
+pub(crate) use self::daemon::{SUBCOMMAND, serve};
+use self::town::{Guild, Town};
+use crate::disk;
+use crate::load::Connection;
+use crate::postgres_server::PostgresServer;
+use crate::stats::per_second;
+
+/// How many daemons there are, and what the figure is called.
+const SIZES: [(usize, &str); 3] = [(1, "per_s_1"), (2, "per_s_2"), (4, "per_s_4")];
+
+/// How long one turn may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What a daemon takes at once.
+const SUBMITTED_AT_ONCE: usize = 100;
+
+/// Callers at once.
+const CALLERS: usize = 8;
+
+/// What is to be done.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Guilds, all at work at once.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=2_000))]
+    guilds: u32,
+    /// Operations of each guild, one after the other.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=900))]
+    per_guild: u32,
+    /// How many turns each number of daemons has. The figure is the median.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=99))]
+    turns: u32,
+}
+
+pub(crate) async fn run(arguments: &Arguments, quiet: bool) -> anyhow::Result<Value> {
+    // Also where PostgreSQL has its folder.
+    let folder = disk::folder()?;
+    let server = block_in_place(PostgresServer::start)?;
+    let mut rates: [Vec<f64>; SIZES.len()] = Default::default();
+    let mut violations = 0;
+    // They take turns, so that whatever else the machine does hits all of them.
+    for turn in 0..arguments.turns {
+        for ((count, _), rates) in SIZES.iter().zip(&mut rates) {
+            let url = block_in_place(|| server.database(&format!("with_{count}_{turn}")))?;
+            let done = measure(arguments, *count, &url, folder.path()).await;
+            let (per_s, out_of_order) = done.with_context(|| format!("with {count} of them"))?;
+            if !quiet {
+                println!("with {count}: {per_s:.0} operations/s, {out_of_order} out of order");
+            }
+            rates.push(per_s);
+            violations += out_of_order;
+        }
+    }
+    let mut figures = json!({
+        "name": "processes",
+        "guilds": arguments.guilds,
+        "per_guild": arguments.per_guild,
+        "turns": arguments.turns,
+        "order_violations": violations,
+    });
+    for ((_, key), mut rates) in SIZES.into_iter().zip(rates) {
+        rates.sort_unstable_by(f64::total_cmp);
+        figures[key] = rates.get(rates.len() / 2).copied().into();
+    }
+    Ok(figures)
+}
+
+/// From the first submission until the store has kept how the last operation ended: operations a second, and how many calls
+/// were out of order.
+async fn measure(
+    arguments: &Arguments,
+    daemons: usize,
+    url: &str,
+    folder: &std::path::Path,
+) -> anyhow::Result<(f64, usize)> {
+    let town = Town::build(arguments.guilds, arguments.per_guild).await?;
+    let daemons = (0..daemons)
+        .map(|_| block_in_place(|| Daemon::start(&town, url, folder)))
+        .collect::<anyhow::Result<Vec<Daemon>>>()?;
+    for daemon in &daemons {
+        daemon.is_ready().await?;
+    }
+    let count = town.guilds.iter().map(|guild| guild.members.len()).sum();
+    let addresses: Vec<SocketAddr> = daemons.iter().map(|daemon| daemon.address).collect();
+    let store = Database::connect(url).await?;
+    let began = Instant::now();
+    submit(&town.guilds, &addresses).await?;
+    while !all_done(&store, count).await? {
+        ensure!(began.elapsed() < PATIENCE, "not all of {count} operations were done within {PATIENCE:?}");
+        sleep(Duration::from_millis(5)).await;
+    }
+    let took = began.elapsed();
+    store.close().await?;
+    let violations = town.violations();
+    block_in_place(|| drop(daemons));
+    town.sim.stop().await;
+    Ok((per_second(count, took), violations))
+}
+
+/// Asks for all of it: callers with a connection to each daemon, and a guild's next part goes to the next daemon.
+async fn submit(guilds: &[Guild], daemons: &[SocketAddr]) -> anyhow::Result<()> {
+    let mut callers = JoinSet::new();
+    for caller in 0..CALLERS {
+        let guilds: Vec<Guild> = guilds.iter().skip(caller).step_by(CALLERS).cloned().collect();
+        let daemons = daemons.to_vec();
+        callers.spawn(async move {
+            let mut connections = Vec::new();
+            for address in daemons {
+                connections.push(Connection::open(address).await?);
+            }
+            for (nth, guild) in guilds.iter().enumerate() {
+                for (part, members) in guild.members.chunks(SUBMITTED_AT_ONCE).enumerate() {
+                    let daemon = (nth + part) % connections.len();
+                    ask(&mut connections[daemon], guild, members).await?;
+                }
+            }
+            anyhow::Ok(())
+        });
+    }
+    while let Some(asked) = callers.join_next().await {
+        asked??;
+    }
+    Ok(())
+}
+
+/// Asks for a guild's role for these members.
+async fn ask(daemon: &mut Connection, guild: &Guild, members: &[String]) -> anyhow::Result<()> {
+    let operation =
+        |user: &String| json!({ "kind": "assign_role", "payload": { "user_id": user, "role_id": guild.role } });
+    let operations: Vec<Value> = members.iter().map(operation).collect();
+    let body = Bytes::from(json!({ "operations": operations }).to_string());
+    let path = format!("/v1/guilds/{}/operations", guild.id);
+    let (status, told) = daemon.call(Method::POST, &path, &format!("Bearer {KEY}"), body).await?;
+    ensure!(status == 202, "a daemon answered {status}: {}", String::from_utf8_lossy(&told));
+    Ok(())
+}
+
+/// Whether all have succeeded, by the store's word; none may have ended in another way.
+async fn all_done(store: &DatabaseConnection, count: usize) -> anyhow::Result<bool> {
+    const HOW_MANY: &str =
+        "SELECT COUNT(*) FILTER (WHERE state = 'succeeded'), COUNT(*) FILTER (WHERE state <> 'succeeded')
+        FROM operations WHERE finished_at IS NOT NULL";
+    let row = store.query_one_raw(Statement::from_string(DbBackend::Postgres, HOW_MANY)).await?;
+    let row = row.context("a count has no row")?;
+    let (succeeded, others): (i64, i64) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
+    ensure!(others == 0, "{others} operations did not succeed");
+    Ok(usize::try_from(succeeded)? == count)
+}
