@@ -215,12 +215,16 @@ impl Keeper {
             (SELECT id FROM instances WHERE lease_until <= {NOW} AND id <> $1 FOR UPDATE SKIP LOCKED) RETURNING id, name"
         );
         let on = self.begin().await?;
-        for row in query(&on, &bury, vec![self.members.me.into()]).await? {
+        let buried = query(&on, &bury, vec![self.members.me.into()]).await?;
+        for row in &buried {
             let (id, name): (Uuid, String) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
             let freed = self.free(&on, "owner = $1", vec![id.into()]).await?;
             emit(TakenOver { from: &name, queues: freed });
         }
-        self.say(&on, &Said::members()).await?;
+        // One that is in the middle of something, frozen perhaps, is buried when its connection has been ended.
+        if !buried.is_empty() {
+            self.say(&on, &Said::members()).await?;
+        }
         on.commit().await?;
         Ok(())
     }

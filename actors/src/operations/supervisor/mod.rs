@@ -59,8 +59,21 @@ pub struct Supervisor {
     next_poll: Option<SpawnHandle>,
     polls: u32,
     all_paused: bool,
+    /// Queues that were paused by themselves when it last looked.
+    paused_queues: usize,
+    looking: Looking,
     draining: bool,
     drained: Vec<oneshot::Sender<()>>,
+}
+
+/// Whether the store is being asked what is paused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Looking {
+    No,
+    Yes {
+        /// It may have changed since it was asked.
+        again: bool,
+    },
 }
 
 impl std::fmt::Debug for Supervisor {
@@ -97,6 +110,8 @@ impl Supervisor {
             next_poll: None,
             polls: 0,
             all_paused: false,
+            paused_queues: 0,
+            looking: Looking::No,
             draining: false,
             drained: Vec::new(),
         }
@@ -189,8 +204,13 @@ impl Supervisor {
         emit(GuildsCounted { active: self.kept.len(), waiting: self.wanted.len() });
     }
 
-    /// Looks at what is paused.
-    fn look_at_pauses(&self, ctx: &mut Context<Self>) {
+    /// Looks at what is paused; once at a time, and again if it may have changed meanwhile.
+    fn look_at_pauses(&mut self, ctx: &mut Context<Self>) {
+        if let Looking::Yes { again } = &mut self.looking {
+            *again = true;
+            return;
+        }
+        self.looking = Looking::Yes { again: false };
         let store = Arc::clone(&self.store);
         let limit = self.config.store_timeout;
         let asked = async move { within(limit, store.paused()).await };
@@ -199,10 +219,14 @@ impl Supervisor {
             if let Ok((all, queues)) = paused {
                 actor.apply_pauses(all, &queues.into_iter().collect(), ctx);
             }
+            if matches!(std::mem::replace(&mut actor.looking, Looking::No), Looking::Yes { again: true }) {
+                actor.look_at_pauses(ctx);
+            }
         }));
     }
 
     fn apply_pauses(&mut self, all: bool, queues: &HashSet<Queue>, ctx: &mut Context<Self>) {
+        let mut changed = self.all_paused != all;
         self.all_paused = all;
         for (queue, kept) in &mut self.kept {
             let paused = all || queues.contains(queue);
@@ -217,9 +241,14 @@ impl Supervisor {
             // One whose mailbox is full is told next time.
             if told.is_ok() {
                 kept.paused = paused;
+                changed = true;
             }
         }
-        self.poll_soon(ctx);
+        // Queues that go on and that nobody looks after are among those that are due.
+        if changed || self.paused_queues != queues.len() {
+            self.paused_queues = queues.len();
+            self.poll_soon(ctx);
+        }
     }
 }
 
