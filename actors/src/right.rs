@@ -27,6 +27,12 @@ impl Right {
         Self(Some(by))
     }
 
+    /// Whether it may end by itself.
+    #[must_use]
+    pub const fn may_end(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Whether it holds now.
     #[must_use]
     pub fn holds(&self) -> bool {

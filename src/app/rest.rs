@@ -6,6 +6,7 @@ use guildhall_actors::{
     memory::{MemoryConfig, StoreMemory},
     operations::OperationStore,
     rest::{Gate, GateConfig},
+    right::Right,
 };
 use guildhall_core::answer::Credential;
 use twilight_model::id::{Id, marker::ApplicationMarker};
@@ -56,12 +57,13 @@ impl Rest {
         let application = application_of(&token).and_then(Id::new_checked).unwrap_or(Id::new(1));
         let fleet = Fleet::meet(settings, application.get(), &token)?;
         let redis = fleet.as_ref().map(|fleet| fleet.redis().clone());
+        let lease = store.as_ref().map_or_else(Right::always, |store| store.lease());
         let memory = store.map(|store| {
             let memory = StoreMemory::new(store, application.get(), None);
             let tokens = vec![(Credential::Application(application.get()), fingerprint(&token))];
             MemoryConfig::new(Arc::new(memory), tokens)
         });
-        let transport = HyperTransport::new(TransportConfig::new(settings, token))?;
+        let transport = HyperTransport::new(TransportConfig::new(settings, token))?.under(lease);
         let shared = fleet.as_ref().map(|fleet| fleet.limits(Credential::Application(application.get())));
         let config = GateConfig {
             limits: settings.gate.limits.clone(),

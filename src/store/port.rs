@@ -74,6 +74,10 @@ impl OperationStore for Store {
         Box::pin(async move { answer!(self, Job::Submit(batch), Submitted) })
     }
 
+    fn lease(&self) -> Right {
+        self.shared.members.lease()
+    }
+
     fn right(&self, queue: Queue, fence: Fence) -> Right {
         self.shared.members.right(queue, fence)
     }

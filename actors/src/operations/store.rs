@@ -455,6 +455,11 @@ pub trait OperationStore: Send + Sync {
     /// nor those that somebody else looks after. What was taken for an answer that got lost is given back by itself.
     fn claim(&self, from: ClaimFrom) -> StoreFuture<'_, Vec<Claim>>;
 
+    /// The right of this process to act for any queue at all: it ends with its lease.
+    fn lease(&self) -> Right {
+        Right::always()
+    }
+
     /// The right to act for a queue that was claimed with this fence. It ends with the process's lease, and when the queue is
     /// somebody else's. A store that serves one process alone never takes it away.
     fn right(&self, queue: Queue, fence: Fence) -> Right {

@@ -11,6 +11,7 @@
 mod call;
 mod calls;
 mod classify;
+mod leased;
 mod message;
 mod raw;
 mod transport;

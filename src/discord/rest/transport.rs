@@ -12,7 +12,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use guildhall_actors::rest::{Body, Cleared, Received, Request, Transport, TransportError};
+use guildhall_actors::{
+    rest::{Body, Cleared, Received, Request, Transport, TransportError},
+    right::Right,
+};
 use guildhall_core::answer::Credential;
 use http::{HeaderMap, HeaderValue, Method, Uri, header};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited, combinators::UnsyncBoxBody};
@@ -27,7 +30,10 @@ use hyper_util::{
 };
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::classify::{Classified, classify};
+use super::{
+    classify::{Classified, classify},
+    leased::LeasedConnector,
+};
 use crate::settings::{Settings, Token};
 
 /// Who we are, in the form that Discord asks for.
@@ -102,9 +108,15 @@ pub enum TransportConfigError {
     Token,
 }
 
+type Pooled = Client<LeasedConnector<HttpsConnector<HttpConnector>>, OutBody>;
+
 /// Sends calls to Discord over pooled connections. It retries nothing and follows nothing.
 pub struct HyperTransport {
-    client: Client<HttpsConnector<HttpConnector>, OutBody>,
+    /// For calls that may always be made.
+    client: Pooled,
+    /// For calls by a right that may end.
+    leased: Pooled,
+    pool_idle: Duration,
     api_url: String,
     authorization: HeaderValue,
     connect_timeout: Duration,
@@ -134,28 +146,11 @@ impl HyperTransport {
             .map_err(|_| TransportConfigError::Token)?;
         authorization.set_sensitive(true);
 
-        let mut tcp = HttpConnector::new();
-        // The connector around it sees to the scheme.
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        // Among several addresses it is divided, so that a dead one does not use up the time of the others.
-        tcp.set_connect_timeout(Some(config.connect_timeout));
-        let connector = HttpsConnectorBuilder::new()
-            .with_provider_and_webpki_roots(Arc::new(rustls::crypto::ring::default_provider()))
-            .expect("invariant: ring supports the default versions of TLS")
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(tcp);
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(config.pool_idle)
-            .pool_max_idle_per_host(MAX_IDLE)
-            // It tries again only what a connection has handed back unread: its task had not yet taken the call from
-            // the queue when the other side hung up, so no byte of it was written.
-            .retry_canceled_requests(true)
-            .build(connector);
+        let client = pooled(config.connect_timeout, config.pool_idle, Right::always());
         Ok(Self {
+            leased: client.clone(),
             client,
+            pool_idle: config.pool_idle,
             api_url: config.api_url,
             authorization,
             connect_timeout: config.connect_timeout,
@@ -164,13 +159,20 @@ impl HyperTransport {
         })
     }
 
+    /// The same, but what is sent by a right that may end is written only while this process's lease holds.
+    #[must_use]
+    pub fn under(self, lease: Right) -> Self {
+        Self { leased: pooled(self.connect_timeout, self.pool_idle, lease), ..self }
+    }
+
     /// Sends a call once, and reads the whole answer.
     pub(crate) async fn exchange(&self, request: Request) -> Result<Received, TransportError> {
         let started = Instant::now();
         let credential = request.credential;
+        let client = if request.right.may_end() { &self.leased } else { &self.client };
         let mut request = self.prepare(request)?;
         let mut connection = capture_connection(&mut request);
-        let mut answer = pin!(self.client.request(request));
+        let mut answer = pin!(client.request(request));
 
         let deadline = started + self.request_timeout;
         let connect_by = (started + self.connect_timeout).min(deadline);
@@ -243,6 +245,30 @@ impl Transport for HyperTransport {
     fn send(&self, call: Cleared) -> Pin<Box<dyn Future<Output = Result<Received, TransportError>> + Send + '_>> {
         Box::pin(self.exchange(call.into_request()))
     }
+}
+
+/// Connections that are kept for a while.
+fn pooled(connect_timeout: Duration, idle: Duration, right: Right) -> Pooled {
+    let mut tcp = HttpConnector::new();
+    // The connector around it sees to the scheme.
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    // Among several addresses it is divided, so that a dead one does not use up the time of the others.
+    tcp.set_connect_timeout(Some(connect_timeout));
+    let connector = HttpsConnectorBuilder::new()
+        .with_provider_and_webpki_roots(Arc::new(rustls::crypto::ring::default_provider()))
+        .expect("invariant: ring supports the default versions of TLS")
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(tcp);
+    Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(idle)
+        .pool_max_idle_per_host(MAX_IDLE)
+        // It tries again only what a connection has handed back unread: its task had not yet taken the call from the queue
+        // when the other side hung up, so no byte of it was written.
+        .retry_canceled_requests(true)
+        .build(LeasedConnector { inner: connector, right })
 }
 
 fn out_body(body: Body) -> OutBody {

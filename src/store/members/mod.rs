@@ -107,6 +107,10 @@ impl Members {
         &self.tenure
     }
 
+    pub(super) fn lease(&self) -> Right {
+        Right::while_held(Arc::clone(&self.tenure) as Arc<_>)
+    }
+
     pub(super) fn right(&self, queue: Queue, Fence(fence): Fence) -> Right {
         let held = Held { tenure: Arc::clone(&self.tenure), queue: queue.number(), fence: signed(fence) };
         Right::while_held(Arc::new(held))

@@ -76,6 +76,12 @@ impl Tenure {
     }
 }
 
+impl Holds for Tenure {
+    fn holds(&self) -> bool {
+        self.left().is_some()
+    }
+}
+
 /// The right to act for one queue.
 #[derive(Debug)]
 pub(in crate::store) struct Held {

@@ -447,3 +447,31 @@ async fn a_call_whose_connection_is_cut_had_its_effect_at_most_once() {
         assert_eq!(roles.iter().filter(|role| role["name"] == name).count(), effects, "{name}");
     }
 }
+
+/// A right that has ended.
+struct Ended;
+
+impl guildhall_actors::right::Holds for Ended {
+    fn holds(&self) -> bool {
+        false
+    }
+}
+
+#[tokio::test]
+async fn what_is_sent_by_a_right_that_may_end_is_not_written_once_the_lease_has() {
+    let (address, thread) = server(|listener| {
+        let (mut leased, mut plain) = (accept(listener), accept(listener));
+        let mut written = Vec::new();
+        leased.read_to_end(&mut written).unwrap();
+        read_head(&mut plain);
+        answer(&mut plain, "{}");
+        written
+    });
+    let ended = || Right::while_held(Arc::new(Ended));
+    let transport = transport_to(address).under(ended());
+    let error = transport.exchange(Request { right: ended(), ..call(Method::POST) }).await.unwrap_err();
+    assert!(error.to_string().contains("the lease ran out"), "{error}");
+    // What is nobody's but the process's own goes on.
+    transport.exchange(call(Method::GET)).await.unwrap();
+    assert_eq!(thread.join().unwrap(), (Vec::new(), 0));
+}
