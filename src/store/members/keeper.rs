@@ -116,8 +116,6 @@ impl Keeper {
         let renewed = self.within(self.renew(leaving)).await?;
         self.beaten = Some(Instant::now());
         if !renewed && !first {
-            // Whoever took it for dead has freed its queues, and what it still does for them changes nothing.
-            self.members.tenure.clear();
             self.members.tell(Notice::Disowned);
             emit(ProcessDisowned);
         }
@@ -146,6 +144,8 @@ impl Keeper {
         let has_changed = match renewed.first() {
             Some(row) => row.try_get_by_index::<i64>(0)? > 0,
             None => {
+                // Whoever took it for dead has freed its queues. Before it can claim any anew, it forgets them.
+                self.members.tenure.clear();
                 let more = [self.name.clone().into(), self.started_at.into()];
                 query(&on, &begin, values.into_iter().chain(more).collect()).await?;
                 true

@@ -16,11 +16,11 @@ const SWEEP: i64 = 500;
 /// Removes what was kept long enough, a small batch of each.
 pub(super) async fn sweep(on: &DatabaseTransaction, keep: Retention, now: UnixMs) -> Result<Swept, Trouble> {
     const LETTERS: &str = "DELETE FROM dead_letters WHERE id IN
-        (SELECT id FROM dead_letters WHERE died_at <= $1 ORDER BY died_at LIMIT $2) RETURNING id";
+        (SELECT id FROM dead_letters WHERE died_at <= $1 ORDER BY died_at LIMIT $2 + 0) RETURNING id";
     const KEYS: &str = "DELETE FROM idempotency WHERE (scope, key) IN (SELECT scope, key FROM idempotency
-        WHERE expires_at IS NOT NULL AND expires_at <= $1 ORDER BY expires_at LIMIT $2) RETURNING scope";
+        WHERE expires_at IS NOT NULL AND expires_at <= $1 ORDER BY expires_at LIMIT $2 + 0) RETURNING scope";
     const STATE: &str = "DELETE FROM state WHERE key IN (SELECT key FROM state
-        WHERE expires_at IS NOT NULL AND expires_at <= $1 ORDER BY expires_at LIMIT $2) RETURNING key";
+        WHERE expires_at IS NOT NULL AND expires_at <= $1 ORDER BY expires_at LIMIT $2 + 0) RETURNING key";
     let ended = [
         (State::Succeeded, keep.completed),
         (State::Cancelled, keep.completed),
@@ -46,7 +46,7 @@ fn before(now: UnixMs, keep: Duration) -> UnixMs {
 pub(in crate::store) const OPERATIONS: &str = "DELETE FROM operations WHERE id IN (SELECT o.id FROM operations o
     WHERE o.state = $1 AND o.finished_at IS NOT NULL AND o.finished_at <= $2
     AND NOT EXISTS (SELECT 1 FROM operation_refs r WHERE r.target = o.id)
-    ORDER BY o.finished_at LIMIT $3) RETURNING id, queue";
+    ORDER BY o.finished_at LIMIT $3 + 0) RETURNING id, queue";
 
 async fn sweep_operations(on: &DatabaseTransaction, state: State, before: UnixMs) -> Result<u64, Trouble> {
     const IDS: Shape = Shape(&[("op", Holds::Uuid)]);

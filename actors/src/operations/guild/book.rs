@@ -74,6 +74,11 @@ impl Book {
         }
     }
 
+    /// Whether this process may act for the queue.
+    pub(super) fn may_act(&self) -> bool {
+        self.right.holds()
+    }
+
     pub(super) const fn line(&mut self) -> &mut Line<Objects> {
         &mut self.line
     }

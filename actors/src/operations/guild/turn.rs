@@ -70,6 +70,10 @@ impl Worker {
             return Ok(());
         }
         failpoint::pass(Point::AfterIntent);
+        if !self.book.borrow().may_act() {
+            // The store still takes its word, but the lease has run out or was begun anew: the queue goes back to all.
+            self.give_up();
+        }
         if self.may_no_longer_be_sent(seq) {
             add(unsaved, self.book.borrow_mut().unstart(seq, self.seat.clock.now()));
             return Ok(());

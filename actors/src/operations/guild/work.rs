@@ -46,6 +46,8 @@ pub(super) struct Worker {
     pub(super) seat: Seat,
     pub(super) book: RefCell<Book>,
     pub(super) paused: Cell<bool>,
+    /// Whether it leaves by itself.
+    gives_up: Cell<bool>,
     leaving: RefCell<Option<Leaving>>,
 }
 
@@ -54,7 +56,7 @@ impl Worker {
         let right = seat.store.right(seat.queue, seat.fence);
         let book = RefCell::new(Book::new(seat.queue, seat.fence, right, &seat.config));
         let paused = Cell::new(seat.paused);
-        Self { seat, book, paused, leaving: RefCell::default() }
+        Self { seat, book, paused, gives_up: Cell::new(false), leaving: RefCell::default() }
     }
 
     pub(super) const fn seat(&self) -> &Seat {
@@ -178,8 +180,13 @@ impl Worker {
         }
     }
 
+    /// Leaves as soon as nothing is under way, though nobody has asked it to.
+    pub(super) fn give_up(&self) {
+        self.gives_up.set(true);
+    }
+
     pub(super) fn has_to_leave(&self) -> bool {
-        self.leaving.borrow().as_ref().is_some_and(|leaving| leaving.how == Leave::Now)
+        self.gives_up.get() || self.leaving.borrow().as_ref().is_some_and(|leaving| leaving.how == Leave::Now)
     }
 
     /// Leaves if somebody asked and nothing is to be done; `true` if it has left.
