@@ -65,6 +65,7 @@ on_both! {
         }
         let shown = store.show(operation.id).await.unwrap().unwrap();
         assert_eq!((shown.stored.state, shown.attempts.len()), (State::Succeeded, 1));
+        assert_eq!(shown.stored.intent, None, "what came of it is known");
         assert_eq!((shown.result, shown.finished_at), (end.result.clone(), Some(at(10))));
         assert_eq!(shown.stored.operation.idempotency, operation.idempotency);
         assert_eq!(record(&store, change(&operation, fence, State::Dead)).await, Recorded::Gone);
@@ -109,6 +110,27 @@ on_both! {
         let mixed = vec![change(&operation, second, State::Running), change(&operation, first, State::Dead)];
         assert_eq!(store.record(mixed).await.unwrap(), [Recorded::Done, Recorded::Fenced]);
         assert_eq!(state_of(&store, operation.id).await, State::Running);
+    }
+
+    async fn many_operations_at_once_are_kept_like_one(engine) {
+        let (store, _place) = fresh(engine).await;
+        let batch: Vec<_> = (0..600).map(|nth| keyed(&nth.to_string())).collect();
+        let accepted: Vec<_> = (1..=600).map(|seq| Submitted::Accepted { seq }).collect();
+        assert_eq!(store.submit(batch.clone()).await.unwrap(), accepted);
+        let fence = claim(&store, QUEUE).await.fence;
+        let loaded = store.load(QUEUE, 0, 1_000).await.unwrap();
+        let in_order = loaded.iter().map(|stored| stored.operation.id);
+        assert!(in_order.eq(batch.iter().map(|operation| operation.id)));
+        let ends: Vec<_> = batch.iter().map(|operation| change(operation, fence, State::Succeeded)).collect();
+        assert_eq!(store.record(ends).await.unwrap(), [Recorded::Done; 600]);
+        assert!(store.load(QUEUE, 0, 1_000).await.unwrap().is_empty());
+        let known = |operation: &NewOperation| Submitted::Existing {
+            id: operation.id,
+            state: State::Succeeded,
+            result: None,
+        };
+        let again = batch.iter().map(|operation| NewOperation { id: new_id(), ..operation.clone() }).collect();
+        assert_eq!(store.submit(again).await.unwrap(), batch.iter().map(known).collect::<Vec<_>>());
     }
 
     async fn fifty_callers_with_one_key_get_one_operation(engine) {
