@@ -222,6 +222,9 @@ fn sqlite(path: &Path, timeout: Duration) -> SqliteConnectOptions {
         // wait for it. After a crash so much has to be read again.
         .pragma("wal_autocheckpoint", "8000")
         .pragma("temp_store", "memory")
+        // Each statement has a text for every size of its rows.
+        .statement_cache_capacity(512)
+        .row_buffer_size(1_024)
         .disable_statement_logging()
 }
 

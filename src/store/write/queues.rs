@@ -28,7 +28,7 @@ pub(in crate::store) const NEXT_DUE: &str =
 /// Takes those that have something due, the longest waiting first.
 pub(in crate::store) const TAKE_DUE: &str = "UPDATE guild_queues SET owner = $1, fence = fence + 1 WHERE queue IN
     (SELECT queue FROM guild_queues WHERE owner IS NULL AND paused = 0 AND ready_at IS NOT NULL AND ready_at <= $2
-    ORDER BY ready_at LIMIT $3) RETURNING queue, fence, paused, ready_at";
+    ORDER BY ready_at LIMIT $3 + 0) RETURNING queue, fence, paused, ready_at";
 
 /// The same among several processes: those of the slots of this one, and those that have waited for their own for too long.
 /// Those that another process is just taking are left to it.

@@ -245,8 +245,7 @@ fn known(row: &QueryResult, from: usize) -> Result<Known, Trouble> {
 
 async fn forget(on: &DatabaseTransaction, expired: &[Key]) -> Result<(), Trouble> {
     const SHAPE: Shape = Shape(&[("its_scope", Holds::Text), ("its_key", Holds::Text)]);
-    const DELETE: &str = "DELETE FROM idempotency WHERE EXISTS
-        (SELECT 1 FROM {v} WHERE v.its_scope = idempotency.scope AND v.its_key = idempotency.key)";
+    const DELETE: &str = "DELETE FROM idempotency WHERE (scope, key) IN (SELECT its_scope, its_key FROM {v})";
     let mut rows = Rows::new();
     for (scope, key) in expired {
         rows.push(&[Cell::Text(scope), Cell::Text(key)]);

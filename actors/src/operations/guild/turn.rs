@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use super::Seat;
 use super::keeping::add;
-use super::verdict::{judge, judge_search};
+use super::verdict::{Verdict, judge, judge_search};
 use super::work::{Fenced, Worker};
 use crate::failpoint::{self, Point};
 use crate::operations::throttle::Admission;
@@ -113,6 +113,13 @@ impl Worker {
             }
         };
         let verdict = judge(performed, case, &self.seat.config, fastrand::f64());
+        if let Verdict::Dead(Failure {
+            class: FailureClass::Transient | FailureClass::Ambiguous, status: None, ..
+        }) = &verdict
+        {
+            // What was given up may still be under way: what follows must not overtake it.
+            self.quiet_until.set(now + self.seat.config.request_timeout);
+        }
         add(unsaved, book.conclude(seq, verdict, attempt, now));
     }
 

@@ -72,7 +72,10 @@ pub(super) fn judge(performed: Performed, case: Case, config: &OperationsConfig,
             }
             // What may be sent again is not looked for.
             FailureClass::Transient | FailureClass::Ambiguous if case.attempts < case.max_attempts => {
-                Verdict::Retrying { wait: config.backoff.delay(case.attempts, chance), error: failure }
+                let wait = config.backoff.delay(case.attempts, chance);
+                // The call before it may still be under way, and must not arrive beside or after the next one.
+                let wait = if failure.status.is_none() { wait.max(config.request_timeout) } else { wait };
+                Verdict::Retrying { wait, error: failure }
             }
             FailureClass::Transient | FailureClass::Ambiguous => Verdict::Dead(failure),
         },

@@ -46,6 +46,8 @@ pub(super) struct Worker {
     pub(super) seat: Seat,
     pub(super) book: RefCell<Book>,
     pub(super) paused: Cell<bool>,
+    /// Nothing is sent before then.
+    pub(super) quiet_until: Cell<UnixMs>,
     /// Whether it leaves by itself.
     gives_up: Cell<bool>,
     leaving: RefCell<Option<Leaving>>,
@@ -56,7 +58,14 @@ impl Worker {
         let right = seat.store.right(seat.queue, seat.fence);
         let book = RefCell::new(Book::new(seat.queue, seat.fence, right, &seat.config));
         let paused = Cell::new(seat.paused);
-        Self { seat, book, paused, gives_up: Cell::new(false), leaving: RefCell::default() }
+        Self {
+            seat,
+            book,
+            paused,
+            quiet_until: Cell::new(UnixMs::new(0)),
+            gives_up: Cell::new(false),
+            leaving: RefCell::default(),
+        }
     }
 
     pub(super) const fn seat(&self) -> &Seat {
@@ -116,6 +125,7 @@ impl Worker {
             let step = self.book.borrow_mut().line().next(now);
             let due = match step {
                 Step::Run(_) if self.paused.get() => None,
+                Step::Run(_) if now < self.quiet_until.get() => Some(self.quiet_until.get()),
                 Step::Run(seq) => {
                     self.stay();
                     self.turn(seq, &mut unsaved).await?;
