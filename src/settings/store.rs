@@ -57,8 +57,10 @@ pub(super) fn check(effective: &[Effective]) -> Vec<Problem> {
 
 /// What the right to send is renewed with has to come in time.
 fn leases_outlive_heartbeats(effective: &[Effective]) -> Option<Problem> {
-    let number = |path: &str| match &of(effective, path).value {
-        Some(Value::Integer(value)) => Some(*value),
+    let find = |path: &str| effective.iter().find(|setting| setting.key.path == path);
+    // What is wrong by itself has been said.
+    let number = |path: &str| match find(path)?.value {
+        Some(Value::Integer(value)) => Some(value),
         _ => None,
     };
     let lease = number("operations.lease_ms")?;
@@ -67,7 +69,7 @@ fn leases_outlive_heartbeats(effective: &[Effective]) -> Option<Problem> {
         return None;
     }
     let paths = ["operations.lease_ms", "operations.heartbeat_ms", "operations.lease_margin_ms"];
-    let set = paths.map(|path| of(effective, path)).into_iter().find(|setting| setting.origin != Origin::Default);
+    let set = paths.into_iter().filter_map(find).find(|setting| setting.origin != Origin::Default);
     let says = format!(
         "is {lease}, which is not more than operations.heartbeat_ms ({heartbeat}) and operations.lease_margin_ms ({margin}) \
          together: the right to send would run out between two heartbeats; raise operations.lease_ms"
@@ -76,11 +78,9 @@ fn leases_outlive_heartbeats(effective: &[Effective]) -> Option<Problem> {
 }
 
 fn direct_is_postgres(effective: &[Effective]) -> Option<Problem> {
-    let direct = of(effective, "store.direct_url");
-    let (Some(Value::StoreUrl(given)), Some(Value::StoreUrl(url))) = (&direct.value, &of(effective, "store.url").value)
-    else {
-        return None;
-    };
+    let find = |path: &str| effective.iter().find(|setting| setting.key.path == path);
+    let (direct, url) = (find("store.direct_url")?, find("store.url")?);
+    let (Some(Value::StoreUrl(given)), Some(Value::StoreUrl(url))) = (&direct.value, &url.value) else { return None };
     let says = match (given, url) {
         (StoreUrl::Postgres { .. }, StoreUrl::Postgres { .. }) => return None,
         (StoreUrl::Sqlite(_), _) => "is a file of SQLite; name the PostgreSQL behind store.url, or leave it out",

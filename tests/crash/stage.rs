@@ -221,6 +221,10 @@ impl Stage {
             ("OPERATIONS__BACKOFF_BASE_MS", "10"),
             ("OPERATIONS__BACKOFF_CAP_MS", "100"),
             ("OPERATIONS__POLL_MS", "50"),
+            // On PostgreSQL, the next process has to wait until the last one counts as dead.
+            ("OPERATIONS__LEASE_MS", "700"),
+            ("OPERATIONS__HEARTBEAT_MS", "150"),
+            ("OPERATIONS__LEASE_MARGIN_MS", "100"),
         ];
         let mut command = Command::new(env!("CARGO_BIN_EXE_guildhall"));
         command.arg("serve").env_clear().current_dir(self.folder.path());
