@@ -490,8 +490,8 @@ pub(crate) const SCHEMA: &[Key] = &[
     Key {
         path: "store.instance",
         kind: Kind::Name,
-        default: None,
-        help: "What this process is called where several share a PostgreSQL, for people. Without it: its host and process id.",
+        default: Some("\"auto\""),
+        help: "What this process is called where several share a PostgreSQL, for people. `auto`: its host and process id.",
         allowed: "1 to 64 letters, digits, `.`, `_` and `-`",
     },
     Key {

@@ -97,10 +97,7 @@ pub(super) fn typed(effective: &[Effective]) -> Store {
             Some(Value::StoreUrl(url)) => Some(url.clone()),
             _ => None,
         },
-        instance: match &of(effective, "store.instance").value {
-            Some(Value::Text(name)) => Some(name.clone()),
-            _ => None,
-        },
+        instance: Some(take!(effective, "store.instance", Text)).filter(|name| name != "auto"),
         lease: Lease {
             heartbeat: Duration::from_millis(take!(effective, "operations.heartbeat_ms", Integer)),
             lasts: Duration::from_millis(take!(effective, "operations.lease_ms", Integer)),
