@@ -41,7 +41,7 @@ impl Watch {
     pub(super) fn note(&mut self, seen: Sighting) {
         self.last = Some(seen);
         let part = self.part(&seen);
-        match self.kept.back().map(|back| (self.part(back) == part, seen.took() <= back.took())) {
+        match self.kept.back().map(|back| (self.part(back) == part, seen.took() < back.took())) {
             Some((true, false)) => {}
             Some((true, true)) => {
                 self.kept.pop_back();

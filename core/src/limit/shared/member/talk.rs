@@ -339,6 +339,7 @@ impl ToTell {
 mod tests {
     use super::*;
     use crate::limit::shared::{How, SharedConfig, Window};
+    use crate::limit::turn::Turn;
 
     fn at(ms: u64) -> Timestamp {
         Timestamp::from_millis(ms)
@@ -436,6 +437,33 @@ mod tests {
         let answered = How::Answered(Duration::from_millis(399));
         assert_eq!(ended, [(slots[0].token, answered), (slots[1].token, How::Unused)]);
     }
+
+    #[test]
+    fn a_newcomer_gives_back_what_it_cannot_use_before_it_has_watched_the_clock_for_a_window() {
+        let mut pair = Pair::joined();
+        pair.talk([2_000, 4_000, 6_000]);
+        let mut newcomer = Member::new(SharedConfig::default(), "q".into(), 1, at(7_000));
+        let ask = |newcomer: &mut Member, pair: &mut Pair, ms: u64| {
+            let call = newcomer.next_call(at(ms)).unwrap();
+            let reply = pair.redis(&call, ms);
+            newcomer.on_reply(reply.clone(), at(ms));
+            (call, reply)
+        };
+        ask(&mut newcomer, &mut pair, 7_000);
+        ask(&mut newcomer, &mut pair, 7_000);
+        pair.talk([7_001]);
+        newcomer.demand(1, false, at(7_002));
+        let (_, reply) = ask(&mut newcomer, &mut pair, 7_002);
+        let Reply::Done(Standing { slots, .. }) = reply else { panic!("{reply:?}") };
+        assert_eq!((slots.len(), newcomer.turn(at(7_002))), (1, Turn::OnAnswer));
+        let (call, _) = ask(&mut newcomer, &mut pair, 7_302);
+        let Doing::Sync(sync) = call.doing else { panic!("{call:?}") };
+        assert_eq!((sync.want, sync.ended[0].how), (0, How::Unused));
+        assert_eq!(newcomer.next_call(at(8_009)), None);
+        ask(&mut newcomer, &mut pair, 8_010);
+        assert_eq!(newcomer.turn(at(8_010)), Turn::Now);
+    }
+
     #[test]
     fn what_was_booked_for_somebody_who_leaves_before_it_hears_of_it_is_free_at_once() {
         let config = SharedConfig { limit: 2, ..SharedConfig::default() };
