@@ -181,6 +181,7 @@ fn rules(settings: &Settings) -> SharedConfig {
     SharedConfig {
         limit: limits.global,
         window: limits.window + limits.margin,
+        margin: limits.margin,
         on_loss: redis.on_loss,
         timeout: redis.timeout,
         heartbeat: redis.heartbeat,

@@ -36,6 +36,8 @@ pub struct SharedConfig {
     pub limit: u32,
     /// The window, with whatever is added for clocks that do not run quite alike.
     pub window: Duration,
+    /// What was added to it.
+    pub margin: Duration,
     /// What a process does without Redis.
     pub on_loss: OnLoss,
     /// How long a call to Redis may take; after that it counts as lost.
@@ -73,6 +75,7 @@ impl Default for SharedConfig {
         Self {
             limit: 50,
             window: Duration::from_millis(1_010),
+            margin: Duration::from_millis(10),
             on_loss: OnLoss::Share,
             timeout: Duration::from_millis(250),
             heartbeat: Duration::from_secs(1),

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use super::call::How;
 use super::config::{OnLoss, SharedConfig};
-use super::times::Sighting;
+use super::watch::Watch;
 use crate::limit::turn::Turn;
 use crate::time::Timestamp;
 
@@ -109,7 +109,7 @@ pub struct Member {
     members: u32,
     live: u32,
     pool: u32,
-    sighting: Option<Sighting>,
+    watch: Watch,
     under_way: Option<UnderWay>,
     bookings: Vec<Booking>,
     flights: BTreeMap<Lodging, Flight>,
@@ -140,6 +140,7 @@ impl Member {
     #[must_use]
     pub fn new(config: SharedConfig, id: String, life: u64, now: Timestamp) -> Self {
         Self {
+            watch: Watch::new(config.window),
             config,
             id,
             life,
@@ -151,7 +152,6 @@ impl Member {
             members: 0,
             live: 0,
             pool: 0,
-            sighting: None,
             under_way: None,
             bookings: Vec::new(),
             flights: BTreeMap::new(),

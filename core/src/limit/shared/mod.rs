@@ -19,6 +19,7 @@ mod member;
 #[cfg(test)]
 mod model;
 mod times;
+mod watch;
 mod window;
 
 pub use call::{Call, Doing, Ended, How, Join, Reply, Slot, Standing, Sync};

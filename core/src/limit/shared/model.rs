@@ -8,7 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::call::{Call, Reply};
-use super::{Lodging, Member, OnLoss, SharedConfig, Window};
+use super::{Lodging, Member, Mode, OnLoss, SharedConfig, Window};
 use crate::limit::turn::Turn;
 use crate::time::Timestamp;
 
@@ -77,6 +77,8 @@ struct Process {
     lodgings: Vec<(u64, Lodging)>,
     grants: u32,
     granted_since_calm: u32,
+    /// When, and in which life, it last used its share.
+    alone: Option<(u64, u32)>,
 }
 
 struct World {
@@ -151,6 +153,7 @@ impl World {
                 lodgings: Vec::new(),
                 grants: 0,
                 granted_since_calm: 0,
+                alone: None,
             };
             world.processes.push(process);
             let start = world.roll(3_000) * MS;
@@ -371,10 +374,16 @@ impl World {
             && born == same
         {
             let names: Vec<String> = self.window.members();
-            let has_share = |process: &Process| process.is_alive && process.member.counted().1 > 0;
             let is_here = |who: usize| names.contains(&format!("p{who}"));
-            self.is_excused |=
-                self.processes.iter().enumerate().any(|(who, process)| has_share(process) && !is_here(who));
+            // What somebody sent who has just heard of this Redis, or died, is still in the window.
+            let lasts = u64::try_from((self.config.window + self.config.guard).as_micros()).unwrap();
+            self.is_excused |= self.processes.iter().enumerate().any(|(who, process)| {
+                let has_share = process.is_alive && process.member.counted().1 > 0;
+                let was_alone = process
+                    .alone
+                    .is_some_and(|(then, life)| then + lasts > self.now && !(is_here(who) && process.life == life));
+                (has_share && !is_here(who)) || was_alone
+            });
         }
         if self.processes[who].deaf > 0 {
             return;
@@ -442,7 +451,11 @@ impl World {
 
     fn dispatch(&mut self, who: usize) {
         let now = at(self.now);
-        let lodging = self.processes[who].member.take(now);
+        let process = &mut self.processes[who];
+        if process.member.mode(now) == Mode::Share {
+            process.alone = Some((self.now, process.life));
+        }
+        let lodging = process.member.take(now);
         if self.roll(30) == 0 && !self.is_calm {
             self.processes[who].member.given_back(lodging, now);
             return;

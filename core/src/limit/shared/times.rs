@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use crate::time::Timestamp;
 
-/// How far clocks may drift apart over a time before it is taken for a jump.
+/// How far clocks drift apart over a time at most.
 fn drift(over: Duration) -> Duration {
-    Duration::from_millis(5) + over / 500
+    Duration::from_millis(1) + over / 500
 }
+
+/// By so much more they have to differ before it is taken for a jump, which everybody pays for.
+const DOUBT: Duration = Duration::from_millis(4);
 
 /// What one answer told of Redis's clock: it showed `redis` at some moment between `sent` and `heard`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,11 +26,24 @@ impl Sighting {
         self.redis.saturating_add(micros(now.since(self.sent)))
     }
 
+    /// How long the answer took.
+    pub(super) fn took(&self) -> Duration {
+        self.heard.since(self.sent)
+    }
+
+    /// How far the clock may have jumped forward until it was seen next, beyond what the way of the next answer took: from
+    /// when that was heard, so much is to be waited.
+    pub(super) fn hidden_until(&self, next: &Self) -> Duration {
+        let passed = next.heard.since(self.heard);
+        let showed = Duration::from_micros(next.redis.saturating_sub(self.redis));
+        (showed + drift(passed)).saturating_sub(passed)
+    }
+
     /// Whether the clock ran as it should from this sighting to the next.
     pub(super) fn agrees_with(&self, next: &Self) -> bool {
         let most = next.heard.since(self.sent);
         let least = next.sent.since(self.heard);
-        let slack = micros(drift(most));
+        let slack = micros(drift(most) + DOUBT);
         let passed = i128::from(next.redis) - i128::from(self.redis);
         passed <= i128::from(micros(most) + slack) && passed + i128::from(slack) >= i128::from(micros(least))
     }

@@ -25,14 +25,19 @@ impl Member {
         };
         let is_word = !under_way.is_look;
         self.under_way = Some(under_way);
-        let not_after = self.sighting.map_or(0, |seen| seen.latest(now) + micros(self.config.timeout));
+        let not_after = self.not_after(now);
         if is_word {
-            let way = self.sighting.map_or(Duration::ZERO, |seen| seen.heard.since(seen.sent));
+            let way = self.watch.last().map_or(Duration::ZERO, Sighting::took);
             self.last_word = now + self.config.timeout + way;
             self.heartbeat_at = now + self.config.heartbeat;
         }
         let not_after = if is_word { not_after } else { 0 };
         Some(Call { member: self.id.clone(), life: self.life, not_after, doing })
+    }
+
+    /// What Redis's clock shows at most when nobody waits for the answer to a call of now any more.
+    fn not_after(&self, now: Timestamp) -> u64 {
+        self.watch.last().map_or(0, |seen| seen.latest(now) + micros(self.config.timeout))
     }
 
     /// When it wants to call; never while a call is under way.
@@ -135,7 +140,7 @@ impl Member {
         let (doing, _) = self.sync(now);
         self.state = State::Left;
         let Doing::Sync(sync) = doing else { return None };
-        let not_after = self.sighting.map_or(0, |seen| seen.latest(now) + micros(self.config.timeout));
+        let not_after = self.not_after(now);
         is_member.then(|| Call {
             member: self.id.clone(),
             life: self.life,
@@ -152,8 +157,13 @@ impl Member {
             Reply::Done(standing) => standing.now,
         };
         let seen = Sighting { redis, sent: call.sent, heard: now };
-        let jumped = self.sighting.is_some_and(|before| !before.agrees_with(&seen));
-        let before = self.sighting.replace(seen);
+        let jumped = !self.watch.agrees_with(&seen);
+        if jumped {
+            self.watch.begin_with(seen);
+        } else if !matches!(reply, Reply::Stale { .. }) {
+            // So long a way could hide a jump: the next answer is held against what was seen before.
+            self.watch.note(seen);
+        }
         match reply {
             Reply::Seen { epoch, .. } => {
                 self.seen_epoch = epoch;
@@ -171,10 +181,8 @@ impl Member {
                 if jumped {
                     self.start_over();
                 } else {
-                    // Both clocks say that it was late. It was not done, so it is said again; and since so long a way
-                    // could hide a jump, the next answer is held against what was seen before.
+                    // Both clocks say that it was late. It was not done, so it is said again.
                     self.heartbeat_at = now;
-                    self.sighting = before;
                 }
             }
             Reply::Rejoin { replaced, .. } => {
@@ -198,7 +206,7 @@ impl Member {
                 if joined {
                     self.lodge(&standing.slots, &call.flying, now);
                 } else {
-                    self.note(&standing.slots, &call, now);
+                    self.note(&standing.slots, &call, &seen);
                 }
                 if jumped {
                     self.seen_epoch.clone_from(&self.epoch);
@@ -273,16 +281,23 @@ impl Member {
         }
     }
 
-    fn note(&mut self, slots: &[Slot], call: &UnderWay, now: Timestamp) {
+    fn note(&mut self, slots: &[Slot], call: &UnderWay, seen: &Sighting) {
         for (place, slot) in slots.iter().enumerate() {
-            self.bookings.push(Booking {
+            let slot = Booking {
                 token: slot.token,
                 booking: slot.booking,
                 // Redis's clock showed its `now` between sending and hearing: never too early, never too late.
-                from: now + slot.wait,
+                from: self.watch.usable_from(seen, slot.wait, self.config.margin),
                 until: call.sent + slot.wait + self.config.grace,
                 is_urgent: call.is_urgent && place == 0,
-            });
+            };
+            if slot.from <= slot.until {
+                self.bookings.push(slot);
+            } else {
+                // Too little is known of Redis's clock yet.
+                self.again_at = self.again_at.max(slot.from);
+                self.unused(slot, seen.heard);
+            }
         }
         self.bookings.sort_by_key(|slot| slot.from);
     }
@@ -324,6 +339,7 @@ impl ToTell {
 mod tests {
     use super::*;
     use crate::limit::shared::{How, SharedConfig, Window};
+    use crate::limit::turn::Turn;
 
     fn at(ms: u64) -> Timestamp {
         Timestamp::from_millis(ms)
@@ -421,6 +437,33 @@ mod tests {
         let answered = How::Answered(Duration::from_millis(399));
         assert_eq!(ended, [(slots[0].token, answered), (slots[1].token, How::Unused)]);
     }
+
+    #[test]
+    fn a_newcomer_gives_back_what_it_cannot_use_before_it_has_watched_the_clock_for_a_window() {
+        let mut pair = Pair::joined();
+        pair.talk([2_000, 4_000, 6_000]);
+        let mut newcomer = Member::new(SharedConfig::default(), "q".into(), 1, at(7_000));
+        let ask = |newcomer: &mut Member, pair: &mut Pair, ms: u64| {
+            let call = newcomer.next_call(at(ms)).unwrap();
+            let reply = pair.redis(&call, ms);
+            newcomer.on_reply(reply.clone(), at(ms));
+            (call, reply)
+        };
+        ask(&mut newcomer, &mut pair, 7_000);
+        ask(&mut newcomer, &mut pair, 7_000);
+        pair.talk([7_001]);
+        newcomer.demand(1, false, at(7_002));
+        let (_, reply) = ask(&mut newcomer, &mut pair, 7_002);
+        let Reply::Done(Standing { slots, .. }) = reply else { panic!("{reply:?}") };
+        assert_eq!((slots.len(), newcomer.turn(at(7_002))), (1, Turn::OnAnswer));
+        let (call, _) = ask(&mut newcomer, &mut pair, 7_302);
+        let Doing::Sync(sync) = call.doing else { panic!("{call:?}") };
+        assert_eq!((sync.want, sync.ended[0].how), (0, How::Unused));
+        assert_eq!(newcomer.next_call(at(8_009)), None);
+        ask(&mut newcomer, &mut pair, 8_010);
+        assert_eq!(newcomer.turn(at(8_010)), Turn::Now);
+    }
+
     #[test]
     fn what_was_booked_for_somebody_who_leaves_before_it_hears_of_it_is_free_at_once() {
         let config = SharedConfig { limit: 2, ..SharedConfig::default() };
