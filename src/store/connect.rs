@@ -33,6 +33,8 @@ fn session_settings(timeout: Duration) -> Vec<(&'static str, String)> {
     // grown.
     let plans = ["enable_seqscan", "enable_hashjoin", "enable_mergejoin", "enable_bitmapscan", "jit"];
     settings.extend(plans.map(|name| (name, "off".to_owned())));
+    // And each is planned for the tables as they are, not as they were when it was first run.
+    settings.push(("plan_cache_mode", "force_custom_plan".to_owned()));
     settings
 }
 
