@@ -45,6 +45,9 @@ use self::{
 pub use self::{leases::SqlLeases, members::Notice};
 use crate::settings::{Store as Settings, StoreUrl};
 
+/// How often it is tried to open a store whose connection is lost meanwhile.
+const TRIES: u32 = 3;
+
 /// Why a store cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
@@ -94,6 +97,12 @@ pub enum OpenError {
     /// A migration failed.
     #[error("cannot migrate the store: {0}")]
     Migration(String),
+    /// The connection cannot be made, or was lost.
+    #[error(
+        "cannot open the store: {0}; check store.url (GUILDHALL__STORE__URL), and that what it names is there and lets \
+         this process in"
+    )]
+    Lost(String),
     /// The engine does not let us in, or fails.
     #[error(
         "cannot open the store: {0}; check store.url (GUILDHALL__STORE__URL), and that what it names is there and lets \
@@ -108,7 +117,17 @@ fn named(pid: Option<u32>) -> String {
 
 impl OpenError {
     fn engine(error: DbErr) -> Self {
-        Self::Engine(Trouble::Engine(error).says())
+        Self::trouble(Trouble::Engine(error))
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "it is the end of the error")]
+    fn trouble(trouble: Trouble) -> Self {
+        match trouble.meaning() {
+            Meaning::Lost => Self::Lost(trouble.says()),
+            Meaning::Busy | Meaning::Full | Meaning::Refused | Meaning::Raced | Meaning::Corrupt => {
+                Self::Engine(trouble.says())
+            }
+        }
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "it is the end of the error")]
@@ -155,26 +174,40 @@ impl Store {
     /// When it cannot be reached, is in use, or does not fit this program.
     pub async fn open(settings: &Settings) -> Result<Self, OpenError> {
         let file = lock_file(settings)?.map(Arc::new);
+        let mut tried = 1;
+        loop {
+            match Self::open_once(settings, file.clone()).await {
+                // It may have been lost because this process, or the server, stood still for a moment.
+                Err(OpenError::Lost(_)) if tried < TRIES => tried += 1,
+                opened => return opened,
+            }
+        }
+    }
+
+    async fn open_once(settings: &Settings, file: Option<Arc<FileLock>>) -> Result<Self, OpenError> {
         migrate::prepare(settings).await?;
-        let trouble = |trouble: Trouble| OpenError::Engine(trouble.says());
+        let trouble = OpenError::trouble;
         let reading = connect::reading(settings).map_err(OpenError::engine)?;
         let (requests, waiting) = mpsc::channel(settings.max_waiting);
         let (tell, health) = watch::channel(Health::Up);
         let (stop, stopped) = watch::channel(false);
         let (end, ended) = watch::channel(false);
-        let (mut tasks, mut ear, channel) = (Vec::new(), None, channel(&reading).await.map_err(trouble)?);
+        let channel = channel(&reading).await.map_err(trouble)?;
         let members = if file.is_some() { Members::alone() } else { Members::among_others() };
-        if let Some(pool) = connect::listening(settings).map_err(OpenError::engine)? {
-            let connection = connect::writing(settings).await.map_err(OpenError::engine)?;
-            let keeping =
-                Keeper::start(settings, Arc::clone(&members), connection, Session::of(settings), channel.clone());
-            tasks.push(tokio::spawn(keeping.await.map_err(trouble)?.run(ended)));
-            let hearing = members::listen(Arc::clone(&members), pool, channel.clone(), settings.timeout);
-            ear = Some(tokio::spawn(hearing));
-        }
-        let writer =
-            Writer::attach(settings.clone(), file, Arc::clone(&members), channel, tell).await.map_err(trouble)?;
-        tasks.insert(0, tokio::spawn(writer.run(waiting, stopped)));
+        let listening = connect::listening(settings).map_err(OpenError::engine)?;
+        let keeper = match &listening {
+            Some(_) => {
+                let connection = connect::writing(settings).await.map_err(OpenError::engine)?;
+                let (members, session) = (Arc::clone(&members), Session::of(settings));
+                Some(Keeper::start(settings, members, connection, session, channel.clone()).await.map_err(trouble)?)
+            }
+            None => None,
+        };
+        let attaching = Writer::attach(settings.clone(), file, Arc::clone(&members), channel.clone(), tell);
+        let mut tasks = vec![tokio::spawn(attaching.await.map_err(trouble)?.run(waiting, stopped))];
+        tasks.extend(keeper.map(|keeper| tokio::spawn(keeper.run(ended))));
+        let ear =
+            listening.map(|pool| tokio::spawn(members::listen(Arc::clone(&members), pool, channel, settings.timeout)));
         let (timeout, tasks) = (settings.timeout, std::sync::Mutex::new(tasks));
         let shared = Shared { requests, reading, members, timeout, health, tasks, ear, stop, end };
         Ok(Self { shared: Arc::new(shared) })

@@ -39,6 +39,9 @@ impl Life {
         let kept = Arc::clone(&log);
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
+                if line.contains("panicked") {
+                    eprintln!("{line}");
+                }
                 if let Some(address) = listening(&line) {
                     tell.send_replace(Heard::Listening(address));
                 }

@@ -106,7 +106,16 @@ impl Served {
             drop(permit);
             answer
         });
-        task.await.map_err(|_| Problem::Internal.into())
+        task.await.map_err(|error| {
+            if error.is_cancelled() {
+                Problem::StoreUnavailable.says(
+                    "The process is ending. Ask another one, or this one again; what has an idempotency key is never accepted \
+                     twice with the same one.",
+                )
+            } else {
+                Problem::Internal.into()
+            }
+        })
     }
 }
 
