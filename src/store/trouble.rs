@@ -136,6 +136,8 @@ fn of_postgres(code: &str) -> Meaning {
         // Serialization, deadlock, a unique index: two processes at one thing.
         "40001" | "40P01" | "23505" => Meaning::Raced,
         "53100" | "53200" | "25006" => Meaning::Full,
+        // The server has ended a session that stood still in the middle of a transaction.
+        "25P03" | "25P04" => Meaning::Lost,
         _ if code.starts_with("08") || code.starts_with("57P") || code.starts_with("53") => Meaning::Lost,
         _ if code.starts_with("28") || code.starts_with("3D") || code.starts_with("XX") => Meaning::Lost,
         _ => Meaning::Refused,
@@ -163,9 +165,10 @@ mod tests {
         let sqlite = ["5", "517", "13", "778", "2067", "11"].map(of_sqlite);
         use Meaning::{Busy, Corrupt, Full, Lost, Raced, Refused};
         assert_eq!(sqlite, [Busy, Busy, Full, Lost, Refused, Corrupt]);
-        // A statement's time is up, no disk left, shut down, no such user, a unique index, no such column.
-        let postgres = ["57014", "53100", "57P01", "28000", "23505", "42703"].map(of_postgres);
-        assert_eq!(postgres, [Busy, Full, Lost, Lost, Raced, Refused]);
+        // A statement's time is up, no disk left, shut down, no such user, a unique index, no such column, a session
+        // that stood still.
+        let postgres = ["57014", "53100", "57P01", "28000", "23505", "42703", "25P03"].map(of_postgres);
+        assert_eq!(postgres, [Busy, Full, Lost, Lost, Raced, Refused, Lost]);
     }
 
     #[test]
