@@ -25,24 +25,30 @@ async fn place() -> Place {
     place
 }
 
-/// Opens a store, and waits until all of these know of so many.
+/// Opens a store, and waits until these and it have found their places.
 async fn join(place: &Place, others: &[&Store]) -> Store {
     let store = place.open().await;
-    for other in others.iter().copied().chain([&store]) {
-        know(other, others.len() + 1).await;
-    }
+    let all: Vec<&Store> = others.iter().copied().chain([&store]).collect();
+    settled(&all).await;
     store
 }
 
-/// Waits until a store has found its place among so many: of 300 queues it then wants about its part.
-async fn know(store: &Store, members: usize) {
-    let mut notices = store.notices();
-    let settled = async {
-        while !(260 / members..=340 / members + 30).contains(&ours(store).len()) {
-            let _ = notices.recv().await;
+/// Waits until each of 300 queues belongs to exactly one of these: as long as one of them does not know of another, both want
+/// the same.
+async fn settled(stores: &[&Store]) {
+    let mut notices = stores[0].notices();
+    let have_parted = || {
+        let mut wanted: Vec<Queue> = stores.iter().flat_map(|store| ours(store)).collect();
+        wanted.sort_unstable();
+        wanted == queues()
+    };
+    let settling = async {
+        while !have_parted() {
+            // The others may settle without a word of this one.
+            let _ = timeout(Duration::from_millis(20), notices.recv()).await;
         }
     };
-    timeout(STUCK, settled).await.unwrap();
+    timeout(STUCK, settling).await.unwrap();
 }
 
 fn queues() -> Vec<Queue> {
@@ -223,8 +229,7 @@ async fn a_process_that_dies_is_taken_over_and_what_it_still_writes_changes_noth
     let place = place().await;
     let survivor = join(&place, &[]).await;
     let mut mortal = Mortal::open(&place).await;
-    know(&survivor, 2).await;
-    know(&mortal.store, 2).await;
+    settled(&[&survivor, &mortal.store]).await;
     let queue = ours(&mortal.store)[0];
     let work = operation(queue);
     submit(&survivor, &work).await;
@@ -234,7 +239,7 @@ async fn a_process_that_dies_is_taken_over_and_what_it_still_writes_changes_noth
     let running = change(&work, before.fence, State::Running);
     assert_eq!(record(&mortal.store, running).await, Recorded::Done);
     mortal.kill();
-    know(&survivor, 1).await;
+    settled(&[&survivor]).await;
     assert!(!right.holds(), "its own clock says so before others take over");
     let after = claim(&survivor, queue).await;
     assert!(after.fence > before.fence);
@@ -279,7 +284,7 @@ async fn a_process_that_leaves_hands_everything_over_before_it_has_gone() {
     let claimed = claim(&first, queue).await;
     submit(&second, &operation(queue)).await;
     first.leave().await;
-    know(&second, 1).await;
+    settled(&[&second]).await;
     assert_eq!(first.elsewhere(&[queue]), [queue]);
     assert!(first.claim(ClaimFrom::Queues(queues())).await.unwrap().is_empty());
     let mut notices = second.notices();
