@@ -10,7 +10,7 @@ use super::{Api, GUILD, GUILD_QUEUE, Heard, run};
 fn an_operation_that_waits_is_taken_back_once_or_twice() {
     run(async {
         let api = Api::start();
-        for state in [State::Queued, State::Delayed, State::Retrying] {
+        for state in [State::Queued, State::Delayed] {
             let id = api.create_role("a").await;
             api.store.become_state(&id, state);
             api.heard();
@@ -26,9 +26,10 @@ fn an_operation_that_waits_is_taken_back_once_or_twice() {
 
 #[test]
 fn an_operation_that_is_under_way_or_over_cannot_be_taken_back_and_its_state_is_told() {
+    use State::{Dead, NeedsReview, Reconciling, Retrying, Running, Succeeded};
     run(async {
         let api = Api::start();
-        for state in [State::Running, State::Reconciling, State::Succeeded, State::Dead, State::NeedsReview] {
+        for state in [Running, Retrying, Reconciling, Succeeded, Dead, NeedsReview] {
             let id = api.create_role("a").await;
             api.store.become_state(&id, state);
             api.heard();

@@ -260,7 +260,8 @@ impl OperationStore for Memory {
     fn cancel(&self, id: OperationId, _: UnixMs) -> StoreFuture<'_, Option<(State, Queue)>> {
         self.answer(move |inner| {
             Ok(inner.find(id).map(|row| {
-                if row.stored.state.may_cancel() {
+                let untried = row.stored.attempts == 0 && row.stored.intent.is_none();
+                if row.stored.state.may_cancel() && untried {
                     row.stored.state = State::Cancelled;
                 }
                 (row.stored.state, row.stored.operation.queue)

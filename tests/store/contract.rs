@@ -1,8 +1,8 @@
 //! What the port promises.
 
 use guildhall_actors::operations::{
-    Binding, ClaimFrom, Fence, Intent, LetterFilter, ListFilter, NewOperation, OperationStore as _, Pausable, Recorded,
-    Resolved, SubmitError, Submitted, Wanted,
+    Binding, Change, ClaimFrom, Fence, Intent, LetterFilter, ListFilter, NewOperation, OperationStore as _, Pausable,
+    Recorded, Resolved, SubmitError, Submitted, Wanted,
 };
 use guildhall_core::operation::{Failure, FailureClass, Kind, ManagedKind, Queue, State};
 
@@ -230,13 +230,26 @@ on_both! {
         assert_eq!(store.depths().await.unwrap()["queued"], 0);
     }
 
+    async fn what_may_have_happened_cannot_be_cancelled_though_it_waits(engine) {
+        let (store, _place) = fresh(engine).await;
+        let (tried, sent, held) = (in_guild(), in_guild(), in_guild());
+        store.submit(vec![tried.clone(), sent.clone(), held.clone()]).await.unwrap();
+        let fence = claim(&store, QUEUE).await.fence;
+        record(&store, Change { attempts: 1, ..change(&tried, fence, State::Retrying) }).await;
+        record(&store, Change { attempts: 1, ..change(&tried, fence, State::Delayed) }).await;
+        record(&store, Change { attempts: 0, intent: Intent::Open(at(1)), ..change(&sent, fence, State::Queued) }).await;
+        record(&store, Change { attempts: 0, ..change(&held, fence, State::Delayed) }).await;
+        assert_eq!(store.cancel(tried.id, at(2)).await.unwrap(), Some((State::Delayed, QUEUE)));
+        assert_eq!(store.cancel(sent.id, at(2)).await.unwrap(), Some((State::Queued, QUEUE)));
+        assert_eq!(store.cancel(held.id, at(2)).await.unwrap(), Some((State::Cancelled, QUEUE)));
+    }
+
     async fn what_waited_behind_a_cancelled_operation_is_due_at_once(engine) {
         let (store, place) = fresh(engine).await;
         let (head, next) = (in_guild(), in_guild());
         store.submit(vec![head.clone(), next]).await.unwrap();
         let delay = async |fence| {
-            let mut later = change(&head, fence, State::Delayed);
-            later.eligible_at = at(9_000);
+            let later = Change { attempts: 0, eligible_at: at(9_000), ..change(&head, fence, State::Delayed) };
             record(&store, later).await;
         };
         let fence = claim(&store, QUEUE).await.fence;

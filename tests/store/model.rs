@@ -104,7 +104,7 @@ impl Model {
             }
             Action::Cancel(operation) => {
                 let Some(kept) = self.kept.get_mut(operation) else { return };
-                if kept.state.may_cancel() {
+                if kept.state.may_cancel() && kept.attempts == 0 {
                     kept.state = State::Cancelled;
                 }
                 let answer = store.cancel(kept.operation.id, at(1)).await.unwrap();

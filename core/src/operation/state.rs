@@ -81,10 +81,16 @@ impl State {
         }
     }
 
-    /// Whether a person may still take it back: nothing of it is under way.
+    /// Whether it waits for its turn or its time.
+    #[must_use]
+    pub const fn waits(self) -> bool {
+        matches!(self, Self::Queued | Self::Delayed | Self::Retrying)
+    }
+
+    /// Whether a person may still take it back, if no attempt was made at it: what was tried may have happened.
     #[must_use]
     pub const fn may_cancel(self) -> bool {
-        matches!(self, Self::Queued | Self::Delayed | Self::Retrying)
+        matches!(self, Self::Queued | Self::Delayed)
     }
 
     /// Whether this may become that, as the picture of [`crate::operation`] has it.
@@ -98,10 +104,14 @@ impl State {
     /// When no operation takes this step.
     pub const fn to(self, next: Self) -> Result<(), Illegal> {
         let legal = match self {
-            Self::Queued | Self::Delayed | Self::Retrying => match next {
+            Self::Queued | Self::Delayed => match next {
                 // A limit or a breaker may hold what has not begun, too.
                 Self::Queued | Self::Running | Self::Delayed | Self::Dead | Self::Cancelled => true,
                 Self::Retrying | Self::Reconciling | Self::Succeeded | Self::NeedsReview => false,
+            },
+            Self::Retrying => match next {
+                Self::Queued | Self::Running | Self::Delayed | Self::Dead => true,
+                Self::Retrying | Self::Reconciling | Self::Succeeded | Self::Cancelled | Self::NeedsReview => false,
             },
             Self::Running => match next {
                 Self::Queued
@@ -141,7 +151,7 @@ mod tests {
             (Queued, &waiting),
             (Running, &[Queued, Delayed, Retrying, Reconciling, Succeeded, Dead, NeedsReview]),
             (Delayed, &waiting),
-            (Retrying, &waiting),
+            (Retrying, &[Queued, Running, Delayed, Dead]),
             (Reconciling, &[Queued, Retrying, Reconciling, Succeeded, Dead, NeedsReview]),
             (Succeeded, &[]),
             (Dead, &[]),

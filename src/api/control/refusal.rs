@@ -78,7 +78,9 @@ fn of_store(error: &StoreError) -> Told {
 pub(super) fn of_desk(error: &DeskError) -> Told {
     match error {
         DeskError::NoOperation(_) | DeskError::NoLetter(_) => Problem::NotFound.says(format!("{error}.")),
-        DeskError::Unfit { state, .. } => Problem::Conflict.says(format!("{error}.")).with("state", state.name()),
+        DeskError::Unfit { state, .. } | DeskError::Tried { state, .. } => {
+            Problem::Conflict.says(format!("{error}.")).with("state", state.name())
+        }
         DeskError::AlreadyRedriven { by, .. } => {
             let told = Problem::AlreadyRedriven.says(format!("{error}."));
             match by {

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::store::{operation_row::state_named, rows::query};
 
-/// Takes an operation back, if nothing of it is under way.
+/// Takes an operation back, if it was never sent, or is known not to have happened.
 pub(super) async fn cancel(
     on: &DatabaseTransaction,
     context: &Context,
@@ -21,7 +21,9 @@ pub(super) async fn cancel(
     now: UnixMs,
 ) -> Result<Option<(State, Queue)>, Trouble> {
     const CANCEL: &str = "UPDATE operations SET state = 'cancelled', updated_at = $2, finished_at = $2
-        WHERE id = $1 AND state IN ('queued', 'delayed', 'retrying') RETURNING state, queue";
+        WHERE id = $1 AND state IN ('queued', 'delayed') AND attempts = 0
+            AND NOT EXISTS (SELECT 1 FROM intents i WHERE i.operation_id = operations.id)
+        RETURNING state, queue";
     let cancelled = query(on, CANCEL, vec![id.uuid().into(), signed(now.millis()).into()]).await?;
     let Some((state, queue)) = cancelled.first().map(standing).transpose()? else {
         return as_it_stands(on, id).await;

@@ -103,6 +103,17 @@ pub enum DeskError {
         /// What should have become of it: `cancelled` or `retried`.
         asked: &'static str,
     },
+    /// It waits, but was tried before.
+    #[error(
+        "operation {id} is {}, but was sent before and may have happened, and so cannot be cancelled; it ends by itself",
+        state.name()
+    )]
+    Tried {
+        /// Which.
+        id: OperationId,
+        /// What it is.
+        state: State,
+    },
     /// Another operation does it again already.
     #[error("{id} is done again already{}; look at that one instead", by.map_or_else(String::new, |by| format!(", as operation {by}")))]
     AlreadyRedriven {

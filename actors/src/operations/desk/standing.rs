@@ -60,7 +60,7 @@ impl Desk {
     ///
     /// # Errors
     ///
-    /// When there is none, or it is under way or over.
+    /// When there is none, or it was sent already or is over.
     pub async fn cancel(&self, id: OperationId) -> Result<(), DeskError> {
         let answer = self.ask::<_, StoreError>(self.store.cancel(id, self.now())).await?;
         match answer.ok_or(DeskError::NoOperation(id))? {
@@ -69,6 +69,7 @@ impl Desk {
                 emit(OperationCancelled { id });
                 Ok(())
             }
+            (state, _) if state.waits() => Err(DeskError::Tried { id, state }),
             (state, _) => Err(DeskError::Unfit { id, state, asked: "cancelled" }),
         }
     }
@@ -110,7 +111,7 @@ impl Desk {
         let answer = self.ask::<_, StoreError>(self.store.hasten(id, self.now())).await?;
         let (state, queue) = answer.ok_or(DeskError::NoOperation(id))?;
         // It may have begun, or ended, in between.
-        if !state.may_cancel() {
+        if !state.waits() {
             return Err(DeskError::Unfit { id, state, asked: "retried" });
         }
         self.hears.hastened(id, queue);

@@ -122,17 +122,18 @@ impl Book {
         let Stored { operation, seq, state, mut attempts, delays, parked, intent, error: _ } = stored;
         let (payload, objects, sends) = self.read(&operation, Room::IfLeft);
         let mut eligible_at = operation.eligible_at;
-        let mut changed = false;
+        let mut cut_short = None;
         let phase = match state {
             State::Queued => Phase::Queued,
             State::Delayed => Phase::Delayed { parked },
             State::Retrying => Phase::Retrying,
             State::Reconciling => Phase::Reconciling,
             State::Running => {
-                changed = true;
+                let started = intent.unwrap_or(eligible_at);
+                // It is not looked for, but it may have happened: nobody may take it back from now on.
+                cut_short = Some(if sends == Sends::Again { Intent::Open(started) } else { Intent::Keep });
                 // What was cut short is not held against it.
                 attempts = attempts.saturating_sub(1);
-                let started = intent.unwrap_or(eligible_at);
                 if operation.kind == Kind::DeferReply {
                     // Discord waits for it for seconds only, and it does no harm if it comes twice or late.
                     eligible_at = started.min(now);
@@ -147,6 +148,7 @@ impl Book {
             // The store gives none of these.
             State::Succeeded | State::Dead | State::Cancelled | State::NeedsReview => Phase::Queued,
         };
+        let intent = intent.filter(|_| sends != Sends::Again);
         let known = Known {
             id: operation.id,
             guild: operation.guild,
@@ -172,8 +174,10 @@ impl Book {
             deployment: operation.deployment,
             objects,
         };
-        let change =
-            changed.then(|| Change { eligible_at, ..known.change(self.queue, self.fence, phase.state(), now) });
+        let change = cut_short.map(|intent| {
+            let change = known.change(self.queue, self.fence, phase.state(), now);
+            Change { eligible_at, intent, ..change }
+        });
         self.known.insert(seq, known);
         (entry, change)
     }

@@ -94,6 +94,7 @@ impl Tables {
             Intent::Open(at) => stored.intent = Some(at),
             Intent::Close => stored.intent = None,
         }
+        stored.intent = stored.intent.filter(|_| !change.state.is_final());
         let seq = stored.seq;
         row.result = change.result.clone();
         row.made = change.made;
@@ -310,7 +311,8 @@ impl OperationStore for Memory {
     fn cancel(&self, id: OperationId, _: UnixMs) -> StoreFuture<'_, Option<(State, Queue)>> {
         let mut tables = self.tables();
         let cancelled = tables.rows.get_mut(&id).map(|row| {
-            if row.stored.state.may_cancel() {
+            let untried = row.stored.attempts == 0 && row.stored.intent.is_none();
+            if row.stored.state.may_cancel() && untried {
                 row.stored.state = State::Cancelled;
             }
             (row.stored.state, row.stored.operation.queue, row.stored.seq)

@@ -9,7 +9,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::LocalSet;
 
 use crate::operations::testing::{Fault, Script, Search, World, paused};
-use crate::operations::{Hold, NewOperation, Operations, Pausable};
+use crate::operations::{Hold, NewOperation, OperationStore, Operations, Pausable};
 
 const GUILD: u64 = 7;
 
@@ -146,6 +146,33 @@ fn what_a_process_may_still_have_under_way_is_waited_out_before_it_is_looked_for
         assert_eq!((world.state(id), world.discord.happened(id)), (State::Succeeded, 1));
         assert!(world.clock.now().since(killed_at) >= world.config.request_timeout);
     }
+}
+
+#[test]
+fn what_was_cut_short_is_not_taken_back_although_it_is_held_later_and_used_no_attempt() {
+    let runtime = runtime();
+    let _guard = runtime.enter();
+    let world = World::new();
+    let id = world.assign(GUILD, 100, 1);
+    // The claim, the page, the start; then the process ends, and nobody knows whether it was sent.
+    world.chaos.plan([(2, Fault::KillAfter)]);
+    let local = LocalSet::new();
+    local.block_on(&runtime, async {
+        let _operations = world.start();
+        world.chaos.killed().await;
+    });
+    drop(local);
+    world.store.orphan();
+    world.discord.script(id, [Script::Hold { wait: Some(Duration::from_secs(10)), hold: Hold::Route }]);
+    LocalSet::new().block_on(&runtime, async {
+        let _operations = world.start();
+        world.until_state(id, State::Delayed).await;
+        assert_eq!(world.store.row(id).stored.attempts, 0);
+        let taken_back = world.store.cancel(id, world.clock.now()).await.unwrap();
+        assert_eq!(taken_back, Some((State::Delayed, Queue::Guild(GUILD))));
+        world.until_state(id, State::Succeeded).await;
+        assert_eq!(world.store.row(id).stored.intent, None);
+    });
 }
 
 /// A guild has done one operation, and the store does not keep for a few seconds that the second is about to be sent.
