@@ -73,6 +73,10 @@ pub enum Ended {
     Listener(String),
 }
 
+/// How long the gate is waited for before a process takes its part of the work. A gate takes a window to open; one that takes
+/// longer is blocked, and so are probably the others'.
+const OPENS_WITHIN: Duration = Duration::from_secs(3);
+
 /// What had not ended when a shutdown's time was up.
 #[derive(Debug, thiserror::Error)]
 pub struct Unfinished {
@@ -133,7 +137,7 @@ impl Daemon {
         let token = settings.discord.token.clone().ok_or(StartError::NoToken)?;
         // Before anything has something to say: a taken port or store should be the only line.
         let bound = api::bind(settings.api.bind)?;
-        let store = Store::open(&settings.store).await?;
+        let store = Store::approach(&settings.store).await?;
         let control = Control::new(AdminKey::new(&key.key), ControlConfig::default());
         let recorder = metrics::install()?;
         process::record_start();
@@ -159,6 +163,7 @@ impl Daemon {
         let cache = rest.idempotency().map(|cache| Arc::new(cache) as Arc<dyn IdempotencyCache>);
         let operations = OperationsPart::start(settings, store, Arc::new(performer), cache, kept);
         control.open(Arc::clone(operations.desk()));
+        operations.arrive_when(rest.opens(OPENS_WITHIN));
         let upkeep = tokio::spawn(upkeep(recorder));
         let found = discovery::find(settings, rest.gate.as_ref(), &rest.calls, &part).await?;
         let gateway = GatewayPart::new(part, found.shards);

@@ -76,6 +76,15 @@ impl OperationsPart {
         &self.desk
     }
 
+    /// Takes this process's part of the work once it can send: what other processes have would wait here for that.
+    pub fn arrive_when(&self, opens: impl Future<Output = ()> + Send + 'static) {
+        let store = self.store.clone();
+        tokio::spawn(async move {
+            opens.await;
+            store.arrive();
+        });
+    }
+
     /// Starts nothing more, and waits for what is under way. `false` if that took longer than it may; whoever comes next
     /// takes it up.
     pub async fn drain(&self, within: Duration) -> bool {

@@ -1,6 +1,6 @@
 //! The way to Discord's REST API: typed calls, through the one gate.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use guildhall_actors::{
     memory::{MemoryConfig, StoreMemory},
@@ -8,7 +8,7 @@ use guildhall_actors::{
     rest::{Gate, GateConfig},
     right::Right,
 };
-use guildhall_core::answer::Credential;
+use guildhall_core::{answer::Credential, lane::Lane, route::Route};
 use twilight_model::id::{Id, marker::ApplicationMarker};
 
 use super::fleet::{Fleet, Membership};
@@ -77,6 +77,16 @@ impl Rest {
         let gate = Gate::start(transport, config);
         let membership = fleet.map(|fleet| fleet.join(&gate));
         Ok(Self { gate, calls: Calls::new(application), application, membership, redis })
+    }
+
+    /// Waits until the gate would let a call go: a fresh one has to wait out what others may have sent. Ends when it says
+    /// that this will not be so soon, too.
+    pub fn opens(&self, within: Duration) -> impl Future<Output = ()> + use<> {
+        let any = Route::parse("GET", "/gateway/bot", self.application.get(), 0);
+        let credential = Credential::Application(self.application.get());
+        let tokens = self.gate.tokens().clone();
+        // The permit is given back unused.
+        async move { drop(tokens.acquire(credential, any, Lane::Interactive, within).await) }
     }
 
     /// Where idempotency keys are remembered beside the store, if there is a Redis.

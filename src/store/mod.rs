@@ -37,7 +37,7 @@ use tokio::{
 use self::{
     connect::{Reader, Session},
     file_lock::{FileLock, LockError},
-    members::{Keeper, Members},
+    members::{Keeper, Members, Standing},
     rows::query,
     trouble::{Meaning, Trouble},
     write::{Request, Writer},
@@ -173,10 +173,24 @@ impl Store {
     ///
     /// When it cannot be reached, is in use, or does not fit this program.
     pub async fn open(settings: &Settings) -> Result<Self, OpenError> {
+        Self::open_as(settings, Standing::Here).await
+    }
+
+    /// Opens it as [`Self::open`] does, but leaves the work to the other processes until this one has
+    /// [arrived](Self::arrive).
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`].
+    pub async fn approach(settings: &Settings) -> Result<Self, OpenError> {
+        Self::open_as(settings, Standing::Arriving).await
+    }
+
+    async fn open_as(settings: &Settings, standing: Standing) -> Result<Self, OpenError> {
         let file = lock_file(settings)?.map(Arc::new);
         let mut tried = 1;
         loop {
-            match Self::open_once(settings, file.clone()).await {
+            match Self::open_once(settings, file.clone(), standing).await {
                 // It may have been lost because this process, or the server, stood still for a moment.
                 Err(OpenError::Lost(_)) if tried < TRIES => tried += 1,
                 opened => return opened,
@@ -184,7 +198,11 @@ impl Store {
         }
     }
 
-    async fn open_once(settings: &Settings, file: Option<Arc<FileLock>>) -> Result<Self, OpenError> {
+    async fn open_once(
+        settings: &Settings,
+        file: Option<Arc<FileLock>>,
+        standing: Standing,
+    ) -> Result<Self, OpenError> {
         migrate::prepare(settings).await?;
         let trouble = OpenError::trouble;
         let reading = connect::reading(settings).map_err(OpenError::engine)?;
@@ -193,7 +211,7 @@ impl Store {
         let (stop, stopped) = watch::channel(false);
         let (end, ended) = watch::channel(false);
         let channel = channel(&reading).await.map_err(trouble)?;
-        let members = if file.is_some() { Members::alone() } else { Members::among_others() };
+        let members = if file.is_some() { Members::alone() } else { Members::among_others(standing) };
         let listening = connect::listening(settings).map_err(OpenError::engine)?;
         let keeper = match &listening {
             Some(_) => {
@@ -223,6 +241,11 @@ impl Store {
     #[must_use]
     pub fn notices(&self) -> broadcast::Receiver<Notice> {
         self.shared.members.notices()
+    }
+
+    /// Takes this process's part of the work from now on. To say so twice is as good as once.
+    pub fn arrive(&self) {
+        self.shared.members.arrive();
     }
 
     /// Tells the others that this process is about to give its queues back.

@@ -38,7 +38,6 @@ async fn under_load(stage: &Stage, environment: &[(&str, &str)], mut restart: im
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "failed or hung in one run of several, for a reason that is not known yet"]
 async fn a_restart_of_postgres_under_load_loses_nothing() {
     let mut server = block_in_place(PostgresServer::start);
     let url = server.database().await;
@@ -51,7 +50,6 @@ async fn a_restart_of_postgres_under_load_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "failed or hung in one run of several, for a reason that is not known yet"]
 async fn a_restart_of_pgbouncer_under_load_loses_nothing() {
     let server = block_in_place(PostgresServer::start);
     let mut bouncer = block_in_place(|| PgBouncer::start(server.port()));

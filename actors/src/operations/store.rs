@@ -411,6 +411,8 @@ pub struct Instance {
     pub lag: Duration,
     /// How long it counts as alive without saying so again; nothing if it is alone, and needs no lease.
     pub lease_left: Option<Duration>,
+    /// Whether it has just started, and takes no queues before it can send.
+    pub arriving: bool,
     /// Whether it is about to end.
     pub leaving: bool,
     /// How many queues it looks after.

@@ -22,6 +22,7 @@ fn show(instance: &Instance) -> Value {
         "started_at": view::time(instance.started_at),
         "lag_ms": millis(instance.lag),
         "lease_left_ms": instance.lease_left.map(millis),
+        "arriving": instance.arriving,
         "leaving": instance.leaving,
         "queues": instance.queues,
         "highest_fence": instance.highest_fence,

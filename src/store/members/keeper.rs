@@ -9,7 +9,7 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use super::{Members, Notice, Said, Slots, tenure::boot_time};
+use super::{Members, Notice, Said, Slots, Standing, tenure::boot_time};
 use crate::{
     events::emit,
     settings::{Lease, Store as Settings},
@@ -31,7 +31,7 @@ const AFTER_END: Duration = Duration::from_millis(20);
 /// What one look at the others has shown.
 #[derive(Debug)]
 struct Seen {
-    /// Those that live, and whether they are leaving.
+    /// Those that live, and whether they are here to work.
     live: BTreeSet<(Uuid, bool)>,
     /// When the next lease of another ends, if it is not renewed.
     next_end: Option<Duration>,
@@ -49,6 +49,8 @@ pub(in crate::store) struct Keeper {
     timeout: Duration,
     live: BTreeSet<(Uuid, bool)>,
     beaten: Option<Instant>,
+    /// What the others know.
+    said: Option<Standing>,
 }
 
 impl Keeper {
@@ -75,6 +77,7 @@ impl Keeper {
             timeout: settings.timeout.min(settings.lease.lasts / 2),
             live: BTreeSet::new(),
             beaten: None,
+            said: None,
         };
         keeper.free_orphans().await?;
         keeper.beat(true).await?;
@@ -91,7 +94,7 @@ impl Keeper {
                 () = tokio::time::sleep(next) => {}
             }
             let left = self.beaten.map_or(Duration::ZERO, |at| self.lease.heartbeat.saturating_sub(at.elapsed()));
-            let hurry = self.members.is_leaving() && !*self.members.left.borrow();
+            let hurry = self.said != Some(self.members.standing());
             let looked = if left.is_zero() || hurry { self.beat(false).await } else { self.look_around().await };
             next = match looked {
                 Ok(seen) => {
@@ -112,23 +115,23 @@ impl Keeper {
     /// Renews the lease, and looks around.
     async fn beat(&mut self, first: bool) -> Result<Seen, Trouble> {
         // The lease counts from before it was asked for, on a clock that also counts while the machine sleeps.
-        let (asked, leaving) = (boot_time(), self.members.is_leaving());
-        let renewed = self.within(self.renew(leaving)).await?;
-        self.beaten = Some(Instant::now());
+        let (asked, standing) = (boot_time(), self.members.standing());
+        let renewed = self.within(self.renew(standing)).await?;
+        (self.beaten, self.said) = (Some(Instant::now()), Some(standing));
         if !renewed && !first {
             self.members.tell(Notice::Disowned);
             emit(ProcessDisowned);
         }
         self.members.tenure.extend(asked + self.lease.lasts.saturating_sub(self.lease.margin));
         let seen = self.look_around().await;
-        if leaving {
+        if standing == Standing::Leaving {
             self.members.left.send_replace(true);
         }
         seen
     }
 
     /// Extends the lease; `false` if there was none any more, and a new one has begun.
-    async fn renew(&self, leaving: bool) -> Result<bool, Trouble> {
+    async fn renew(&self, standing: Standing) -> Result<bool, Trouble> {
         let renew = format!(
             "UPDATE instances SET seen_at = {NOW}, lease_until = {NOW} + $2, leaving = $3 WHERE id = $1
             RETURNING (SELECT COUNT(*) FROM instances i WHERE i.leaving <> $3 AND i.id = $1)"
@@ -139,7 +142,7 @@ impl Keeper {
         );
         let on = self.begin().await?;
         let lasts = signed(u64::try_from(self.lease.lasts.as_millis()).unwrap_or(u64::MAX));
-        let values = vec![self.members.me.into(), lasts.into(), i64::from(leaving).into()];
+        let values = vec![self.members.me.into(), lasts.into(), standing.number().into()];
         let renewed = query(&on, &renew, values.clone()).await?;
         let has_changed = match renewed.first() {
             Some(row) => row.try_get_by_index::<i64>(0)? > 0,
@@ -175,8 +178,8 @@ impl Keeper {
     /// Finds out which queues are this process's own among those that live.
     fn settle(&self) {
         let me = self.members.me;
-        let staying: Vec<Uuid> = self.live.iter().filter(|(_, leaving)| !leaving).map(|(id, _)| *id).collect();
-        let slots = if staying.contains(&me) { Slots::of(me, &staying) } else { Slots::NONE };
+        let here: Vec<Uuid> = self.live.iter().filter(|(_, here)| *here).map(|(id, _)| *id).collect();
+        let slots = if here.contains(&me) { Slots::of(me, &here) } else { Slots::NONE };
         self.members.set_slots(slots);
         let others = self.live.iter().any(|(id, _)| *id != me);
         self.members.shared.store(others, std::sync::atomic::Ordering::Release);
@@ -192,13 +195,13 @@ impl Keeper {
         let mut seen = Seen { live: BTreeSet::new(), next_end: None };
         let mut dead = Vec::new();
         for row in rows {
-            let (id, leaving): (Uuid, i64) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
+            let (id, standing): (Uuid, i64) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
             let left: i64 = row.try_get_by_index(2)?;
             if id != self.members.me && left <= 0 {
                 dead.push(id);
                 continue;
             }
-            seen.live.insert((id, leaving != 0));
+            seen.live.insert((id, standing == Standing::Here.number()));
             if id != self.members.me {
                 let end = Duration::from_millis(left.unsigned_abs());
                 seen.next_end = Some(seen.next_end.map_or(end, |other| other.min(end)));

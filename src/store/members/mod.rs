@@ -19,7 +19,7 @@ mod word;
 use std::{
     sync::{
         Arc, PoisonError, RwLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU8, Ordering},
     },
     time::Duration,
 };
@@ -59,6 +59,24 @@ pub enum Notice {
     Anything,
 }
 
+/// Whether a process takes its part of the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Standing {
+    Here = 0,
+    /// It is about to end.
+    Leaving = 1,
+    /// It cannot send anything yet.
+    Arriving = 2,
+}
+
+impl Standing {
+    /// What the store calls it.
+    pub(super) const fn number(self) -> i64 {
+        self as i64
+    }
+}
+
 /// What this process knows of itself among the others.
 #[derive(Debug)]
 pub(super) struct Members {
@@ -67,7 +85,7 @@ pub(super) struct Members {
     slots: RwLock<Slots>,
     /// Whether there are others.
     shared: AtomicBool,
-    leaving: AtomicBool,
+    standing: AtomicU8,
     /// Whether the others know that it is leaving.
     left: watch::Sender<bool>,
     /// The next heartbeat should come now.
@@ -78,21 +96,21 @@ pub(super) struct Members {
 impl Members {
     /// A process that nobody shares the store with.
     pub(super) fn alone() -> Arc<Self> {
-        Self::new(Tenure::forever(), Slots::ALL)
+        Self::new(Tenure::forever(), Slots::ALL, Standing::Here)
     }
 
     /// A process that may have others beside it. It may do nothing before its first heartbeat.
-    pub(super) fn among_others() -> Arc<Self> {
-        Self::new(Tenure::none(), Slots::NONE)
+    pub(super) fn among_others(standing: Standing) -> Arc<Self> {
+        Self::new(Tenure::none(), Slots::NONE, standing)
     }
 
-    fn new(tenure: Tenure, slots: Slots) -> Arc<Self> {
+    fn new(tenure: Tenure, slots: Slots, standing: Standing) -> Arc<Self> {
         Arc::new(Self {
             me: Uuid::from_u128(fastrand::u128(..)),
             tenure: Arc::new(tenure),
             slots: RwLock::new(slots),
             shared: AtomicBool::new(false),
-            leaving: AtomicBool::new(false),
+            standing: AtomicU8::new(standing as u8),
             left: watch::Sender::new(false),
             hurry: Notify::new(),
             notices: broadcast::Sender::new(NOTICES),
@@ -134,8 +152,11 @@ impl Members {
         self.shared.load(Ordering::Acquire)
     }
 
-    pub(super) fn is_leaving(&self) -> bool {
-        self.leaving.load(Ordering::Acquire)
+    fn standing(&self) -> Standing {
+        [Standing::Here, Standing::Leaving, Standing::Arriving]
+            .into_iter()
+            .find(|standing| *standing as u8 == self.standing.load(Ordering::Acquire))
+            .expect("invariant: only these are kept")
     }
 
     pub(super) fn notices(&self) -> broadcast::Receiver<Notice> {
@@ -147,13 +168,21 @@ impl Members {
         let _ = self.notices.send(notice);
     }
 
+    /// From now on this process takes its part of the work.
+    pub(super) fn arrive(&self) {
+        let (from, to) = (Standing::Arriving as u8, Standing::Here as u8);
+        if self.standing.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            self.hurry.notify_one();
+        }
+    }
+
     /// Tells the others that this process is about to end, so that they take what it gives back; waits until they can know,
     /// but not for long.
     pub(super) async fn leave(&self, within: Duration) {
         if !self.has_others() {
             return;
         }
-        self.leaving.store(true, Ordering::Release);
+        self.standing.store(Standing::Leaving as u8, Ordering::Release);
         self.hurry.notify_one();
         let mut left = self.left.subscribe();
         // If they cannot be told, they find out later.

@@ -23,7 +23,7 @@ pub(in crate::store) struct Slots([u8; SLOTS / 8]);
 impl Slots {
     /// All of them: for a process that is alone.
     pub(in crate::store) const ALL: Self = Self([u8::MAX; SLOTS / 8]);
-    /// None: for a process that is leaving.
+    /// None: for a process that is leaving, or not ready yet.
     pub(in crate::store) const NONE: Self = Self([0; SLOTS / 8]);
 
     /// Those of `me` among these processes.

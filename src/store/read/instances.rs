@@ -6,7 +6,7 @@ use guildhall_actors::operations::Instance;
 use sea_orm::{ConnectionTrait, DbBackend};
 use uuid::Uuid;
 
-use crate::store::{operation_row::time, rows::query, trouble::Trouble, write::now};
+use crate::store::{members::Standing, operation_row::time, rows::query, trouble::Trouble, write::now};
 
 /// How many are shown.
 const MOST: i64 = 1_000;
@@ -32,7 +32,7 @@ pub(in crate::store) async fn instances(on: &impl ConnectionTrait, me: Uuid) -> 
     for row in query(on, &select, values).await? {
         let id: Uuid = row.try_get_by_index(0)?;
         let (lag, left): (i64, i64) = (row.try_get_by_index(3)?, row.try_get_by_index(4)?);
-        let (leaving, queues): (i64, i64) = (row.try_get_by_index(5)?, row.try_get_by_index(6)?);
+        let (standing, queues): (i64, i64) = (row.try_get_by_index(5)?, row.try_get_by_index(6)?);
         let fence: Option<i64> = row.try_get_by_index(7)?;
         let alone = id == me && on.get_database_backend() != DbBackend::Postgres;
         instances.push(Instance {
@@ -43,7 +43,8 @@ pub(in crate::store) async fn instances(on: &impl ConnectionTrait, me: Uuid) -> 
             // Nobody waits for the heartbeat of a process that is alone.
             lag: if alone { Duration::ZERO } else { millis(lag) },
             lease_left: (!alone).then(|| millis(left)),
-            leaving: leaving != 0,
+            arriving: standing == Standing::Arriving.number(),
+            leaving: standing == Standing::Leaving.number(),
             queues: queues.unsigned_abs(),
             highest_fence: fence.map(i64::unsigned_abs),
         });
