@@ -13,6 +13,7 @@
 pub mod budgets;
 pub mod circuit_breaker;
 pub mod clock;
+pub mod events;
 pub mod failpoint;
 pub mod leases;
 pub mod memory;
