@@ -5,7 +5,10 @@
 //! ```
 
 mod class;
+mod dispatch;
+mod envelope;
 mod name;
+mod read;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +16,9 @@ use std::sync::Arc;
 use serde::Serialize;
 
 pub use self::class::Class;
+pub use self::envelope::{Envelope, Ids, Malformed, Word};
 pub use self::name::EventName;
+pub use self::read::{Frame, read, read_interaction};
 use crate::time::UnixMs;
 
 /// Where an event came from. No two events have the same.
