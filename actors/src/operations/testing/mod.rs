@@ -2,7 +2,9 @@
 
 mod chaos;
 mod discord;
+mod members;
 mod store;
+mod tables;
 mod world;
 
 pub(super) use chaos::Fault;
