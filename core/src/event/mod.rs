@@ -5,6 +5,7 @@
 //! ```
 
 mod class;
+pub mod handler;
 mod name;
 
 use std::ops::Range;
