@@ -5,8 +5,11 @@
 //! ```
 
 mod class;
+mod dispatch;
+mod envelope;
 pub mod handler;
 mod name;
+mod read;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,7 +17,9 @@ use std::sync::Arc;
 use serde::Serialize;
 
 pub use self::class::Class;
+pub use self::envelope::{Envelope, Ids, Malformed, Word};
 pub use self::name::EventName;
+pub use self::read::{Frame, read, read_interaction};
 use crate::time::UnixMs;
 
 /// Where an event came from. No two events have the same.

@@ -22,6 +22,56 @@ impl EventName {
             Self::Other(name) => name,
         }
     }
+
+    /// How soon it should be handled where several wait: 10 is first. Somebody waits for an interaction.
+    #[must_use]
+    pub fn priority(&self) -> u8 {
+        match self.as_str() {
+            "member.join" | "member.leave" => 5,
+            "member.update" => 3,
+            "message.create" => 1,
+            name if name.starts_with("interaction.command.") => 10,
+            name if name.starts_with("interaction.") => 8,
+            _ => 2,
+        }
+    }
+
+    /// One of a type that is newer than this program: `SOME_NEW_EVENT` is `some.new.event`.
+    pub(super) fn newer(t: &str) -> Self {
+        let parts = cut(t).split('_').filter(|part| !part.is_empty());
+        let words = parts.map(|part| word(&part.to_ascii_lowercase())).collect::<Vec<_>>();
+        Self::Other(if words.is_empty() { Arc::from("_") } else { words.join(".").into() })
+    }
+
+    /// A command, or what is typed into one: names are letters of any script.
+    pub(super) fn of_command(kind: &str, name: &str) -> Self {
+        Self::Other(format!("interaction.{kind}.{}", word(name)).into())
+    }
+
+    /// Something with an id that the bot's author chose. What follows the first character that is not one of an id's is
+    /// for the author: `vote:7` is a `vote`.
+    pub(super) fn of_custom_id(kind: &str, custom_id: &str) -> Self {
+        let end = custom_id.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '-'));
+        Self::Other(format!("interaction.{kind}.{}", word(&custom_id[..end.unwrap_or(custom_id.len())])).into())
+    }
+}
+
+/// The longest part of a name that somebody chose, in bytes: what a broker takes as a routing key has room for it.
+const LONGEST: usize = 100;
+
+/// One word of a name: what could divide words or stand for others is replaced, and there is always something.
+fn word(chosen: &str) -> String {
+    let kept = |c: char| match c {
+        '_' | '-' => c,
+        // Letters of some scripts are made of several characters, of which not all are letters.
+        _ if c.is_alphanumeric() || !(c.is_ascii() || c.is_whitespace() || c.is_control()) => c,
+        _ => '_',
+    };
+    if chosen.is_empty() { "_".to_owned() } else { cut(chosen).chars().map(kept).collect() }
+}
+
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(LONGEST)]
 }
 
 impl PartialEq for EventName {
@@ -41,5 +91,82 @@ impl Hash for EventName {
 impl fmt::Display for EventName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_type_that_is_newer_than_this_program_has_a_name_by_the_same_rule() {
+        for (t, name) in [
+            ("SOME_NEW_EVENT", "some.new.event"),
+            ("ONE", "one"),
+            ("TWICE__DIVIDED_", "twice.divided"),
+            ("STRANGE.*#_THING 7", "strange___.thing_7"),
+            ("", "_"),
+            ("___", "_"),
+        ] {
+            assert_eq!(EventName::newer(t).as_str(), name, "{t}");
+        }
+    }
+
+    #[test]
+    fn a_command_keeps_its_letters_in_any_script_and_nothing_else() {
+        for (chosen, name) in [
+            ("hello", "interaction.command.hello"),
+            ("grüße-ミ_7", "interaction.command.grüße-ミ_7"),
+            ("नमस्ते", "interaction.command.नमस्ते"),
+            ("Report message", "interaction.command.Report_message"),
+            ("a.b*c#d", "interaction.command.a_b_c_d"),
+            ("a\u{3000}b\u{85}c", "interaction.command.a_b_c"),
+            ("", "interaction.command._"),
+        ] {
+            assert_eq!(EventName::of_command("command", chosen).as_str(), name);
+        }
+    }
+
+    #[test]
+    fn a_custom_id_counts_up_to_its_first_character_that_is_for_the_author() {
+        for (chosen, name) in [
+            ("vote:7", "interaction.button.vote"),
+            ("Vote_a-1", "interaction.button.Vote_a-1"),
+            ("vote.7", "interaction.button.vote"),
+            ("über", "interaction.button._"),
+            ("", "interaction.button._"),
+        ] {
+            assert_eq!(EventName::of_custom_id("button", chosen).as_str(), name);
+        }
+    }
+
+    #[test]
+    fn what_somebody_chose_is_at_most_100_bytes_and_whole_characters() {
+        let long = "ü".repeat(100);
+        assert_eq!(EventName::of_command("command", &long).as_str(), format!("interaction.command.{}", "ü".repeat(50)));
+        let odd = format!("a{long}");
+        assert_eq!(EventName::of_command("command", &odd).as_str(), format!("interaction.command.a{}", "ü".repeat(49)));
+        assert_eq!(EventName::newer(&"A_".repeat(100)).as_str().len(), 99);
+    }
+
+    #[test]
+    fn what_somebody_waits_for_goes_first() {
+        for (name, priority) in [
+            ("interaction.command.hello", 10),
+            ("interaction.button.yes", 8),
+            ("interaction.menu.colour", 8),
+            ("interaction.modal.form", 8),
+            ("interaction.autocomplete.hello", 8),
+            ("member.join", 5),
+            ("member.leave", 5),
+            ("member.update", 3),
+            ("guild.create", 2),
+            ("typing.start", 2),
+            ("message.update", 2),
+            ("message.create", 1),
+        ] {
+            assert_eq!(EventName::Known(name).priority(), priority, "{name}");
+            assert_eq!(EventName::Other(name.into()).priority(), priority, "{name}");
+        }
     }
 }

@@ -106,3 +106,34 @@ pub(super) fn class(name: &str) -> Class {
         _ => Class::Change,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Frame, read};
+    use crate::time::UnixMs;
+
+    /// What Discord calls the event of a name.
+    fn discords(name: &str) -> String {
+        let name = match name {
+            "member.join" => "guild.member.add".to_owned(),
+            "member.leave" => "guild.member.remove".to_owned(),
+            "gateway.ready" => "ready".to_owned(),
+            "gateway.resumed" => "resumed".to_owned(),
+            name if name.starts_with("member.") || name.starts_with("role.") => format!("guild.{name}"),
+            name => name.to_owned(),
+        };
+        name.to_uppercase().replace('.', "_")
+    }
+
+    #[test]
+    fn every_name_is_one_that_frames_are_read_with_and_ranks_alike() {
+        // Ours: Discord does not know of it.
+        for name in KNOWN.iter().filter(|name| **name != "gateway.gap") {
+            let frame = format!(r#"{{"t":"{}","s":1,"op":0,"d":{{}}}}"#, discords(name));
+            let Frame::Event(event) = read(frame, 0, &"s".into(), UnixMs::new(1)).unwrap() else { panic!("{name}") };
+            assert!(matches!(event.name, EventName::Known(known) if known == *name), "{name}: {}", event.name);
+            assert_eq!(event.class, class(name), "{name}");
+        }
+    }
+}

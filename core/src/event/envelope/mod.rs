@@ -1,0 +1,310 @@
+//! The envelope of a frame: what is needed to know whose it is, found in one pass over its text. The rest stays text.
+//!
+//! ```text
+//!  {"op":0,"t":"MESSAGE_CREATE","s":7,"d":{"guild_id":"1","author":{"id":"2",…},…}}
+//!       └─ op     └─ t              └─ s  └─ where it lies, and the ids in it
+//! ```
+//!
+//! Keys come in any order, and of those that are there twice the last one counts, as for any reader of JSON. All of the
+//! text is checked to be JSON; but numbers that no float can hold, and halves of surrogate pairs, pass where nobody has
+//! asked for them.
+
+mod cursor;
+mod word;
+
+use std::ops::Range;
+
+use self::cursor::{Cursor, Scalar};
+pub use self::word::Word;
+
+/// Why a text is no frame. Nothing of what it holds is said.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// It is not JSON.
+    #[error("this is no JSON: {expected} was expected at byte {at}; skip it, and compare what sends it")]
+    Syntax {
+        /// What should have been there.
+        expected: &'static str,
+        /// Where.
+        at: usize,
+    },
+    /// Its values lie too deep within each other.
+    #[error("values lie deeper than 127 within each other at byte {at}; skip it: nothing could read it")]
+    TooDeep {
+        /// Where.
+        at: usize,
+    },
+    /// Something is of another kind than it should be.
+    #[error("`{field}` is not {expected} at byte {at}; skip it, and compare what sends it")]
+    Wrong {
+        /// What.
+        field: &'static str,
+        /// What it should be.
+        expected: &'static str,
+        /// Where.
+        at: usize,
+    },
+    /// Something is missing without which nothing can be done with it.
+    #[error("`{field}` is missing; skip it, and compare what sends it")]
+    Missing {
+        /// What.
+        field: &'static str,
+    },
+}
+
+/// The ids and names in an event's payload, each where some kind of event has it. What is there, but is no id, is not
+/// there; neither is 0, which is nobody's id.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ids<'a> {
+    /// `id`: of what, depends on the event.
+    pub id: Option<u64>,
+    /// `guild_id`.
+    pub guild_id: Option<u64>,
+    /// `channel_id`.
+    pub channel_id: Option<u64>,
+    /// `user_id`.
+    pub user_id: Option<u64>,
+    /// `user.id`.
+    pub user: Option<u64>,
+    /// `author.id`.
+    pub author: Option<u64>,
+    /// `member.user.id`.
+    pub member: Option<u64>,
+    /// `application_id`.
+    pub application_id: Option<u64>,
+    /// `type`: a number; of what, depends on the event.
+    pub kind: Option<u64>,
+    /// `token`.
+    pub token: Option<Word<'a>>,
+    /// `data.name`.
+    pub name: Option<Word<'a>>,
+    /// `data.custom_id`.
+    pub custom_id: Option<Word<'a>>,
+    /// `data.component_type`.
+    pub component: Option<u64>,
+}
+
+impl<'a> Ids<'a> {
+    /// Those of a payload that comes without a frame around it.
+    ///
+    /// # Errors
+    ///
+    /// When the text is not one JSON object.
+    pub fn scan(payload: &'a str) -> Result<Self, Malformed> {
+        let mut scan = Scan::new(payload);
+        scan.object(Place::Payload)?;
+        scan.cursor.end()?;
+        Ok(scan.ids)
+    }
+}
+
+/// What there is to know of a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Envelope<'a> {
+    /// What kind of frame it is: 0 for an event.
+    pub op: u8,
+    /// What Discord calls the event.
+    pub t: Option<Word<'a>>,
+    /// Its number in the session.
+    pub s: Option<u64>,
+    /// Where in the text its payload is.
+    pub d: Option<Range<usize>>,
+    /// What the payload names, if it is an object.
+    pub ids: Ids<'a>,
+}
+
+impl<'a> Envelope<'a> {
+    /// Finds it in the text of a frame.
+    ///
+    /// # Errors
+    ///
+    /// When the text is not one JSON object; or `op` is not a number up to 255, `t` neither a string nor null, or `s`
+    /// neither a whole number nor null.
+    pub fn scan(text: &'a str) -> Result<Self, Malformed> {
+        let mut scan = Scan::new(text);
+        scan.object(Place::Frame)?;
+        scan.cursor.end()?;
+        let op = match scan.op {
+            None => return Err(Malformed::Missing { field: "op" }),
+            Some((Scalar::Number(op), at)) => {
+                u8::try_from(op).map_err(|_| Malformed::Wrong { field: "op", expected: OPCODE, at })?
+            }
+            Some((Scalar::Null | Scalar::Text(_) | Scalar::Other, at)) => {
+                return Err(Malformed::Wrong { field: "op", expected: OPCODE, at });
+            }
+        };
+        let t = match scan.t {
+            None | Some((Scalar::Null, _)) => None,
+            Some((Scalar::Text(t), _)) => Some(t),
+            Some((Scalar::Number(_) | Scalar::Other, at)) => {
+                return Err(Malformed::Wrong { field: "t", expected: "a string", at });
+            }
+        };
+        let s = match scan.s {
+            None | Some((Scalar::Null, _)) => None,
+            Some((Scalar::Number(s), _)) => Some(s),
+            Some((Scalar::Text(_) | Scalar::Other, at)) => {
+                return Err(Malformed::Wrong { field: "s", expected: "a whole number", at });
+            }
+        };
+        Ok(Self { op, t, s, d: scan.d, ids: scan.ids })
+    }
+}
+
+const OPCODE: &str = "a number from 0 to 255";
+
+/// The objects that are looked into.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Frame,
+    Payload,
+    User,
+    Author,
+    Member,
+    MemberUser,
+    Data,
+}
+
+/// What was found up to the cursor. Each place is entered from the one it lies in, four deep at most.
+#[derive(Debug)]
+struct Scan<'a> {
+    cursor: Cursor<'a>,
+    op: Option<(Scalar<'a>, usize)>,
+    t: Option<(Scalar<'a>, usize)>,
+    s: Option<(Scalar<'a>, usize)>,
+    d: Option<Range<usize>>,
+    ids: Ids<'a>,
+}
+
+impl<'a> Scan<'a> {
+    fn new(text: &'a str) -> Self {
+        Self { cursor: Cursor::new(text), op: None, t: None, s: None, d: None, ids: Ids::default() }
+    }
+
+    /// An object, and what is wanted of it.
+    fn object(&mut self, place: Place) -> Result<(), Malformed> {
+        let mut more = self.cursor.enter()?;
+        while more {
+            // A key that is no text is none of those that are wanted.
+            match self.cursor.key()?.text() {
+                Some(key) => self.value(place, &key)?,
+                None => self.cursor.skip()?,
+            }
+            more = self.cursor.goes_on()?;
+        }
+        Ok(())
+    }
+
+    /// A value that is an object, or is of no interest.
+    fn within(&mut self, place: Place) -> Result<(), Malformed> {
+        if self.cursor.peek() == Some(b'{') { self.object(place) } else { self.cursor.skip() }
+    }
+
+    /// The value of a key. What an earlier one of the same name has left is forgotten.
+    #[inline]
+    fn value(&mut self, place: Place, key: &str) -> Result<(), Malformed> {
+        match place {
+            Place::Frame => match key {
+                "op" => self.op = Some(self.part()?),
+                "t" => self.t = Some(self.part()?),
+                "s" => self.s = Some(self.part()?),
+                "d" => {
+                    self.ids = Ids::default();
+                    self.cursor.peek();
+                    let from = self.cursor.at();
+                    self.within(Place::Payload)?;
+                    self.d = Some(from..self.cursor.at());
+                }
+                _ => self.cursor.skip()?,
+            },
+            Place::Payload => match key {
+                "id" => self.ids.id = self.id()?,
+                "guild_id" => self.ids.guild_id = self.id()?,
+                "channel_id" => self.ids.channel_id = self.id()?,
+                "user_id" => self.ids.user_id = self.id()?,
+                "application_id" => self.ids.application_id = self.id()?,
+                "type" => self.ids.kind = self.number()?,
+                "token" => self.ids.token = self.word()?,
+                "user" => {
+                    self.ids.user = None;
+                    self.within(Place::User)?;
+                }
+                "author" => {
+                    self.ids.author = None;
+                    self.within(Place::Author)?;
+                }
+                "member" => {
+                    self.ids.member = None;
+                    self.within(Place::Member)?;
+                }
+                "data" => {
+                    self.ids.name = None;
+                    self.ids.custom_id = None;
+                    self.ids.component = None;
+                    self.within(Place::Data)?;
+                }
+                _ => self.cursor.skip()?,
+            },
+            Place::User => match key {
+                "id" => self.ids.user = self.id()?,
+                _ => self.cursor.skip()?,
+            },
+            Place::Author => match key {
+                "id" => self.ids.author = self.id()?,
+                _ => self.cursor.skip()?,
+            },
+            Place::Member => match key {
+                "user" => {
+                    self.ids.member = None;
+                    self.within(Place::MemberUser)?;
+                }
+                _ => self.cursor.skip()?,
+            },
+            Place::MemberUser => match key {
+                "id" => self.ids.member = self.id()?,
+                _ => self.cursor.skip()?,
+            },
+            Place::Data => match key {
+                "name" => self.ids.name = self.word()?,
+                "custom_id" => self.ids.custom_id = self.word()?,
+                "component_type" => self.ids.component = self.number()?,
+                _ => self.cursor.skip()?,
+            },
+        }
+        Ok(())
+    }
+
+    /// A value, and where it is.
+    fn part(&mut self) -> Result<(Scalar<'a>, usize), Malformed> {
+        self.cursor.peek();
+        let at = self.cursor.at();
+        Ok((self.cursor.scalar()?, at))
+    }
+
+    /// An id: digits, as a string or as a number.
+    fn id(&mut self) -> Result<Option<u64>, Malformed> {
+        let id = match self.cursor.scalar()? {
+            Scalar::Number(id) => Some(id),
+            Scalar::Text(word) => word
+                .text()
+                .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))
+                .and_then(|text| text.parse().ok()),
+            Scalar::Null | Scalar::Other => None,
+        };
+        Ok(id.filter(|&id| id != 0))
+    }
+
+    fn number(&mut self) -> Result<Option<u64>, Malformed> {
+        Ok(match self.cursor.scalar()? {
+            Scalar::Number(number) => Some(number),
+            Scalar::Text(_) | Scalar::Null | Scalar::Other => None,
+        })
+    }
+
+    fn word(&mut self) -> Result<Option<Word<'a>>, Malformed> {
+        Ok(match self.cursor.scalar()? {
+            Scalar::Text(word) => Some(word),
+            Scalar::Number(_) | Scalar::Null | Scalar::Other => None,
+        })
+    }
+}

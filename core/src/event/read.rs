@@ -1,0 +1,277 @@
+//! From the text of a frame to an event.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::dispatch::{IdOf, dispatch};
+use super::envelope::{Envelope, Ids, Malformed, Word};
+use super::{Class, Event, EventName, Interaction, InteractionKind, Origin, Text};
+use crate::time::UnixMs;
+
+/// What a session is called whose events came over HTTP.
+const OVER_HTTP: &str = "http";
+
+/// What a frame is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// Something that Discord tells.
+    Event(Event),
+    /// Something between Discord and the shard alone.
+    Control {
+        /// What kind of frame it is.
+        op: u8,
+    },
+}
+
+/// Reads a frame that came with this session of this shard.
+///
+/// # Errors
+///
+/// When it is no frame; or one of an event without its type, its number, its payload; or of an interaction that nobody could answer.
+pub fn read(text: String, shard: u32, session: &Arc<str>, at: UnixMs) -> Result<Frame, Malformed> {
+    let envelope = Envelope::scan(&text)?;
+    if envelope.op != 0 {
+        return Ok(Frame::Control { op: envelope.op });
+    }
+    let t = said(envelope.t, "t")?;
+    let seq = there(envelope.s, "s")?;
+    let data = there(envelope.d, "d")?;
+    let about = About::of(&t, &envelope.ids)?;
+    let origin = Origin { session: Arc::clone(session), shard, seq };
+    drop(t);
+    Ok(Frame::Event(about.event(origin, Text::new(text, data), at)))
+}
+
+/// Reads an interaction that came over HTTP, which has no frame around it. Its id is its number.
+///
+/// # Errors
+///
+/// When it is no interaction, or one that nobody could answer.
+pub fn read_interaction(text: String, at: UnixMs) -> Result<Event, Malformed> {
+    let ids = Ids::scan(&text)?;
+    let seq = there(ids.id, "d.id")?;
+    let about = About::interaction(&ids)?;
+    let origin = Origin { session: Arc::from(OVER_HTTP), shard: 0, seq };
+    let data = 0..text.len();
+    Ok(about.event(origin, Text::new(text, data), at))
+}
+
+/// What is known of an event beside where it came from.
+struct About {
+    name: EventName,
+    class: Class,
+    guild: Option<u64>,
+    channel: Option<u64>,
+    user: Option<u64>,
+    interaction: Option<Arc<Interaction>>,
+}
+
+impl About {
+    fn of(t: &str, ids: &Ids<'_>) -> Result<Self, Malformed> {
+        if t == "INTERACTION_CREATE" {
+            return Self::interaction(ids);
+        }
+        Ok(match dispatch(t) {
+            Some(known) => Self::routed(EventName::Known(known.name), known.class, known.id_of, ids),
+            // Whatever it is, it may matter to somebody.
+            None => Self::routed(EventName::newer(t), Class::Change, IdOf::Else, ids),
+        })
+    }
+
+    fn routed(name: EventName, class: Class, id_of: IdOf, ids: &Ids<'_>) -> Self {
+        let own = |whose: IdOf| ids.id.filter(|_| id_of == whose);
+        let guild = own(IdOf::Guild).or(ids.guild_id);
+        let channel = own(IdOf::Channel).or(ids.channel_id);
+        let user = own(IdOf::User).or(ids.user).or(ids.author).or(ids.member).or(ids.user_id);
+        Self { name, class, guild, channel, user, interaction: None }
+    }
+
+    fn interaction(ids: &Ids<'_>) -> Result<Self, Malformed> {
+        let routed = |name| Self::routed(name, Class::Interaction, IdOf::Else, ids);
+        let (kind, name) = match there(ids.kind, "d.type")? {
+            1 => return Ok(routed(EventName::Known("interaction.ping"))),
+            2 => (InteractionKind::Command, EventName::of_command("command", &said(ids.name, "d.data.name")?)),
+            3 => {
+                let component = match ids.component {
+                    Some(2) => "button",
+                    Some(3 | 5..=8) => "menu",
+                    Some(_) | None => "component",
+                };
+                (
+                    InteractionKind::Component,
+                    EventName::of_custom_id(component, &said(ids.custom_id, "d.data.custom_id")?),
+                )
+            }
+            4 => {
+                (InteractionKind::Autocomplete, EventName::of_command("autocomplete", &said(ids.name, "d.data.name")?))
+            }
+            5 => (InteractionKind::Modal, EventName::of_custom_id("modal", &said(ids.custom_id, "d.data.custom_id")?)),
+            // One that is newer than this program: whoever hears of it knows what to do, or nobody does.
+            newer => return Ok(routed(EventName::Other(format!("interaction.type.{newer}").into()))),
+        };
+        let interaction = Interaction {
+            id: there(ids.id, "d.id")?,
+            token: said(ids.token, "d.token")?.into_owned(),
+            application: there(ids.application_id, "d.application_id")?,
+            kind,
+        };
+        Ok(Self { interaction: Some(Arc::new(interaction)), ..routed(name) })
+    }
+
+    fn event(self, origin: Origin, text: Text, received_at: UnixMs) -> Event {
+        let Self { name, class, guild, channel, user, interaction } = self;
+        Event { origin, name, class, guild, channel, user, interaction, received_at, text }
+    }
+}
+
+fn there<T>(value: Option<T>, field: &'static str) -> Result<T, Malformed> {
+    value.ok_or(Malformed::Missing { field })
+}
+
+fn said<'a>(word: Option<Word<'a>>, field: &'static str) -> Result<Cow<'a, str>, Malformed> {
+    there(word.and_then(Word::text), field)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(text: &str) -> Result<Frame, Malformed> {
+        read(text.to_owned(), 3, &Arc::from("a-session"), UnixMs::new(5))
+    }
+
+    fn event(t: &str, data: &str) -> Event {
+        match frame(&format!(r#"{{"t":"{t}","s":7,"op":0,"d":{data}}}"#)) {
+            Ok(Frame::Event(event)) => event,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Which guild, channel and user an event is about.
+    fn about(t: &str, data: &str) -> (Option<u64>, Option<u64>, Option<u64>) {
+        let event = event(t, data);
+        (event.guild, event.channel, event.user)
+    }
+
+    #[test]
+    fn an_event_says_where_it_came_from_and_what_it_is_about() {
+        let data = r#"{"id":"4","guild_id":"1","channel_id":"2","author":{"id":"3","bot":true}, "content":"hi"}"#;
+        let event = event("MESSAGE_CREATE", data);
+        assert_eq!(event.origin, Origin { session: Arc::from("a-session"), shard: 3, seq: 7 });
+        assert_eq!(event.name, EventName::Known("message.create"));
+        assert_eq!(event.class, Class::Chatter);
+        assert_eq!((event.guild, event.channel, event.user), (Some(1), Some(2), Some(3)));
+        assert_eq!(event.interaction, None);
+        assert_eq!(event.received_at, UnixMs::new(5));
+        assert_eq!(event.text.data(), data);
+    }
+
+    #[test]
+    fn a_guild_a_channel_and_a_user_are_known_by_their_own_id() {
+        for t in ["GUILD_CREATE", "GUILD_UPDATE", "GUILD_DELETE"] {
+            assert_eq!(about(t, r#"{"id":"1","unavailable":true}"#), (Some(1), None, None), "{t}");
+        }
+        for t in ["CHANNEL_CREATE", "CHANNEL_DELETE", "THREAD_CREATE", "THREAD_MEMBERS_UPDATE"] {
+            assert_eq!(about(t, r#"{"id":"2","guild_id":"1"}"#), (Some(1), Some(2), None), "{t}");
+        }
+        assert_eq!(about("CHANNEL_PINS_UPDATE", r#"{"channel_id":"2","guild_id":"1"}"#), (Some(1), Some(2), None));
+        assert_eq!(about("USER_UPDATE", r#"{"id":"3"}"#), (None, None, Some(3)));
+        assert_eq!(about("GUILD_SCHEDULED_EVENT_CREATE", r#"{"id":"9","guild_id":"1"}"#), (Some(1), None, None));
+        assert_eq!(about("SOME_NEW_EVENT", r#"{"id":"9","guild_id":"1"}"#), (Some(1), None, None));
+    }
+
+    #[test]
+    fn a_user_is_found_wherever_some_event_has_one() {
+        for data in [
+            r#"{"user":{"id":"3"}}"#,
+            r#"{"author":{"id":"3"}}"#,
+            r#"{"member":{"user":{"id":"3"},"roles":[]}}"#,
+            r#"{"user_id":"3"}"#,
+        ] {
+            assert_eq!(about("GUILD_MEMBER_ADD", data), (None, None, Some(3)), "{data}");
+        }
+    }
+
+    #[test]
+    fn an_interaction_is_named_by_what_somebody_did_and_can_be_answered() {
+        for (kind, data, name, expected) in [
+            (2, r#"{"name":"hello"}"#, "interaction.command.hello", InteractionKind::Command),
+            (3, r#"{"custom_id":"vote:7","component_type":2}"#, "interaction.button.vote", InteractionKind::Component),
+            (3, r#"{"custom_id":"colour","component_type":3}"#, "interaction.menu.colour", InteractionKind::Component),
+            (3, r#"{"custom_id":"who","component_type":8}"#, "interaction.menu.who", InteractionKind::Component),
+            (3, r#"{"custom_id":"x","component_type":99}"#, "interaction.component.x", InteractionKind::Component),
+            (4, r#"{"name":"hello"}"#, "interaction.autocomplete.hello", InteractionKind::Autocomplete),
+            (5, r#"{"custom_id":"form/2"}"#, "interaction.modal.form", InteractionKind::Modal),
+        ] {
+            let payload = format!(
+                r#"{{"type":{kind},"token":"s\u0065cret","id":"8","application_id":"9","data":{data},
+                   "guild_id":"1","channel_id":"2","member":{{"user":{{"id":"3"}}}}}}"#
+            );
+            let heard = event("INTERACTION_CREATE", &payload);
+            assert_eq!(heard.name.as_str(), name);
+            assert_eq!(heard.class, Class::Interaction);
+            assert_eq!((heard.guild, heard.channel, heard.user), (Some(1), Some(2), Some(3)));
+            let answerable = Interaction { id: 8, token: "secret".to_owned(), application: 9, kind: expected };
+            assert_eq!(heard.interaction.as_deref(), Some(&answerable));
+
+            let posted = read_interaction(payload.clone(), UnixMs::new(5)).expect("it is an interaction");
+            assert_eq!(posted.origin, Origin { session: Arc::from("http"), shard: 0, seq: 8 });
+            assert_eq!((posted.name, posted.interaction), (heard.name, heard.interaction));
+            assert_eq!(posted.text.data(), payload);
+        }
+    }
+
+    #[test]
+    fn a_ping_and_an_interaction_that_is_newer_than_this_program_are_heard_of() {
+        let ping = event("INTERACTION_CREATE", r#"{"type":1,"id":"8","application_id":"9","token":"secret"}"#);
+        assert_eq!((ping.name.as_str(), ping.class, ping.interaction), ("interaction.ping", Class::Interaction, None));
+        let newer = event("INTERACTION_CREATE", r#"{"type":17,"id":"8","application_id":"9","token":"secret"}"#);
+        assert_eq!(newer.name.as_str(), "interaction.type.17");
+    }
+
+    #[test]
+    fn an_interaction_that_nobody_could_answer_is_malformed() {
+        let whole = r#"{"type":2,"id":"8","application_id":"9","token":"secret","data":{"name":"hello"}}"#;
+        for (part, field) in [
+            (r#""type":2"#, "d.type"),
+            (r#""id":"8""#, "d.id"),
+            (r#""application_id":"9""#, "d.application_id"),
+            (r#""token":"secret""#, "d.token"),
+            (r#""name":"hello""#, "d.data.name"),
+        ] {
+            let data = whole.replace(part, r#""other":0"#);
+            let refused = frame(&format!(r#"{{"t":"INTERACTION_CREATE","s":7,"op":0,"d":{data}}}"#));
+            assert_eq!(refused, Err(Malformed::Missing { field }));
+        }
+    }
+
+    #[test]
+    fn a_session_that_begins_or_goes_on_is_an_event_of_the_gateway() {
+        let ready = event("READY", r#"{"session_id":"x","resume_gateway_url":"wss://example"}"#);
+        assert_eq!((ready.name.as_str(), ready.class), ("gateway.ready", Class::Gateway));
+        let resumed = event("RESUMED", "null");
+        assert_eq!((resumed.name.as_str(), resumed.class), ("gateway.resumed", Class::Gateway));
+        assert_eq!(resumed.text.data(), "null");
+    }
+
+    #[test]
+    fn what_is_no_event_is_for_the_shard_alone() {
+        assert_eq!(frame(r#"{"op":11}"#), Ok(Frame::Control { op: 11 }));
+        let hello = r#"{"t":null,"s":null,"op":10,"d":{"heartbeat_interval":41250}}"#;
+        assert_eq!(frame(hello), Ok(Frame::Control { op: 10 }));
+    }
+
+    #[test]
+    fn an_event_without_its_type_its_number_or_its_payload_is_malformed() {
+        for (text, field) in [
+            (r#"{"op":0,"s":1,"d":{}}"#, "t"),
+            (r#"{"op":0,"t":null,"s":1,"d":{}}"#, "t"),
+            (r#"{"op":0,"t":"\ud800","s":1,"d":{}}"#, "t"),
+            (r#"{"op":0,"t":"X","d":{}}"#, "s"),
+            (r#"{"op":0,"t":"X","s":null,"d":{}}"#, "s"),
+            (r#"{"op":0,"t":"X","s":1}"#, "d"),
+        ] {
+            assert_eq!(frame(text), Err(Malformed::Missing { field }), "{text}");
+        }
+    }
+}
