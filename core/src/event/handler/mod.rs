@@ -145,6 +145,12 @@ impl Handler {
         self.when.holds(view)
     }
 
+    /// Whether it has to be asked of the store before it can be called.
+    #[must_use]
+    pub const fn needs_state(&self) -> bool {
+        !self.needs.is_empty() || self.cooldown.is_some()
+    }
+
     /// The keys of the stored values that it needs for an event.
     ///
     /// # Errors
