@@ -1,5 +1,6 @@
 //! Adapters to Discord: its gateway, and its REST API.
 
+mod answers;
 mod application;
 mod fatal;
 mod gateway;
@@ -8,6 +9,7 @@ pub mod rest;
 mod shard;
 
 pub use self::{
+    answers::{FirstAnswers, response as first_response},
     application::application_of,
     fatal::FatalClose,
     gateway::{ShardEnd, Shards, ShardsConfig},

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::{Actor as _, Addr};
+use actix::{Actor as _, Addr, ArbiterHandle};
 use guildhall_core::event::handler::Handlers;
 use tokio::sync::mpsc;
 
@@ -93,6 +93,14 @@ impl Events {
     pub fn start(prepared: Prepared, spawn: SpawnEvents) -> Self {
         let Prepared { hub, told, credits, resumed, .. } = prepared;
         Self { router: Router::new(hub, told, credits, resumed, spawn).start() }
+    }
+
+    /// Begins to route on this thread.
+    #[must_use]
+    pub fn start_on(prepared: Prepared, arbiter: &ArbiterHandle, spawn: SpawnEvents) -> Self {
+        let Prepared { hub, told, credits, resumed, .. } = prepared;
+        let router = Router::start_in_arbiter(arbiter, move |_| Router::new(hub, told, credits, resumed, spawn));
+        Self { router }
     }
 
     /// Waits until all events that came are done, and keeps how far sessions are confirmed. `false` if that took longer than
