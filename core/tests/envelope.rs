@@ -289,6 +289,19 @@ fn what_only_looks_like_an_id_is_none() {
 }
 
 #[test]
+fn the_numbers_are_those_that_json_has() {
+    let mut numbers = vec![String::new()];
+    for from in 0.. {
+        let Some(number) = numbers.get(from).cloned() else { break };
+        holds(&format!(r#"{{"op":{number}}}"#));
+        holds(&format!(r#"{{"op":0,"s":{number},"d":{{"id":{number},"content":[{number}]}}}}"#));
+        if number.len() < 5 {
+            numbers.extend(["0", "7", "-", "+", ".", "e"].map(|next| format!("{number}{next}")));
+        }
+    }
+}
+
+#[test]
 fn the_escapes_are_those_that_json_has() {
     for escape in (0..=0x7f_u8).map(char::from) {
         for rest in ["", "0", "00e", "00E9", "00e9f", "00g9", "d800", "d83d\\ude00", "dude"] {
