@@ -6,7 +6,8 @@
 //!                                 └──▶ events ──▶ log (stderr), metrics ◀──────────────────── GET /metrics
 //! ```
 //!
-//! Layers, each using only what stands to its left: [`settings`] → [`discord`], [`redis`](mod@redis), [`store`], [`webhook`] → [`api`] → [`app`] → [`cli`] → `main`.
+//! Layers, each using only what stands to its left: [`settings`] → [`handlers`], [`discord`], [`redis`](mod@redis), [`store`],
+//! [`webhook`] → [`api`] → [`app`] → [`cli`] → `main`.
 //! What they all may use: [`events`], [`metrics`], [`process`] and [`logging`].
 
 pub mod api;
@@ -16,6 +17,7 @@ mod chance;
 pub mod cli;
 pub mod discord;
 pub mod events;
+pub mod handlers;
 pub mod logging;
 pub mod metrics;
 pub mod process;

@@ -5,6 +5,7 @@
 mod completions;
 mod config;
 mod demo;
+mod handlers;
 mod healthcheck;
 mod migrate;
 mod serve;
@@ -36,6 +37,8 @@ enum Command {
     Sim(sim::Args),
     /// Look at the settings
     Config(config::Args),
+    /// Look at the handlers: what is done with which events
+    Handlers(handlers::Args),
     /// Bring the store to another version of its schema
     Migrate(migrate::Args),
     /// Ask a running daemon whether it is ready
@@ -52,6 +55,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Demo(args) => demo::run(file, args),
         Command::Sim(args) => sim::run(args),
         Command::Config(args) => config::run(file, args),
+        Command::Handlers(args) => handlers::run(file, args),
         Command::Migrate(args) => migrate::run(file, &args),
         Command::Healthcheck(args) => healthcheck::run(file, &args),
         Command::Completions(args) => completions::run(&args),

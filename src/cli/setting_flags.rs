@@ -22,6 +22,9 @@ pub(super) struct SettingFlags {
     /// Which events Discord sends, with commas between them
     #[arg(long, value_name = "INTENTS")]
     intents: Option<String>,
+    /// The file that says what is done with events
+    #[arg(long, value_name = "PATH")]
+    handlers_file: Option<String>,
     /// The Redis where the processes of one bot meet; with a password, rather set GUILDHALL__REDIS__URL_FILE
     #[arg(long, value_name = "URL")]
     redis: Option<String>,
@@ -49,6 +52,7 @@ impl SettingFlags {
             ("--gateway-url", "discord.gateway_url", self.gateway_url),
             ("--shards", "gateway.shards", self.shards),
             ("--intents", "gateway.intents", self.intents),
+            ("--handlers-file", "handlers.file", self.handlers_file),
             ("--redis", "redis.url", self.redis),
             ("--api-bind", "api.bind", self.api_bind),
             ("--api-admin-key-file", "api.admin_key_file", self.api_admin_key_file),

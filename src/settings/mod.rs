@@ -9,6 +9,7 @@
 //! ```
 
 mod error;
+mod handlers;
 mod operations;
 mod redis;
 mod redis_url;
@@ -37,6 +38,7 @@ use url::Url;
 pub(crate) use self::schema::env_name as environment_name;
 pub use self::{
     error::{Problem, SettingsError},
+    handlers::{Handlers, Interactions},
     operations::{Operations, Retention},
     redis::Redis,
     redis_url::{RedisNode, RedisPlace, RedisUrl, RedisUrlError},
@@ -66,6 +68,10 @@ pub struct Settings {
     pub redis: Redis,
     /// How operations are carried out.
     pub operations: Operations,
+    /// What is done with events.
+    pub handlers: Handlers,
+    /// What becomes of interactions.
+    pub interactions: Interactions,
     /// What processes that reach Discord from one address share.
     pub egress: Egress,
     /// Where everything is kept.
@@ -347,6 +353,8 @@ fn typed(effective: &[Effective]) -> Settings {
         },
         redis: redis::typed(effective),
         operations: operations::typed(effective),
+        handlers: handlers::typed(effective),
+        interactions: handlers::interactions(effective),
         egress: Egress { ip_group: take!(effective, "egress.ip_group", Text) },
         api: Api { bind: take!(effective, "api.bind", Address), admin_key: secret(effective, "api.admin_key") },
         store: store::typed(effective),

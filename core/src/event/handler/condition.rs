@@ -20,19 +20,30 @@ pub struct When {
 }
 
 impl When {
-    /// Whether all of it is so. The payload is looked at last, and only if it matters.
-    pub(super) fn holds(&self, view: &View<'_>) -> bool {
+    /// The first thing that is not so, by its field; `None` if all of it is. The payload is looked at last, and only if
+    /// it matters.
+    pub(super) fn unmet(&self, view: &View<'_>) -> Option<&'static str> {
         let event = view.event();
         let one_of = |wanted: &Option<Vec<u64>>, is: Option<u64>| {
             wanted.as_ref().is_none_or(|wanted| is.is_some_and(|is| wanted.contains(&is)))
         };
-        one_of(&self.guilds, event.guild)
-            && one_of(&self.channels, event.channel)
-            && one_of(&self.users, event.user)
-            && self.bot.is_none_or(|bot| view.by_bot().unwrap_or(false) == bot)
-            && self.fields.iter().all(|(path, value)| {
-                view.data().and_then(|data| path.find(data)).is_some_and(|found| same(found, value))
-            })
+        if !one_of(&self.guilds, event.guild) {
+            Some("guild")
+        } else if !one_of(&self.channels, event.channel) {
+            Some("channel")
+        } else if !one_of(&self.users, event.user) {
+            Some("user")
+        } else if self.bot.is_some_and(|bot| view.by_bot().unwrap_or(false) != bot) {
+            Some("bot")
+        } else if !self
+            .fields
+            .iter()
+            .all(|(path, value)| view.data().and_then(|data| path.find(data)).is_some_and(|found| same(found, value)))
+        {
+            Some("fields")
+        } else {
+            None
+        }
     }
 }
 

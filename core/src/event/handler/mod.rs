@@ -142,7 +142,13 @@ impl Handler {
     /// that.
     #[must_use]
     pub fn wants(&self, view: &View<'_>) -> bool {
-        self.when.holds(view)
+        self.unmet(view).is_none()
+    }
+
+    /// The condition that keeps it from wanting an event, by its field of `when`; `None` if it wants it.
+    #[must_use]
+    pub fn unmet(&self, view: &View<'_>) -> Option<&'static str> {
+        self.when.unmet(view)
     }
 
     /// Whether it has to be asked of the store before it can be called.

@@ -1,0 +1,155 @@
+//! `guildhall handlers check` and `guildhall handlers test`
+
+use std::fmt::Write as _;
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Context as _;
+use clap::Subcommand;
+use guildhall_core::event::handler::{Does, Handler, Handlers};
+use guildhall_core::time::UnixMs;
+
+use super::setting_flags::{self, SettingFlags};
+use crate::handlers::{self, Sample, Trial, Tried, Would};
+
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Print what each handler listens to, or everything that is wrong
+    Check {
+        #[command(flatten)]
+        settings: Box<SettingFlags>,
+    },
+    /// Print what each handler would do with an event, and do nothing
+    Test {
+        /// A file with a frame of the gateway, or with an event as a webhook is sent it; - for standard input
+        #[arg(value_name = "EVENT.JSON")]
+        event: PathBuf,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        settings: Box<SettingFlags>,
+    },
+}
+
+pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
+    match args.command {
+        Command::Check { settings } => {
+            let handlers = load(file, *settings)?;
+            io::stdout().write_all(listed(&handlers).as_bytes())?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Test { event, json, settings } => {
+            let handlers = load(file, *settings)?;
+            let trial = Trial::of(&handlers, &sample(&event)?);
+            let text = if json { format!("{:#}\n", serde_json::to_value(&trial)?) } else { told(&trial) };
+            io::stdout().write_all(text.as_bytes())?;
+            Ok(if trial.is_fine() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+    }
+}
+
+fn load(file: Option<PathBuf>, flags: SettingFlags) -> anyhow::Result<Handlers> {
+    let settings = setting_flags::load(file, flags)?.settings.handlers;
+    if settings.file.is_none() {
+        anyhow::bail!(
+            "there are no handlers: name a file with --handlers-file, GUILDHALL__HANDLERS__FILE or handlers.file; \
+             docs/handlers.md tells how to write one"
+        );
+    }
+    Ok(handlers::load(&settings)?)
+}
+
+fn sample(path: &Path) -> anyhow::Result<Sample> {
+    let mut text = String::new();
+    if path == Path::new("-") {
+        io::stdin().read_to_string(&mut text).context("the event cannot be read from standard input")?;
+    } else {
+        text = std::fs::read_to_string(path)
+            .map_err(|error| anyhow::anyhow!("{} cannot be read: {error}", path.display()))?;
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = UnixMs::new(u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
+    Sample::read(&text, now).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
+}
+
+/// What each handler listens to.
+fn listed(handlers: &Handlers) -> String {
+    if handlers.is_empty() {
+        return "There are no handlers in this file.\n".to_owned();
+    }
+    let widest = handlers.iter().map(|handler| handler.name.len()).max().unwrap_or(0);
+    let line = |handler: &Handler| {
+        let on = handler.on.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let does = match &handler.does {
+            Does::Rule(rule) if rule.is_idle() => "does nothing".to_owned(),
+            Does::Rule(_) => "a rule".to_owned(),
+            Does::Webhook(webhook) => format!("asks {}", webhook.url),
+        };
+        let shadow = if handler.shadow { " (in shadow)" } else { "" };
+        format!("{:widest$}  on {on}: {does}{shadow}\n", handler.name)
+    };
+    handlers.iter().map(line).collect()
+}
+
+/// A trial, for people.
+fn told(trial: &Trial) -> String {
+    let mut out = format!("{}\n", trial.event_type);
+    for tried in &trial.handlers {
+        push(&mut out, format_args!("\n{}: {}\n", tried.name, standing(tried)));
+        if let Some(would) = &tried.would {
+            push_would(&mut out, would);
+        }
+        for problem in &tried.problems {
+            push(&mut out, format_args!("  wrong: {problem}\n"));
+        }
+    }
+    if trial.handlers.iter().all(|tried| tried.matches.is_none() || tried.unmet.is_some()) {
+        out.push_str("\nNo handler wants this event.\n");
+    }
+    out
+}
+
+fn standing(tried: &Tried) -> String {
+    let shadow = if tried.shadow { ", in shadow" } else { "" };
+    match (&tried.matches, tried.unmet) {
+        (None, _) => "does not listen to it".to_owned(),
+        (Some(pattern), Some(unmet)) => format!("listens to `{pattern}`, but `when.{unmet}` does not hold"),
+        (Some(pattern), None) => format!("listens to `{pattern}`, and wants it{shadow}"),
+    }
+}
+
+fn push_would(out: &mut String, would: &Would) {
+    match would {
+        Would::Do { operations, reply, set, cooldown } => {
+            for operation in operations {
+                push(out, format_args!("  would submit {operation}\n"));
+            }
+            if let Some(reply) = reply {
+                push(out, format_args!("  would answer {reply}\n"));
+            }
+            for kept in set {
+                push(out, format_args!("  would keep {kept}\n"));
+            }
+            if let Some(cooldown) = cooldown {
+                push(out, format_args!("  would then rest {cooldown}\n"));
+            }
+            if operations.is_empty() && reply.is_none() && set.is_empty() && cooldown.is_none() {
+                out.push_str("  would do nothing\n");
+            }
+        }
+        Would::Ask { url, body } => push(out, format_args!("  would POST to {url}\n  {body}\n")),
+    }
+}
+
+fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
+    out.write_fmt(text).expect("invariant: writing to a String cannot fail");
+}

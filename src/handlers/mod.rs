@@ -1,0 +1,115 @@
+//! The file of handlers: from TOML to what `core` knows as handlers, or all that is wrong with it at once.
+
+mod from_toml;
+mod sample;
+mod secrets;
+
+mod trial;
+mod urls;
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use guildhall_core::event::handler::{Does, Handlers, Wrong};
+use serde_json::Value;
+
+pub use self::sample::{Sample, SampleError};
+pub use self::trial::{Trial, Tried, Would};
+use crate::settings::{self, Token};
+
+/// A file of handlers is never this large.
+const LARGEST: u64 = 4 * 1024 * 1024;
+
+/// Why a file of handlers cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum HandlersError {
+    /// It cannot be read.
+    #[error("the handlers in {} cannot be read: {why}; handlers.file names that file", path.display())]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
+    /// Something in it is wrong: all of it.
+    #[error("{}", Listed { path, problems })]
+    Wrong {
+        /// Which file.
+        path: PathBuf,
+        /// Each thing wrong; never empty, and never with a secret.
+        problems: Vec<Wrong>,
+    },
+}
+
+struct Listed<'a> {
+    path: &'a Path,
+    problems: &'a [Wrong],
+}
+
+impl fmt::Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let things = if self.problems.len() == 1 { "thing is" } else { "things are" };
+        write!(f, "{} {things} wrong with the handlers in {}:", self.problems.len(), self.path.display())?;
+        self.problems.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
+    }
+}
+
+/// Reads the handlers that the settings name; none if they name no file.
+///
+/// # Errors
+///
+/// When the file is missing, or anything in it is wrong.
+pub fn load(settings: &settings::Handlers) -> Result<Handlers, HandlersError> {
+    let Some(path) = &settings.file else { return Ok(Handlers::default()) };
+    let handlers = parse(&read(path)?).map_err(|problems| HandlersError::Wrong { path: path.clone(), problems })?;
+    Ok(if settings.shadow { handlers.in_shadow() } else { handlers })
+}
+
+/// Everything of the handlers that no log line may hold.
+#[must_use]
+pub fn secrets(handlers: &Handlers) -> Vec<Token> {
+    let webhooks = handlers.iter().filter_map(|handler| match &handler.does {
+        Does::Webhook(webhook) => Some(webhook),
+        Does::Rule(_) => None,
+    });
+    webhooks.flat_map(|webhook| &webhook.secrets).map(|secret| Token::new(secret.expose())).collect()
+}
+
+fn read(path: &Path) -> Result<String, HandlersError> {
+    let unreadable = |why: String| HandlersError::Unreadable { path: path.to_owned(), why };
+    let mut text = String::new();
+    let file = File::open(path).map_err(|error| unreadable(error.to_string()))?;
+    let bytes = file.take(LARGEST + 1).read_to_string(&mut text).map_err(|error| unreadable(error.to_string()))?;
+    if bytes as u64 > LARGEST { Err(unreadable(format!("it is larger than {LARGEST} bytes"))) } else { Ok(text) }
+}
+
+/// Reads the text of a file of handlers.
+fn parse(text: &str) -> Result<Handlers, Vec<Wrong>> {
+    let mut value = from_toml::to_json(text)?;
+    let mut problems = Vec::new();
+    for (place, handler) in handlers_of(&mut value) {
+        problems.extend(secrets::fill_in(handler, &place));
+        problems.extend(urls::check(handler, &place));
+    }
+    match Handlers::parse(&value) {
+        Ok(handlers) if problems.is_empty() => Ok(handlers),
+        Ok(_) => Err(problems),
+        Err(mut found) => {
+            // What is said of a field here says more.
+            found.retain(|wrong| problems.iter().all(|known| !wrong.field.starts_with(&known.field)));
+            found.extend(problems);
+            Err(found)
+        }
+    }
+}
+
+/// What may be handlers, and where each stands.
+fn handlers_of(value: &mut Value) -> impl Iterator<Item = (String, &mut Value)> {
+    let handlers = value.get_mut("handlers").and_then(Value::as_array_mut);
+    handlers.into_iter().flatten().enumerate().map(|(n, handler)| (format!("handlers[{n}]"), handler))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+//! Files of handlers as people write them.
+
+use std::path::PathBuf;
+
+use guildhall_core::time::UnixMs;
+use serde_json::json;
+
+use super::*;
+use crate::settings::{Sources, load as load_settings};
+
+const SECRET: &str = "whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0";
+
+fn settings(file: Option<PathBuf>, shadow: bool) -> settings::Handlers {
+    // No file of the working folder is read: an empty one is named.
+    let empty = tempfile::NamedTempFile::new().unwrap();
+    let sources = Sources { file: Some(empty.path().to_owned()), ..Sources::default() };
+    settings::Handlers { file, shadow, ..load_settings(sources).unwrap().settings.handlers }
+}
+
+fn file(text: &str) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    file
+}
+
+fn problems(text: &str) -> Vec<String> {
+    parse(text).unwrap_err().iter().map(ToString::to_string).collect()
+}
+
+fn sample(text: &str) -> Result<Sample, SampleError> {
+    Sample::read(text, UnixMs::new(5))
+}
+
+#[test]
+fn the_shipped_example_can_be_read_and_does_what_it_says() {
+    let handlers = parse(include_str!("../../config/handlers.example.toml")).unwrap();
+    let names: Vec<&str> = handlers.iter().map(|handler| &*handler.name).collect();
+    assert_eq!(names, ["welcome-role", "hello", "brain"]);
+    let frame = json!({"t": "GUILD_MEMBER_ADD", "d": {"guild_id": "1", "user": {"id": "2"}}}).to_string();
+    let trial = Trial::of(&handlers, &sample(&frame).unwrap());
+    assert!(trial.is_fine(), "{trial:#?}");
+    let Some(Would::Do { operations, .. }) = &trial.handlers[0].would else { panic!("{trial:#?}") };
+    assert_eq!(operations[0]["payload"], json!({"user_id": "2", "role_id": "1100000000000000001"}));
+    assert_eq!((&trial.handlers[1].matches, &trial.handlers[2].matches), (&None, &None));
+}
+
+#[test]
+fn without_a_file_there_are_no_handlers_and_one_that_is_missing_is_an_error() {
+    assert!(load(&settings(None, false)).unwrap().is_empty());
+    let says = load(&settings(Some("/nowhere/handlers.toml".into()), false)).unwrap_err().to_string();
+    assert!(says.contains("/nowhere/handlers.toml") && says.contains("handlers.file"), "{says}");
+}
+
+#[test]
+fn shadow_is_set_on_all_of_them_by_the_settings() {
+    let file = file("[[handlers]]\nname = 'a'\non = '#'\ndo = []\n");
+    for shadow in [false, true] {
+        let handlers = load(&settings(Some(file.path().to_owned()), shadow)).unwrap();
+        assert_eq!(handlers.get(0).map(|handler| handler.shadow), Some(shadow));
+    }
+}
+
+#[test]
+fn all_that_is_wrong_is_listed_under_the_name_of_the_file() {
+    let file = file(
+        "[[handlers]]\nname = 'a'\non = 'members.join'\ndo = []\n\
+         [[handlers]]\nname = 'b'\non = '#'\nwebhook = { url = 'https://u:hunter2@b.example', secrets_file = '/nowhere/s' }\n",
+    );
+    let says = load(&settings(Some(file.path().to_owned()), false)).unwrap_err().to_string();
+    let lines: Vec<&str> = says.lines().collect();
+    assert!(lines[0].starts_with("3 things are wrong") && lines[0].contains(file.path().to_str().unwrap()), "{says}");
+    for hint in ["`handlers[0].on`", "did you mean `member.join`?", "`handlers[1].webhook.url`", "\"/nowhere/s\""] {
+        assert!(says.contains(hint), "{hint}: {says}");
+    }
+    assert!(!says.contains("hunter2"), "{says}");
+}
+
+#[test]
+fn secrets_may_stand_in_a_file_of_their_own_one_a_line() {
+    let (other, mut text) = (SECRET.replace("c2Vj", "b3Ro"), String::new());
+    let kept = file(&format!("{SECRET}\n\n  {other}\n"));
+    text.push_str(&format!(
+        "[[handlers]]\nname = 'a'\non = '#'\nwebhook = {{ url = 'https://a.example', secrets_file = {:?} }}\n",
+        kept.path().to_str().unwrap()
+    ));
+    let handlers = parse(&text).unwrap();
+    let secrets: Vec<String> = secrets(&handlers).iter().map(|secret| secret.expose().to_owned()).collect();
+    assert_eq!(secrets, [SECRET.to_owned(), other]);
+    assert!(!format!("{handlers:?}").contains("whsec_"), "secrets are never shown");
+    let twice = text.replace("secrets_file", &format!("secrets = ['{SECRET}'], secrets_file"));
+    assert!(problems(&twice)[0].contains("given twice"));
+    std::fs::write(kept.path(), "\n").unwrap();
+    assert!(problems(&text)[0].contains("which is empty"));
+    std::fs::write(kept.path(), "hunter2\n").unwrap();
+    let says = problems(&text);
+    assert!(says.len() == 1 && says[0].contains("secrets[0]") && !says[0].contains("hunter2"), "{says:?}");
+}
+
+#[test]
+fn addresses_that_could_not_be_asked_are_refused() {
+    let with = |url: &str| {
+        problems(&format!(
+            "[[handlers]]\nname = 'a'\non = '#'\nwebhook = {{ url = '{url}', secrets = ['{SECRET}'] }}\n"
+        ))
+    };
+    for (url, hint) in [
+        ("https://", "is no address"),
+        ("https://a b/", "is no address"),
+        ("ftp://a.example", "https://"),
+        ("brain", "https://"),
+        ("https://a.example/#x", "no `#`"),
+        ("https://a:b@c.example", "no password"),
+    ] {
+        let says = with(url);
+        assert!(says.len() == 1 && says[0].contains(hint), "{url}: {says:?}");
+    }
+}
+
+#[test]
+fn an_event_is_a_frame_or_what_a_webhook_is_sent() {
+    let frame = sample(r#"{"t":"MESSAGE_CREATE","s":9,"op":0,"d":{"content":"hi","author":{"id":"7"}}}"#).unwrap();
+    assert_eq!((frame.event.name.as_str(), frame.event.user), ("message.create", Some(7)));
+    let short = sample(r#"{"t":"MESSAGE_CREATE","d":{"content":"hi"}}"#).unwrap();
+    assert_eq!(short.event.origin.seq, 1);
+    let body = guildhall_core::event::handler::body(&frame.event, &[("k".to_owned(), json!(1))].into());
+    let back = sample(&body).unwrap();
+    assert_eq!((back.event.name, back.state["k"].clone()), (frame.event.name, json!(1)));
+    for (text, hint) in [
+        ("", "a frame of the gateway"),
+        ("[]", "a frame of the gateway"),
+        ("{}", "a frame of the gateway"),
+        (r#"{"op":10,"d":{}}"#, "op 10"),
+        (r#"{"t":"MESSAGE_CREATE"}"#, "cannot be read"),
+        (r#"{"event_type":"member.join"}"#, "missing field"),
+    ] {
+        let says = sample(text).unwrap_err().to_string();
+        assert!(says.contains(hint), "{text}: {says}");
+    }
+}
+
+#[test]
+fn a_trial_tells_of_each_handler_what_it_would_do_and_what_is_wrong_with_it() {
+    let handlers = parse(&format!(
+        "[[handlers]]\nname = 'rule'\non = 'message.*'\nneeds = ['k', 'other']\n\
+         set = [{{ key = 'seen:{{user_id}}', value = '{{state.k}}', for_ms = 5 }}]\ncooldown = {{ key = 'x', for_ms = 7 }}\n\
+         [[handlers.do]]\nkind = 'create_role'\npayload = {{ name = '{{data.content}}', color = '{{data.content}}' }}\n\
+         [[handlers]]\nname = 'picky'\non = '#'\nwhen = {{ user = '8' }}\ndo = []\n\
+         [[handlers]]\nname = 'deaf'\non = 'member.join'\ndo = []\n\
+         [[handlers]]\nname = 'brain'\non = '#'\nneeds = ['other']\nshadow = true\n\
+         webhook = {{ url = 'https://a.example/', secrets = ['{SECRET}'] }}\n\
+         [[handlers]]\nname = 'lacking'\non = '#'\nset = [{{ key = 'k', value = '{{data.nothing}}' }}]\n"
+    ))
+    .unwrap();
+    let mut sample =
+        sample(r#"{"t":"MESSAGE_CREATE","d":{"content":"hi","guild_id":"1","author":{"id":"7"}}}"#).unwrap();
+    sample.state.insert("k".to_owned(), json!(4));
+    let trial = Trial::of(&handlers, &sample);
+    let [rule, picky, deaf, brain, lacking] = &trial.handlers[..] else { panic!("five") };
+    assert_eq!(rule.matches.as_deref(), Some("message.*"));
+    assert_eq!(
+        rule.would,
+        Some(Would::Do {
+            operations: vec![json!({"kind": "create_role", "payload": {"name": "hi", "color": "hi"}})],
+            reply: None,
+            set: vec![json!({"key": "seen:7", "value": 4, "for_ms": 5})],
+            cooldown: Some(json!({"key": "x", "for_ms": 7})),
+        })
+    );
+    assert!(rule.problems.len() == 1 && rule.problems[0].contains("`do[0].payload.color`"), "{rule:?}");
+    assert_eq!((picky.unmet, &picky.would), (Some("user"), &None));
+    assert_eq!((deaf.matches.as_ref(), &deaf.would), (None, &None));
+    let Some(Would::Ask { url, body }) = &brain.would else { panic!("{brain:?}") };
+    assert_eq!(
+        (url.as_str(), &body["event_type"], body.get("state")),
+        ("https://a.example/", &json!("message.create"), None)
+    );
+    assert!(brain.shadow && brain.problems.is_empty());
+    assert!(lacking.problems[0].contains("{data.nothing}"));
+    assert!(!trial.is_fine(), "something is wrong");
+    assert!(!serde_json::to_string(&trial).unwrap().contains(SECRET));
+}

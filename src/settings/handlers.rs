@@ -1,0 +1,64 @@
+//! What is done with events, and what becomes of interactions: the typed settings.
+
+use std::{path::PathBuf, time::Duration};
+
+use guildhall_core::event::handler::Defer;
+
+use super::{of, resolve::Effective, take, value::Value};
+
+/// What is done with events.
+#[derive(Clone, Debug)]
+pub struct Handlers {
+    /// The file that says it; `None` means that there are no handlers.
+    pub file: Option<PathBuf>,
+    /// Whether all handlers are in shadow.
+    pub shadow: bool,
+    /// How long a webhook may take, unless its handler says otherwise.
+    pub timeout: Duration,
+    /// An event whose handler takes longer goes to the inbox.
+    pub slow: Duration,
+    /// How many events may wait in the inbox.
+    pub inbox_most: u64,
+    /// How often a handler is tried with an event.
+    pub attempts: u32,
+    /// How long after the first failure it is tried again; each further one waits twice as long.
+    pub backoff_base: Duration,
+    /// The longest such wait.
+    pub backoff_cap: Duration,
+}
+
+/// What becomes of interactions whose handler does not say.
+#[derive(Clone, Copy, Debug)]
+pub struct Interactions {
+    /// Whether they are deferred.
+    pub defer: Defer,
+    /// Whether only who asked sees the answer.
+    pub ephemeral: bool,
+    /// How long a handler has for one that is not deferred.
+    pub within: Duration,
+}
+
+pub(super) fn typed(effective: &[Effective]) -> Handlers {
+    let narrow = "invariant: the schema's bounds fit the type";
+    Handlers {
+        file: take!(effective, "handlers.file", Path),
+        shadow: take!(effective, "handlers.shadow", Bool),
+        timeout: Duration::from_millis(take!(effective, "handlers.timeout_ms", Integer)),
+        slow: Duration::from_millis(take!(effective, "handlers.slow_ms", Integer)),
+        inbox_most: take!(effective, "handlers.inbox_most", Integer),
+        attempts: take!(effective, "handlers.attempts", Integer).try_into().expect(narrow),
+        backoff_base: Duration::from_millis(take!(effective, "handlers.backoff_base_ms", Integer)),
+        backoff_cap: Duration::from_millis(take!(effective, "handlers.backoff_cap_ms", Integer)),
+    }
+}
+
+pub(super) fn interactions(effective: &[Effective]) -> Interactions {
+    Interactions {
+        defer: match take!(effective, "interactions.defer", Text).as_str() {
+            "never" => Defer::Never,
+            _ => Defer::Auto,
+        },
+        ephemeral: take!(effective, "interactions.ephemeral", Bool),
+        within: Duration::from_millis(take!(effective, "interactions.within_ms", Integer)),
+    }
+}
