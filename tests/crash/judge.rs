@@ -67,12 +67,40 @@ pub(crate) fn judge(score: &Score, accepted: &[Accepted], became: &[Result<Becam
     }
     if score.overlaps > 0 {
         finding.out_of_order += usize::try_from(score.overlaps).unwrap();
-        finding.wrong.push(format!("{} calls arrived while another of their guild was under way", score.overlaps));
+        let met = meetings(score).join("; ");
+        finding
+            .wrong
+            .push(format!("{} calls arrived while another of their guild was under way: {met}", score.overlaps));
     }
     if score.effects_not_kept > 0 {
         finding.wrong.push("the score has not kept everything".to_owned());
     }
     finding
+}
+
+/// Which calls met which, as far as they had effects, and how long those were under way: one that outlived its caller's
+/// patience says more of the machine than of the daemon.
+fn meetings(score: &Score) -> Vec<String> {
+    let named = |effect: &EffectScore| format!("{} {} {}", effect.verb, effect.kind, effect.name);
+    let mut told = Vec::new();
+    for (guild, effects) in &score.effects {
+        for late in effects.iter().filter(|effect| effect.overlapped) {
+            let under_way = |other: &&EffectScore| {
+                other.arrived <= late.arrived && other.answered.is_none_or(|answered| answered > late.arrived)
+            };
+            for other in effects.iter().filter(under_way).filter(|other| *other != late) {
+                let before = late.arrived.since(other.arrived);
+                let took = other.answered.map(|answered| answered.since(other.arrived));
+                told.push(format!(
+                    "in {guild} at {} {} came {before:?} after {}, which took {took:?}",
+                    late.arrived.millis(),
+                    named(late),
+                    named(other)
+                ));
+            }
+        }
+    }
+    told
 }
 
 /// A role that is named by its name is meant by its id.
