@@ -1,0 +1,15 @@
+//! Webhooks against brains on real sockets, which answer in every way that a program of somebody else's can.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod addresses;
+mod answers;
+mod brain;
+mod counted;
+mod isolation;
+mod signatures;
+mod stage;
+mod tls;
+
+#[path = "../support/log.rs"]
+mod log;

@@ -1,0 +1,133 @@
+//! What the tests share: webhooks with a breaker of their own, names that lead where a test wants, and events to tell.
+
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use actix::Actor as _;
+use guildhall::webhook::{Lookup, Resolve, Secret, Target, WebhookConfig, Webhooks};
+use guildhall_actors::circuit_breaker::CircuitBreaker;
+use guildhall_actors::clock::Clock;
+use guildhall_actors::events::{Asks, Body, Brain as _, BrainError, Said};
+use guildhall_core::breaker::BreakerConfig;
+use guildhall_core::invalid::InvalidConfig;
+use tokio::task::LocalSet;
+
+/// Long enough that only something broken takes longer; never what a test waits for.
+pub(crate) const STUCK: Duration = Duration::from_secs(60);
+/// How long is waited for what never comes.
+pub(crate) const SOON: Duration = Duration::from_millis(150);
+
+pub(crate) const SECRET: &str = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5";
+
+/// Runs a test: brains on threads of their own, the breaker's actor on the test's.
+pub(crate) fn run<F: Future>(test: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    LocalSet::new().block_on(&runtime, async { tokio::time::timeout(STUCK, test).await.unwrap() })
+}
+
+/// A webhook that may be anywhere.
+pub(crate) fn target(handler: &str, url: &str) -> Target {
+    let secrets: Vec<Secret> = vec![SECRET.parse().unwrap()];
+    Target { handler: handler.into(), url: url.parse().unwrap(), secrets, allow_private: true }
+}
+
+/// Waits that no test waits out, unless it says so.
+pub(crate) fn config() -> WebhookConfig {
+    WebhookConfig { connect_timeout: STUCK, ..WebhookConfig::default() }
+}
+
+/// A breaker that never opens by itself.
+pub(crate) fn patient() -> BreakerConfig {
+    BreakerConfig { failures_in_row: u32::MAX, min_calls: u32::MAX, ..BreakerConfig::default() }
+}
+
+pub(crate) fn webhooks(targets: Vec<Target>) -> Webhooks {
+    webhooks_with(targets, &config(), patient(), Names::none())
+}
+
+pub(crate) fn webhooks_with(
+    targets: Vec<Target>,
+    config: &WebhookConfig,
+    breaker: BreakerConfig,
+    names: Arc<Names>,
+) -> Webhooks {
+    let breaker = CircuitBreaker::new(Clock::start(), breaker, InvalidConfig::default(), 1).start();
+    Webhooks::with_resolver(targets, config, breaker, &(names as Arc<dyn Resolve>)).unwrap()
+}
+
+/// Tells a handler's webhook of an event.
+pub(crate) async fn ask(webhooks: &Webhooks, handler: &str) -> Result<Said, BrainError> {
+    ask_within(webhooks, handler, STUCK).await
+}
+
+pub(crate) async fn ask_within(webhooks: &Webhooks, handler: &str, within: Duration) -> Result<Said, BrainError> {
+    let body = Body { id: format!("event:session:7:{handler}"), json: r#"{"event_type":"member.join"}"#.into() };
+    webhooks.ask(Asks { handler: handler.into(), within }, body).await
+}
+
+/// Why it is to be asked later, and not before when.
+#[track_caller]
+pub(crate) fn later(answer: Result<Said, BrainError>) -> (String, Option<Duration>) {
+    match answer {
+        Err(BrainError::Later { why, retry_after }) => (why, retry_after),
+        other => panic!("to be asked later, but {other:?}"),
+    }
+}
+
+/// Why it is never to be asked again.
+#[track_caller]
+pub(crate) fn never(answer: Result<Said, BrainError>) -> String {
+    match answer {
+        Err(BrainError::Never { why }) => why,
+        other => panic!("never to be asked again, but {other:?}"),
+    }
+}
+
+/// Where names lead: to each list in turn, and to the last one from then on.
+#[derive(Default)]
+pub(crate) struct Names {
+    lists: Mutex<Vec<Vec<SocketAddr>>>,
+    /// Names that begin so are never found.
+    hangs: Option<&'static str>,
+    asked: AtomicUsize,
+}
+
+impl Names {
+    /// No name leads anywhere.
+    pub(crate) fn none() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Every name leads to these, at the port of the URL.
+    pub(crate) fn at(lists: &[&[&str]]) -> Arc<Self> {
+        let address = |text: &&str| SocketAddr::from((text.parse::<IpAddr>().unwrap(), 0));
+        let lists = lists.iter().map(|list| list.iter().map(address).collect()).collect();
+        Arc::new(Self { lists: Mutex::new(lists), ..Self::default() })
+    }
+
+    /// Whoever asks for a name that begins so waits forever.
+    pub(crate) fn hanging(name: &'static str) -> Arc<Self> {
+        Arc::new(Self { hangs: Some(name), ..Self::default() })
+    }
+
+    pub(crate) fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
+impl Resolve for Names {
+    fn resolve(&self, name: &str, port: u16) -> Lookup {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        if self.hangs.is_some_and(|hangs| name.starts_with(hangs)) {
+            return Box::pin(std::future::pending());
+        }
+        let mut lists = self.lists.lock().unwrap();
+        let found = if lists.len() > 1 { Some(lists.remove(0)) } else { lists.first().cloned() };
+        let found = found.map(|list| list.iter().map(|address| SocketAddr::new(address.ip(), port)).collect());
+        Box::pin(async move { found.ok_or_else(|| io::Error::other("no such name")) })
+    }
+}
