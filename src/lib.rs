@@ -6,11 +6,12 @@
 //!                                 └──▶ events ──▶ log (stderr), metrics ◀──────────────────── GET /metrics
 //! ```
 //!
-//! Layers, each using only what stands to its left: [`settings`] → [`discord`], [`redis`](mod@redis), [`store`] → [`api`] → [`app`] → [`cli`] → `main`.
+//! Layers, each using only what stands to its left: [`settings`] → [`discord`], [`redis`](mod@redis), [`store`], [`webhook`] → [`api`] → [`app`] → [`cli`] → `main`.
 //! What they all may use: [`events`], [`metrics`], [`process`] and [`logging`].
 
 pub mod api;
 pub mod app;
+mod causes;
 mod chance;
 pub mod cli;
 pub mod discord;
@@ -21,3 +22,4 @@ pub mod process;
 pub mod redis;
 pub mod settings;
 pub mod store;
+pub mod webhook;

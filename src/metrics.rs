@@ -67,6 +67,10 @@ pub const STORE_BATCH_REQUESTS: &str = "guildhall_store_batch_requests";
 pub const STORE_BATCH_SECONDS: &str = "guildhall_store_batch_seconds";
 /// What failed, and why.
 pub const STORE_ERRORS: &str = "guildhall_store_errors_total";
+/// Events that a webhook was asked about, by handler and by what came of it.
+pub const WEBHOOK_REQUESTS: &str = "guildhall_webhook_requests_total";
+/// How long webhooks took to answer, by handler.
+pub const WEBHOOK_REQUEST_SECONDS: &str = "guildhall_webhook_request_seconds";
 /// When the process started, in seconds since 1970.
 pub const PROCESS_START_TIME: &str = "process_start_time_seconds";
 /// Memory the process holds in RAM.
@@ -125,6 +129,8 @@ fn describe() {
     describe_histogram!(STORE_BATCH_REQUESTS, "How many requests a batch of writes held.");
     describe_histogram!(STORE_BATCH_SECONDS, Unit::Seconds, "How long a batch of writes took, its commit included.");
     describe_counter!(STORE_ERRORS, "Calls to the store that failed, by what was tried and why.");
+    describe_counter!(WEBHOOK_REQUESTS, "Events that a webhook was asked about, by handler and outcome.");
+    describe_histogram!(WEBHOOK_REQUEST_SECONDS, Unit::Seconds, "How long webhooks took to answer, by handler.");
     describe_gauge!(PROCESS_START_TIME, Unit::Seconds, "When the process started, in seconds since 1970.");
     describe_gauge!(PROCESS_RESIDENT_MEMORY, Unit::Bytes, "Memory the process holds in RAM.");
     describe_gauge!(PROCESS_OPEN_FDS, "Files and sockets the process has open.");

@@ -21,4 +21,5 @@ pub mod limit;
 pub mod memory;
 pub mod operation;
 pub mod route;
+pub mod session;
 pub mod time;

@@ -1,5 +1,6 @@
 //! Adapters to Discord: its gateway, and its REST API.
 
+mod answers;
 mod application;
 mod fatal;
 mod gateway;
@@ -7,6 +8,7 @@ pub mod operations;
 pub mod rest;
 
 pub use self::{
+    answers::{FirstAnswers, response as first_response},
     application::application_of,
     fatal::FatalClose,
     gateway::{

@@ -5,7 +5,7 @@ use tokio::time::timeout;
 
 use crate::{
     asker::Asker,
-    caller::{Accepted, STUCK},
+    caller::{Accepted, Became, Nowhere, STUCK},
     errand::Sort,
     judge::{Finding, judge},
     life::{Life, was_killed},
@@ -36,9 +36,9 @@ async fn ended_at(stage: &Stage, point: Point, passes: u64) {
     assert!(was_killed(life.kill()), "it ended in its own way\n{}", life.last_words());
 }
 
-async fn to_the_end(life: &Life, stage: &Stage, accepted: &[Accepted]) -> Vec<Option<crate::caller::Became>> {
+async fn to_the_end(life: &Life, stage: &Stage, accepted: &[Accepted]) -> Vec<Result<Became, Nowhere>> {
     let became = stage.all_became(accepted).await;
-    if became.iter().any(Option::is_none) {
+    if became.iter().any(Result::is_err) {
         eprintln!("{}", life.last_words());
     }
     became

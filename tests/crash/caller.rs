@@ -95,6 +95,10 @@ pub(crate) struct Became {
     pub(crate) error: String,
 }
 
+/// An operation that ends nowhere, with what the API said of it last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Nowhere(pub(crate) String);
+
 impl Stage {
     /// Asks a daemon, in whichever life it is.
     pub(crate) async fn ask(
@@ -161,26 +165,29 @@ impl Stage {
     }
 
     /// What has become of an operation, as soon as it has ended. One that does not end, or is not known, is lost.
-    async fn became(&self, id: &str) -> Option<Became> {
+    async fn became(&self, id: &str) -> Result<Became, Nowhere> {
         let until = Instant::now() + STUCK;
+        let mut last = "no answer".to_owned();
         while Instant::now() < until {
             match self.ask(Method::GET, &format!("/v1/operations/{id}"), None, None).await {
                 Ok((200, shown)) => {
                     let state = shown["state"].as_str().unwrap();
                     if ["succeeded", "dead", "cancelled", "needs_review"].contains(&state) {
-                        return Some(Became { state: state.to_owned(), error: shown["error"].to_string() });
+                        return Ok(Became { state: state.to_owned(), error: shown["error"].to_string() });
                     }
+                    last = shown.to_string();
                 }
-                Ok((404, _)) => return None,
-                Ok(_) | Err(Unanswered) => {}
+                Ok((404, _)) => return Err(Nowhere("404".to_owned())),
+                Ok((status, answer)) => last = format!("{status} {answer}"),
+                Err(Unanswered) => {}
             }
             sleep(AGAIN).await;
         }
-        None
+        Err(Nowhere(last))
     }
 
     /// What has become of all of them.
-    pub(crate) async fn all_became(&self, accepted: &[Accepted]) -> Vec<Option<Became>> {
+    pub(crate) async fn all_became(&self, accepted: &[Accepted]) -> Vec<Result<Became, Nowhere>> {
         stream::iter(accepted).map(|accepted| self.became(&accepted.id)).buffered(AT_ONCE).collect().await
     }
 }

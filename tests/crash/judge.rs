@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use guildhall_sim::{EffectScore, Score};
 
 use crate::{
-    caller::{Accepted, Became, TakenBack},
+    caller::{Accepted, Became, Nowhere, TakenBack},
     errand::{Doubt, Sign},
 };
 
@@ -48,7 +48,7 @@ impl Finding {
 }
 
 /// Compares what was accepted, in the order of acceptance within each line, with what happened.
-pub(crate) fn judge(score: &Score, accepted: &[Accepted], became: &[Option<Became>]) -> Finding {
+pub(crate) fn judge(score: &Score, accepted: &[Accepted], became: &[Result<Became, Nowhere>]) -> Finding {
     let effects: Vec<&EffectScore> = score.effects.values().flatten().collect();
     let roles = effects.iter().filter(|effect| effect.kind == "role" && effect.verb == "create");
     let roles: HashMap<&str, String> = roles.map(|effect| (effect.name.as_str(), effect.object.to_string())).collect();
@@ -58,7 +58,7 @@ pub(crate) fn judge(score: &Score, accepted: &[Accepted], became: &[Option<Becam
     for (index, (accepted, became)) in accepted.iter().zip(became).enumerate() {
         let happened = happened.get(&index).copied().unwrap_or(0);
         let what = format!("{} {} ({:?})", accepted.errand.kind, accepted.errand.key, signs[index]);
-        one(&what, accepted, happened, became.as_ref(), &mut finding);
+        one(&what, accepted, happened, became, &mut finding);
     }
     unpinned(&effects, accepted, &signs, became, &mut finding);
     let limited = score.rate_limited.user + score.rate_limited.shared + score.rate_limited.global;
@@ -116,15 +116,18 @@ fn in_order(
 }
 
 /// Compares what an operation became with how often it happened.
-fn one(what: &str, accepted: &Accepted, happened: usize, became: Option<&Became>, finding: &mut Finding) {
+fn one(what: &str, accepted: &Accepted, happened: usize, became: &Result<Became, Nowhere>, finding: &mut Finding) {
     if happened > 1 {
         finding.duplicates += happened - 1;
         finding.wrong.push(format!("{what} happened {happened} times, and became {became:?}"));
     }
-    let Some(became) = became else {
-        finding.lost += 1;
-        finding.wrong.push(format!("{what} was accepted and ends nowhere"));
-        return;
+    let became = match became {
+        Ok(became) => became,
+        Err(Nowhere(last)) => {
+            finding.lost += 1;
+            finding.wrong.push(format!("{what} was accepted as {} and ends nowhere: {last}", accepted.id));
+            return;
+        }
     };
     let taken_back = accepted.taken_back;
     if taken_back == TakenBack::Yes && became.state != "cancelled" {
@@ -152,11 +155,11 @@ fn unpinned(
     effects: &[&EffectScore],
     accepted: &[Accepted],
     signs: &[Sign],
-    became: &[Option<Became>],
+    became: &[Result<Became, Nowhere>],
     finding: &mut Finding,
 ) {
     for ((accepted, sign), became) in accepted.iter().zip(signs).zip(became) {
-        let done = became.as_ref().is_some_and(|became| became.state == "succeeded");
+        let done = became.as_ref().is_ok_and(|became| became.state == "succeeded");
         if !done || accepted.errand.payload["pin"] != true {
             continue;
         }
@@ -186,8 +189,8 @@ mod tests {
         Accepted::new(errand, &json!({ "id": name }))
     }
 
-    fn became(state: &str) -> Option<Became> {
-        Some(Became { state: state.to_owned(), error: String::new() })
+    fn became(state: &str) -> Result<Became, Nowhere> {
+        Ok(Became { state: state.to_owned(), error: String::new() })
     }
 
     /// What is found if these two roles are asked for, one after the other, both are said to have become this, and these
@@ -219,7 +222,7 @@ mod tests {
         assert_eq!(counts(found("dead", &[])), (0, 0, 0, 2));
         assert_eq!(counts(found("cancelled", &[])), (0, 0, 0, 2), "nobody took them back");
         assert_eq!(counts(found("needs_review", &["a"])), (0, 0, 0, 2));
-        let nowhere = judge(&Score::default(), &[role("a")], &[None]);
+        let nowhere = judge(&Score::default(), &[role("a")], &[Err(Nowhere("queued".to_owned()))]);
         assert_eq!(counts(nowhere), (1, 0, 0, 1));
     }
 }

@@ -42,7 +42,7 @@ async fn who_was_frozen_beyond_its_lease_changes_nothing_when_it_goes_on() {
     // The others do it all, and so what was the frozen one's as well.
     let before: Vec<Accepted> = accepted.iter().flatten().cloned().collect();
     let became = stage.all_became(&before).await;
-    assert!(became.iter().all(Option::is_some), "nobody takes over\n{}", lives[1].last_words());
+    assert!(became.iter().all(Result::is_ok), "nobody takes over\n{}", lives[1].last_words());
 
     lives[0].signal("CONT");
     stage.open_to_callers(frozen);
@@ -78,7 +78,7 @@ async fn what_the_frozen_one_had_sent_is_found_and_not_made_again() {
     stage.close_to_callers(address);
     let mut lives = vec![stage.begin_with(&BRISK), stage.begin_with(&BRISK)];
     let became = stage.all_became(&accepted).await;
-    assert!(became.iter().all(Option::is_some), "nobody takes over\n{}", lives[0].last_words());
+    assert!(became.iter().all(Result::is_ok), "nobody takes over\n{}", lives[0].last_words());
     frozen.signal("CONT");
     until("it goes on", || async { own_queues(&stage, address).await.is_some() }).await;
     lives.push(frozen);

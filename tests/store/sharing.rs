@@ -8,7 +8,12 @@ use guildhall::{
 };
 use guildhall_actors::operations::{Claim, ClaimFrom, OperationStore as _, Recorded, Submitted, Word};
 use guildhall_core::operation::{Queue, State};
-use tokio::{runtime::Runtime, sync::broadcast::Receiver, time::timeout};
+use sea_orm::{ConnectionTrait as _, Database, DatabaseConnection, DbBackend, Statement, TransactionTrait as _};
+use tokio::{
+    runtime::Runtime,
+    sync::broadcast::Receiver,
+    time::{sleep, timeout},
+};
 
 use crate::setup::{Engine, Place, STUCK, at, change, claim, keyed, operation, record, state_of, submit};
 
@@ -204,6 +209,27 @@ async fn processes_that_submit_to_the_same_guilds_at_once_lose_nothing_and_numbe
     second.close().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_hears_that_something_was_taken_back_or_made_due_which_was_not() {
+    let place = place().await;
+    let first = join(&place, &[]).await;
+    let second = join(&place, &[&first]).await;
+    let queue = ours(&second)[0];
+    let (sent, waits) = (operation(queue), operation(queue));
+    second.submit(vec![sent.clone(), waits.clone()]).await.unwrap();
+    let claimed = claim(&second, queue).await;
+    assert_eq!(record(&second, change(&sent, claimed.fence, State::Reconciling)).await, Recorded::Done);
+    let mut notices = second.notices();
+    assert_eq!(first.cancel(sent.id, at(20)).await.unwrap(), Some((State::Reconciling, queue)));
+    assert_eq!(first.hasten(sent.id, at(20)).await.unwrap(), Some((State::Reconciling, queue)));
+    // What is said is heard in its order, so nothing was said of the other before this.
+    assert_eq!(first.cancel(waits.id, at(20)).await.unwrap(), Some((State::Cancelled, queue)));
+    let notice = heard(&mut notices, |notice| matches!(notice, Notice::Queues(_))).await;
+    assert_eq!(notice, Notice::Queues(vec![(queue, Some(Word::Cancelled(waits.id)))]));
+    first.close().await;
+    second.close().await;
+}
+
 /// A process that can be stopped dead: its tasks are on a runtime of their own.
 struct Mortal {
     store: Store,
@@ -251,6 +277,52 @@ async fn a_process_that_dies_is_taken_over_and_what_it_still_writes_changes_noth
     survivor.close().await;
 }
 
+/// Waits until so many sessions of this database wait for what another has locked.
+async fn so_many_wait(on: &DatabaseConnection, wanted: i64) {
+    let count = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    let waiting = async {
+        loop {
+            let row = on.query_one_raw(Statement::from_string(DbBackend::Postgres, count)).await.unwrap().unwrap();
+            if row.try_get_by_index::<i64>(0).unwrap() >= wanted {
+                return;
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(STUCK, waiting).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_submitted_at_the_moment_of_a_take_over_is_due() {
+    let mut place = place().await;
+    // A take-over waits for half of it at most, and must not give up before it has been seen to wait.
+    place.settings.lease.lasts = Duration::from_secs(3);
+    let survivor = join(&place, &[]).await;
+    let mut mortal = Mortal::open(&place).await;
+    settled(&[&survivor, &mortal.store]).await;
+    let queue = ours(&mortal.store)[0];
+    claim(&mortal.store, queue).await;
+    mortal.kill();
+    // Somebody has the queue locked. Whoever submits is the next in line, whoever takes over the one after that.
+    let raw = Database::connect(place.raw_url()).await.unwrap();
+    let holder = raw.begin().await.unwrap();
+    let lock = format!("SELECT 1 FROM guild_queues WHERE queue = {} FOR UPDATE", queue.number());
+    holder.execute_unprepared(&lock).await.unwrap();
+    let submitting = tokio::spawn({
+        let survivor = survivor.clone();
+        async move { submit(&survivor, &operation(queue)).await }
+    });
+    so_many_wait(&raw, 1).await;
+    so_many_wait(&raw, 2).await;
+    holder.commit().await.unwrap();
+    assert!(matches!(submitting.await.unwrap(), Submitted::Accepted { .. }));
+    settled(&[&survivor]).await;
+    let due = due(&survivor, 10).await;
+    assert_eq!(due.iter().map(|claim| claim.queue).collect::<Vec<_>>(), [queue]);
+    raw.close().await.unwrap();
+    survivor.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_was_taken_for_dead_hears_of_it_and_begins_anew() {
     let place = place().await;
@@ -260,10 +332,10 @@ async fn a_process_that_was_taken_for_dead_hears_of_it_and_begins_anew() {
     let right = store.right(queue, claimed.fence);
     let mut notices = store.notices();
     // As another process would, had this one been frozen for long.
-    let other = sea_orm::Database::connect(place.raw_url()).await.unwrap();
+    let other = Database::connect(place.raw_url()).await.unwrap();
     let bury = "WITH dead AS (DELETE FROM instances RETURNING id)
         UPDATE guild_queues SET owner = NULL, fence = fence + 1 WHERE owner IN (SELECT id FROM dead)";
-    sea_orm::ConnectionTrait::execute_unprepared(&other, bury).await.unwrap();
+    other.execute_unprepared(bury).await.unwrap();
     heard(&mut notices, |notice| *notice == Notice::Disowned).await;
     assert!(!right.holds());
     let work = operation(queue);

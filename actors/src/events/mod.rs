@@ -1,11 +1,38 @@
 //! The event side of the supervisor and the guilds: what Discord tells goes to whoever wants to hear of it, in order within
 //! its guild, and is confirmed when all of them have been done with it.
+//!
+//! ```text
+//!  shard ─feed─▶ router ─tray─▶ guild ─▶ handlers: rules, webhooks
+//!    ▲ credit      │ ledger       │            │ slow, failed
+//!    └─────────────┴──── done ◀───┘            └──▶ inbox ─▶ handlers, in order, until they are done
+//! ```
+//!
+//! What a handler gave is kept together with the word that it is done with the event, so a replay after a crash neither
+//! loses nor repeats it.
 
+mod answers;
+mod config;
 mod feed;
+mod guild;
+mod handle;
+mod hub;
+mod inbox;
+mod parcel;
+mod router;
 mod store;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod tray;
 mod webhook;
 
+pub use self::answers::{AnswerFuture, Answers, First, Told as AnswerTold};
+pub use self::config::EventsConfig;
 pub use self::feed::{Allowance, Credit, Feed, Told};
+pub use self::guild::{EventSeat, GuildEvents, GuildEventsSnapshot, Observe as ObserveGuildEvents};
+pub use self::handle::{Events, Outside, Prepared};
+pub use self::router::{EventsSnapshot, Router, SpawnEvents};
 pub use self::store::{
     Committed, EventStore, Handled, Identifies, Identify, InboxEntry, InboxKey, KeptSession, Later, SetState,
 };

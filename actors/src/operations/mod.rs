@@ -17,7 +17,7 @@ mod perform;
 mod store;
 mod supervisor;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod throttle;

@@ -3,6 +3,7 @@
 
 pub mod breaker;
 pub mod desk;
+pub mod events;
 pub mod limits;
 pub mod memory;
 pub mod operations;
@@ -23,6 +24,7 @@ pub fn emit(event: impl InternalEvent) {
 pub fn describe() {
     breaker::describe();
     desk::describe();
+    events::describe();
     limits::describe();
     memory::describe();
     operations::describe();

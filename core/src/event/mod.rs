@@ -7,6 +7,7 @@
 mod class;
 mod dispatch;
 mod envelope;
+pub mod handler;
 mod name;
 mod read;
 

@@ -1,6 +1,7 @@
 //! From the text of a frame to an event.
 
 use std::borrow::Cow;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use super::dispatch::{IdOf, dispatch};
@@ -49,7 +50,7 @@ pub fn read(text: String, shard: u32, session: &Arc<str>, at: UnixMs) -> Result<
 /// When it is no interaction, or one that nobody could answer.
 pub fn read_interaction(text: String, at: UnixMs) -> Result<Event, Malformed> {
     let ids = Ids::scan(&text)?;
-    let seq = there(ids.id, "d.id")?;
+    let seq = there(ids.id, "d.id")?.get();
     let about = About::interaction(&ids)?;
     let origin = Origin { session: Arc::from(OVER_HTTP), shard: 0, seq };
     let data = 0..text.len();
@@ -80,9 +81,9 @@ impl About {
 
     fn routed(name: EventName, class: Class, id_of: IdOf, ids: &Ids<'_>) -> Self {
         let own = |whose: IdOf| ids.id.filter(|_| id_of == whose);
-        let guild = own(IdOf::Guild).or(ids.guild_id);
-        let channel = own(IdOf::Channel).or(ids.channel_id);
-        let user = own(IdOf::User).or(ids.user).or(ids.author).or(ids.member).or(ids.user_id);
+        let guild = own(IdOf::Guild).or(ids.guild_id).map(NonZeroU64::get);
+        let channel = own(IdOf::Channel).or(ids.channel_id).map(NonZeroU64::get);
+        let user = own(IdOf::User).or(ids.user).or(ids.author).or(ids.member).or(ids.user_id).map(NonZeroU64::get);
         Self { name, class, guild, channel, user, interaction: None }
     }
 
@@ -110,9 +111,9 @@ impl About {
             newer => return Ok(routed(EventName::Other(format!("interaction.type.{newer}").into()))),
         };
         let interaction = Interaction {
-            id: there(ids.id, "d.id")?,
+            id: there(ids.id, "d.id")?.get(),
             token: said(ids.token, "d.token")?.into_owned(),
-            application: there(ids.application_id, "d.application_id")?,
+            application: there(ids.application_id, "d.application_id")?.get(),
             kind,
         };
         Ok(Self { interaction: Some(Arc::new(interaction)), ..routed(name) })

@@ -34,7 +34,10 @@ use super::{
     classify::{Classified, classify},
     leased::LeasedConnector,
 };
-use crate::settings::{Settings, Token};
+use crate::{
+    causes::chain,
+    settings::{Settings, Token},
+};
 
 /// Who we are, in the form that Discord asks for.
 const USER_AGENT: &str = concat!("DiscordBot (", env!("CARGO_PKG_REPOSITORY"), ", ", env!("CARGO_PKG_VERSION"), ")");
@@ -293,22 +296,6 @@ fn failure(error: &hyper_util::client::legacy::Error, connection: &CaptureConnec
     } else {
         TransportError::Broken(chain(error))
     }
-}
-
-/// An error with all its causes, in one line.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        // Some errors repeat their cause in their own words.
-        if !text.ends_with(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

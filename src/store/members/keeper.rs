@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use sea_orm::{DatabaseConnection, DatabaseTransaction, TransactionTrait as _};
+use sea_orm::{DatabaseConnection, DatabaseTransaction, QueryResult, TransactionTrait as _};
 use tokio::{
     sync::watch,
     time::{Instant, timeout},
@@ -16,9 +16,9 @@ use crate::{
     store::{
         connect::Session,
         events::{InstancesCounted, LeaseHeld, ProcessDisowned, StoreFailed, TakenOver},
-        rows::query,
+        rows::{Cell, Rows, query, with_rows},
         trouble::Trouble,
-        write::{NEXT_DUE, signed},
+        write::{LINES, NEXT_DUE, signed},
     },
 };
 
@@ -241,12 +241,23 @@ impl Keeper {
         Ok(())
     }
 
+    /// Frees queues; how many.
     async fn free(&self, on: &DatabaseTransaction, which: &str, values: Vec<sea_orm::Value>) -> Result<u64, Trouble> {
+        // Locked by a statement of their own: the next one also sees what was submitted by those whom this one waits for. One
+        // statement that did both would read operations as they were before it waited, and a queue that it then takes to be
+        // empty would be due for nobody.
+        let lock = format!("SELECT queue FROM guild_queues WHERE {which} ORDER BY queue FOR UPDATE");
+        let rows = query(on, &lock, values).await?;
+        let line = |row: &QueryResult| Ok::<_, Trouble>(Cell::Number(row.try_get_by_index(0)?));
+        let lines = Rows::of(rows.iter().map(line).collect::<Result<Vec<_>, _>>()?);
+        if lines.is_empty() {
+            return Ok(0);
+        }
         let free = format!(
-            "UPDATE guild_queues SET owner = NULL, fence = fence + 1, ready_at = {NEXT_DUE} WHERE queue IN
-            (SELECT queue FROM guild_queues WHERE {which} ORDER BY queue FOR UPDATE) RETURNING queue"
+            "UPDATE guild_queues SET owner = NULL, fence = fence + 1, ready_at = {NEXT_DUE} FROM {{v}} WHERE queue = v.line
+            RETURNING queue"
         );
-        Ok(query(on, &free, values).await?.len() as u64)
+        Ok(with_rows(on, &free, LINES, lines, Vec::new()).await?.len() as u64)
     }
 
     async fn say_goodbye(&self) {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use guildhall_actors::operations::Pausable;
+use guildhall_core::operation::State;
 use sea_orm::DatabaseTransaction;
 use uuid::Uuid;
 
@@ -109,10 +110,13 @@ async fn tell(
             (Job::Release(queue, _), Answer::Released(true)) if !members.is_ours(queue.number()) => {
                 new.insert(queue.number());
             }
-            (Job::Cancel(id, _), Answer::Moved(Some((_, queue)))) if concerns_others(queue.number()) => {
+            // One that was not taken back or made due goes on as before: whoever looks after it must hear nothing else.
+            (Job::Cancel(id, _), Answer::Moved(Some((State::Cancelled, queue)))) if concerns_others(queue.number()) => {
                 said.cancelled(queue.number(), *id);
             }
-            (Job::Hasten(id, _), Answer::Moved(Some((_, queue)))) if concerns_others(queue.number()) => {
+            (Job::Hasten(id, _), Answer::Moved(Some((state, queue))))
+                if state.waits() && concerns_others(queue.number()) =>
+            {
                 said.hastened(queue.number(), *id);
             }
             (Job::Pause(..), _) => said.pauses(),

@@ -36,7 +36,7 @@ use tokio::{
 };
 
 pub(super) use self::{
-    queues::{NEXT_DUE, PAUSED},
+    queues::{LINES, NEXT_DUE, PAUSED},
     record::guild_number,
 };
 #[cfg(test)]

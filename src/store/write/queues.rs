@@ -13,7 +13,8 @@ use crate::store::{
     rows::{Cell, Holds, Rows, Shape, query, with_rows},
 };
 
-const LINES: Shape = Shape(&[("line", Holds::Number)]);
+/// Queues by their numbers.
+pub(in crate::store) const LINES: Shape = Shape(&[("line", Holds::Number)]);
 const HELD: Shape = Shape(&[("line", Holds::Number), ("held", Holds::Number)]);
 
 /// The switch that pauses everything.

@@ -11,6 +11,9 @@ use super::asked::{Asked, Submission, Wrong};
 use super::{Desk, SubmitProblem};
 use crate::operations::{DeadLetter, IdempotencyKey, NewOperation, StoreError};
 
+/// Whose guilds these are, while there is but one tenant.
+const TENANT: &str = "default";
+
 /// Problems that are told of one submission.
 const TOLD_MOST: usize = 200;
 
@@ -39,6 +42,24 @@ impl Desk {
         }
         wrong.truncate(TOLD_MOST);
         Err(SubmitProblem::Invalid(wrong))
+    }
+
+    /// What a handler asks for, as the store keeps it: in the event's guild, and with keys of its own.
+    ///
+    /// # Errors
+    ///
+    /// When something is wrong with any of it.
+    pub fn draft_given(
+        &self,
+        guild: Option<u64>,
+        scope: Arc<str>,
+        operations: Vec<Value>,
+    ) -> Result<Vec<NewOperation>, SubmitProblem> {
+        if operations.is_empty() {
+            return Ok(Vec::new());
+        }
+        let operations = operations.into_iter().map(Asked::read).collect();
+        self.draft(Submission { tenant: Arc::from(TENANT), scope, guild, operations })
     }
 
     fn draft_one(

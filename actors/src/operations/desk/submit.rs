@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use guildhall_core::operation::State;
+use guildhall_core::operation::{Queue, State};
 
 use super::{Accepted, Desk, Submission, Wrong};
 use crate::operations::{IdempotencyKey, NewOperation, Remembered, StoreError, SubmitError, Submitted};
@@ -84,6 +84,11 @@ impl Desk {
             self.hears.wake(queue);
         }
         Ok(self.file(slips, submitted))
+    }
+
+    /// Tells whoever carries operations out that these queues have new ones.
+    pub fn wake(&self, queues: impl IntoIterator<Item = Queue>) {
+        queues.into_iter().for_each(|queue| self.hears.wake(queue));
     }
 
     /// Notes what the store said of each, for callers, for the cache and for whoever watches.

@@ -111,6 +111,8 @@ pub(super) enum Leave {
     IfIdle,
     /// As soon as nothing is under way.
     Now,
+    /// As soon as nothing is under way, and without the store's word if that does not come: the process is about to end.
+    AtEnd,
 }
 
 /// What came of asking it to leave.
@@ -120,7 +122,7 @@ pub(super) enum Departure {
     Busy,
     /// The queue is anybody's.
     Released,
-    /// It is gone, but the store did not take the queue back: that happens when this process's lease ends.
+    /// It is gone, but the store did not take the queue back: that happens when this process ends, or its lease.
     Unreleased,
 }
 

@@ -128,6 +128,11 @@ impl Worker {
         let Some(work) = self.prepare(seq, unsaved).await? else { return Ok(()) };
         // What is not kept yet must not get lost while this takes its time.
         self.save(unsaved).await?;
+        if !self.book.borrow().may_act() {
+            // Every call would be denied for as long as this guild keeps the queue.
+            self.give_up();
+            return Ok(());
+        }
         self.book.borrow_mut().line().on_started(seq);
         let limit = self.seat.config.perform_timeout;
         let reconciled = timeout(limit, self.seat.perform.reconcile(work)).await.unwrap_or_else(|_| {

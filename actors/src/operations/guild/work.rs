@@ -26,7 +26,7 @@ use crate::telemetry::operations::GuildFenced;
 
 /// Clocks are set, so no wait is believed for longer than this.
 const LONGEST_REST: Duration = Duration::from_secs(60);
-/// How often a queue is given back that the store does not take, before it is left to its lease.
+/// How often a process that is about to end gives a queue back that the store does not take, before it is left to its lease.
 const RELEASES: u32 = 3;
 
 /// Why a guild stops in the middle.
@@ -150,6 +150,10 @@ impl Worker {
                 Step::Idle => None,
             };
             self.save(&mut unsaved).await?;
+            if self.has_to_leave() {
+                // It was told to while the store took its time.
+                continue;
+            }
             if self.leaves_idle(due).await {
                 return Ok(());
             }
@@ -196,12 +200,16 @@ impl Worker {
     }
 
     pub(super) fn has_to_leave(&self) -> bool {
-        self.gives_up.get() || self.leaving.borrow().as_ref().is_some_and(|leaving| leaving.how == Leave::Now)
+        let told = self.leaving.borrow().as_ref().is_some_and(|leaving| match leaving.how {
+            Leave::Now | Leave::AtEnd => true,
+            Leave::IfIdle => false,
+        });
+        self.gives_up.get() || told
     }
 
     /// Leaves if somebody asked and nothing is to be done; `true` if it has left.
     async fn leaves_idle(&self, due: Option<UnixMs>) -> bool {
-        let Seat { vitals, clock, config, store, queue, fence, .. } = &self.seat;
+        let Seat { vitals, clock, config, .. } = &self.seat;
         if self.leaving.borrow().is_none() {
             return false;
         }
@@ -210,27 +218,28 @@ impl Worker {
             self.answer(Departure::Busy);
             return false;
         }
-        // It may be anybody's from the first try on, whatever the store says: there is no way back.
-        let mut tried = 0;
-        while let Err(error) = self.ask(store.release(*queue, *fence)).await {
-            tried += 1;
-            self.back_off("release", &error, tried).await;
-        }
-        self.answer(Departure::Released);
+        self.depart().await;
         true
     }
 
-    /// Gives its queue back, whatever is left in it.
+    /// Gives its queue back, whatever is left in it. It may be anybody's from the first try on, whatever the store says: there
+    /// is no way back. And for as long as the process lives nobody else would give it back.
     async fn depart(&self) {
         let Seat { store, queue, fence, .. } = &self.seat;
-        for tried in 1..=RELEASES {
-            match self.ask(store.release(*queue, *fence)).await {
-                Ok(_) => return self.answer(Departure::Released),
-                Err(error) if tried < RELEASES => self.back_off("release", &error, tried).await,
-                Err(_) => {}
+        let mut tried = 0;
+        while let Err(error) = self.ask(store.release(*queue, *fence)).await {
+            tried += 1;
+            if tried >= RELEASES && self.is_at_end() {
+                return self.answer(Departure::Unreleased);
             }
+            self.back_off("release", &error, tried).await;
         }
-        self.answer(Departure::Unreleased);
+        self.answer(Departure::Released);
+    }
+
+    /// Whether the process is about to end.
+    fn is_at_end(&self) -> bool {
+        self.leaving.borrow().as_ref().is_some_and(|leaving| leaving.how == Leave::AtEnd)
     }
 
     fn answer(&self, departure: Departure) {

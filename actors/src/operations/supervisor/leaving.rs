@@ -150,7 +150,7 @@ impl Supervisor {
                 self.forget(queue);
                 self.give_back(queue, fence, ctx);
             } else {
-                self.ask_to_leave(queue, Leave::Now, ctx);
+                self.ask_to_leave(queue, Leave::AtEnd, ctx);
             }
         }
         self.check_drained();

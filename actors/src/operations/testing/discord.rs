@@ -11,6 +11,9 @@ use tokio::sync::Notify;
 use super::chaos::Chaos;
 use crate::operations::{Binding, Done, Hold, Perform, PerformFuture, Performed, Reconciled, Work};
 
+/// How long whoever has no right is told to wait.
+const DENIED: Duration = Duration::from_secs(1);
+
 /// What comes of doing an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::operations) enum Script {
@@ -130,6 +133,10 @@ impl Perform for Discord {
     fn perform(&self, work: Work) -> PerformFuture<'_, Performed> {
         Box::pin(async move {
             let fault = self.chaos.before().await;
+            if !work.right.holds() {
+                let (reason, why) = ("lease_lost", "it is somebody else's".to_owned());
+                return Performed::Held { retry_after: Some(DENIED), hold: Hold::All, reason, why, status: None };
+            }
             let first = self.inner().busy.insert(work.guild);
             assert!(first, "two operations of {:?} at once", work.guild);
             let call = Call(self, work.guild);
@@ -176,6 +183,10 @@ impl Perform for Discord {
     fn reconcile(&self, work: Work) -> PerformFuture<'_, Reconciled> {
         Box::pin(async move {
             let fault = self.chaos.before().await;
+            if !work.right.holds() {
+                let why = "it is somebody else's".to_owned();
+                return Reconciled::Held { retry_after: DENIED, hold: Hold::All, why };
+            }
             let search = {
                 let mut inner = self.inner();
                 inner.works.push(work.clone());

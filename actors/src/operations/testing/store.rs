@@ -1,126 +1,33 @@
 //! A store in memory that keeps the port's promises, over the ends of processes.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use guildhall_core::operation::{ManagedKind, OperationId, Queue, State};
 use guildhall_core::time::UnixMs;
 
 use super::chaos::{Chaos, Fault};
+use super::members::Members;
+use super::tables::{Row, Tables};
 use crate::operations::{
-    Attempt, Change, Claim, ClaimFrom, DeadLetter, Fence, Instance, Intent, LetterFilter, ListFilter, NewOperation,
-    OperationStore, Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, Stored, SubmitError,
-    Submitted, Swept, Wanted,
+    Change, Claim, ClaimFrom, DeadLetter, Fence, Instance, LetterFilter, ListFilter, NewOperation, OperationStore,
+    Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, Stored, SubmitError, Submitted, Swept,
+    Wanted,
 };
-
-#[derive(Clone, Debug)]
-pub(in crate::operations) struct Row {
-    pub(in crate::operations) stored: Stored,
-    pub(in crate::operations) result: Option<String>,
-    pub(in crate::operations) made: Option<u64>,
-    pub(in crate::operations) attempts: Vec<Attempt>,
-}
-
-/// A guild's object of this kind with this key.
-type Key = (Option<u64>, ManagedKind, String);
-
-#[derive(Debug, Default)]
-struct Standing {
-    next_seq: u64,
-    owner: Option<u32>,
-    fence: u64,
-    paused: bool,
-}
-
-#[derive(Debug, Default)]
-pub(in crate::operations) struct Tables {
-    rows: BTreeMap<OperationId, Row>,
-    /// What is not done.
-    lines: BTreeMap<Queue, BTreeMap<u64, OperationId>>,
-    queues: BTreeMap<Queue, Standing>,
-    bindings: HashMap<Key, (u64, Option<u64>)>,
-    all_paused: bool,
-    commits: u64,
-    /// The claims that somebody knows of.
-    told: HashSet<(Queue, u64)>,
-}
-
-impl Tables {
-    fn due(&self, queue: Queue) -> Option<UnixMs> {
-        let line = self.lines.get(&queue)?;
-        line.values().map(|id| self.rows[id].stored.operation.eligible_at).min()
-    }
-
-    fn is_free(&self, queue: Queue) -> bool {
-        self.queues.get(&queue).is_some_and(|standing| standing.owner.is_none() && !standing.paused)
-    }
-
-    fn claim(&mut self, queue: Queue, owner: u32) -> Option<Claim> {
-        let paused = self.all_paused;
-        let standing = self.queues.entry(queue).or_default();
-        if standing.owner.is_some() {
-            return None;
-        }
-        standing.owner = Some(owner);
-        standing.fence += 1;
-        Some(Claim { queue, fence: Fence(standing.fence), paused: standing.paused || paused })
-    }
-
-    /// What was taken for an answer that got lost goes back.
-    fn give_untold_back(&mut self, owner: u32) {
-        for (queue, standing) in &mut self.queues {
-            if standing.owner == Some(owner) && !self.told.contains(&(*queue, standing.fence)) {
-                (standing.owner, standing.fence) = (None, standing.fence + 1);
-            }
-        }
-    }
-
-    fn record(&mut self, change: &Change) -> Recorded {
-        if self.queues.get(&change.queue).map(|standing| standing.fence) != Some(change.fence.0) {
-            return Recorded::Fenced;
-        }
-        let Some(row) = self.rows.get_mut(&change.id) else { return Recorded::Gone };
-        if row.stored.state.is_final() {
-            return Recorded::Gone;
-        }
-        let stored = &mut row.stored;
-        // Told again, since the answer got lost, it is no step.
-        assert!(stored.state == change.state || stored.state.to(change.state).is_ok(), "{:?} {change:?}", stored.state);
-        (stored.state, stored.attempts, stored.delays) = (change.state, change.attempts, change.delays);
-        (stored.parked, stored.error, stored.operation.eligible_at) =
-            (change.parked, change.error.clone(), change.eligible_at);
-        match change.intent {
-            Intent::Keep => {}
-            Intent::Open(at) => stored.intent = Some(at),
-            Intent::Close => stored.intent = None,
-        }
-        stored.intent = stored.intent.filter(|_| !change.state.is_final());
-        let seq = stored.seq;
-        row.result = change.result.clone();
-        row.made = change.made;
-        row.attempts.extend(change.attempt.clone());
-        for binding in &change.bind {
-            let key = (change.guild, binding.kind, binding.key.clone());
-            self.bindings.insert(key, (binding.discord_id, binding.channel));
-        }
-        if change.state.is_final() {
-            self.lines.entry(change.queue).or_default().remove(&seq);
-        }
-        Recorded::Done
-    }
-}
+use crate::right::Right;
 
 /// A process's way to the store.
 #[derive(Clone, Debug)]
 pub(in crate::operations) struct Memory {
     tables: Arc<Mutex<Tables>>,
+    members: Members,
     chaos: Arc<Chaos>,
     owner: u32,
 }
 
 impl Memory {
     pub(super) fn new(chaos: Arc<Chaos>) -> Self {
-        Self { tables: Arc::default(), chaos, owner: 0 }
+        Self { tables: Arc::default(), members: Members::default(), chaos, owner: 0 }
     }
 
     pub(super) fn process(&self, owner: u32) -> Self {
@@ -143,6 +50,21 @@ impl Memory {
         (standing.owner, standing.fence) = (Some(99), standing.fence + 1);
     }
 
+    /// A queue belongs to this process from now on, the first being 1, whoever has it.
+    pub(in crate::operations) fn give(&self, queue: Queue, process: u32) {
+        self.members.give(queue, process);
+    }
+
+    /// Whoever has a queue may no longer act for it, although the store still takes its word.
+    pub(in crate::operations) fn end_right(&self, queue: Queue) {
+        let fence = self.tables().queues[&queue].fence;
+        self.members.lose(queue, Fence(fence));
+    }
+
+    pub(in crate::operations) fn owner(&self, queue: Queue) -> Option<u32> {
+        self.tables().queues.get(&queue).and_then(|standing| standing.owner)
+    }
+
     pub(in crate::operations) fn row(&self, id: OperationId) -> Row {
         self.tables().rows[&id].clone()
     }
@@ -152,7 +74,7 @@ impl Memory {
     }
 
     pub(in crate::operations) fn is_owned(&self, queue: Queue) -> bool {
-        self.tables().queues.get(&queue).is_some_and(|standing| standing.owner.is_some())
+        self.owner(queue).is_some()
     }
 
     pub(in crate::operations) fn unfinished(&self) -> usize {
@@ -206,14 +128,18 @@ impl OperationStore for Memory {
 
     fn claim(&self, from: ClaimFrom) -> StoreFuture<'_, Vec<Claim>> {
         let owner = self.owner;
+        let members = self.members.clone();
+        let is_ours = move |queue: &Queue| !members.is_elsewhere(*queue, owner);
         let claimed = self.call(move |tables| match from {
-            ClaimFrom::Queues(queues) => queues.into_iter().filter_map(|queue| tables.claim(queue, owner)).collect(),
+            ClaimFrom::Queues(queues) => {
+                queues.into_iter().filter(is_ours).filter_map(|queue| tables.claim(queue, owner)).collect()
+            }
             ClaimFrom::Due { .. } if tables.all_paused => Vec::new(),
             ClaimFrom::Due { now, limit } => {
                 let mut due: Vec<(UnixMs, Queue)> = tables
                     .lines
                     .keys()
-                    .filter(|queue| tables.is_free(**queue))
+                    .filter(|queue| tables.is_free(**queue) && is_ours(queue))
                     .filter_map(|queue| Some((tables.due(*queue).filter(|due| *due <= now)?, *queue)))
                     .collect();
                 due.sort_unstable();
@@ -230,6 +156,14 @@ impl OperationStore for Memory {
             drop(tables);
             claimed
         })
+    }
+
+    fn right(&self, queue: Queue, fence: Fence) -> Right {
+        self.members.right(queue, fence)
+    }
+
+    fn elsewhere(&self, queues: &[Queue]) -> Vec<Queue> {
+        queues.iter().copied().filter(|queue| self.members.is_elsewhere(*queue, self.owner)).collect()
     }
 
     fn release(&self, queue: Queue, fence: Fence) -> StoreFuture<'_, bool> {

@@ -1,12 +1,60 @@
 //! A place in JSON text, and the ways to go on from there. Nothing is built: what is passed over is only checked.
 
+use std::num::NonZeroU64;
+
 use super::Malformed;
+use super::bytes::{number, plain};
 use super::word::Word;
 
 /// How many values may lie within each other: as many as serde_json reads, so that what passes here can be read later.
 const MOST_DEEP: u32 = 127;
 
-/// What is passed over.
+/// What is wrong where the cursor stands. It is small, since every step could say it and hardly one does.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fault {
+    TooDeep,
+    NoObject,
+    NoEnd,
+    NoKey,
+    NoColon,
+    NoValue,
+    NoDigit,
+    ObjectBroken,
+    ArrayBroken,
+    StringBroken,
+    EscapeBroken,
+}
+
+impl Fault {
+    /// The fault, and where it is.
+    #[cold]
+    pub(super) fn at(self, at: usize) -> Malformed {
+        let expected = match self {
+            Self::TooDeep => return Malformed::TooDeep { at },
+            Self::NoObject => "an object",
+            Self::NoEnd => "the end",
+            Self::NoKey => "a key",
+            Self::NoColon => "':'",
+            Self::NoValue => "a value",
+            Self::NoDigit => "a digit",
+            Self::ObjectBroken => "',' or '}'",
+            Self::ArrayBroken => "',' or ']'",
+            Self::StringBroken => "the rest of a string",
+            Self::EscapeBroken => "the rest of an escape",
+        };
+        Malformed::Syntax { expected, at }
+    }
+}
+
+/// A string: from its opening quote to behind its closing one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    from: usize,
+    to: usize,
+    escaped: bool,
+}
+
+/// A value, as far as one is of interest.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Scalar<'a> {
     /// `null`.
@@ -51,22 +99,19 @@ impl<'a> Cursor<'a> {
     }
 
     /// Nothing may follow but spaces.
-    pub(super) fn end(&mut self) -> Result<(), Malformed> {
-        match self.peek() {
-            None => Ok(()),
-            Some(_) => Err(self.expected("the end")),
-        }
+    pub(super) fn end(&mut self) -> Result<(), Fault> {
+        if self.peek().is_none() { Ok(()) } else { Err(Fault::NoEnd) }
     }
 
     /// Enters an object. Says whether there is anything in it: if so, a key is next.
     #[inline]
-    pub(super) fn enter(&mut self) -> Result<bool, Malformed> {
-        self.open(b'{', "an object", b'}')
+    pub(super) fn enter(&mut self) -> Result<bool, Fault> {
+        if self.peek() == Some(b'{') { self.open(b'}') } else { Err(Fault::NoObject) }
     }
 
     /// Goes on in an object, past a value. Says whether another key is next; if not, it has left the object.
     #[inline]
-    pub(super) fn goes_on(&mut self) -> Result<bool, Malformed> {
+    pub(super) fn goes_on(&mut self) -> Result<bool, Fault> {
         match self.peek() {
             Some(b',') => {
                 self.at += 1;
@@ -76,42 +121,74 @@ impl<'a> Cursor<'a> {
                 self.close();
                 Ok(false)
             }
-            _ => Err(self.expected("',' or '}'")),
+            _ => Err(Fault::ObjectBroken),
         }
     }
 
     /// A key, and what divides it from its value, which is next.
     #[inline]
-    pub(super) fn key(&mut self) -> Result<Word<'a>, Malformed> {
+    pub(super) fn key(&mut self) -> Result<Span, Fault> {
         if self.peek() != Some(b'"') {
-            return Err(self.expected("a key"));
+            return Err(Fault::NoKey);
         }
         let key = self.string()?;
         if self.peek() != Some(b':') {
-            return Err(self.expected("':'"));
+            return Err(Fault::NoColon);
         }
         self.at += 1;
         Ok(key)
     }
 
+    /// What a string is, as it stands there; nothing if that is not what it says.
+    #[inline]
+    pub(super) fn unescaped(&self, span: Span) -> Option<&'a [u8]> {
+        (!span.escaped).then(|| &self.text.as_bytes()[span.from + 1..span.to - 1])
+    }
+
+    /// A string that is wanted.
+    #[inline]
+    pub(super) fn word(&self, span: Span) -> Word<'a> {
+        Word::new(&self.text[span.from..span.to], span.escaped)
+    }
+
+    /// A value that is of interest only if it is an id: digits, as a string or as a number.
+    #[inline]
+    pub(super) fn id(&mut self) -> Result<Option<NonZeroU64>, Fault> {
+        let id = if self.peek() == Some(b'"') {
+            let span = self.string()?;
+            match self.unescaped(span) {
+                Some(digits) => number(digits),
+                None => self.word(span).text().and_then(|text| number(text.as_bytes())),
+            }
+        } else if let Scalar::Number(id) = self.scalar()? {
+            Some(id)
+        } else {
+            None
+        };
+        Ok(id.and_then(NonZeroU64::new))
+    }
+
     /// A value that is of interest only if it is a whole number or a string.
     #[inline]
-    pub(super) fn scalar(&mut self) -> Result<Scalar<'a>, Malformed> {
+    pub(super) fn scalar(&mut self) -> Result<Scalar<'a>, Fault> {
         match self.peek() {
-            Some(b'"') => self.string().map(Scalar::Text),
+            Some(b'"') => {
+                let span = self.string()?;
+                Ok(Scalar::Text(self.word(span)))
+            }
             Some(b'0'..=b'9') => {
                 let from = self.at;
                 self.number()?;
                 // A fraction or an exponent is no whole number, and one that has no room is none either.
                 Ok(self.text[from..self.at].parse().map_or(Scalar::Other, Scalar::Number))
             }
-            Some(b'n') => self.literal("null").map(|()| Scalar::Null),
+            Some(b'n') => self.literal(b"null").map(|()| Scalar::Null),
             _ => self.skip().map(|()| Scalar::Other),
         }
     }
 
-    /// Any value, whatever is in it. What it is within of is kept as bits, so that deep nesting costs no stack.
-    pub(super) fn skip(&mut self) -> Result<(), Malformed> {
+    /// Any value, whatever is in it. What it lies within is kept as bits, so that deep nesting costs no stack.
+    pub(super) fn skip(&mut self) -> Result<(), Fault> {
         let floor = self.depth;
         // The lowest bit is the innermost: set within an object, clear within an array.
         let mut within = 0_u128;
@@ -122,22 +199,22 @@ impl<'a> Cursor<'a> {
                 }
                 Some(b'-' | b'0'..=b'9') => self.number()?,
                 Some(b'{') => {
-                    if self.open(b'{', "an object", b'}')? {
+                    if self.open(b'}')? {
                         within = within << 1 | 1;
                         self.key()?;
                         continue;
                     }
                 }
                 Some(b'[') => {
-                    if self.open(b'[', "an array", b']')? {
+                    if self.open(b']')? {
                         within <<= 1;
                         continue;
                     }
                 }
-                Some(b't') => self.literal("true")?,
-                Some(b'f') => self.literal("false")?,
-                Some(b'n') => self.literal("null")?,
-                _ => return Err(self.expected("a value")),
+                Some(b't') => self.literal(b"true")?,
+                Some(b'f') => self.literal(b"false")?,
+                Some(b'n') => self.literal(b"null")?,
+                _ => return Err(Fault::NoValue),
             }
             // A value has ended, and with it whatever it was the last of.
             loop {
@@ -158,8 +235,8 @@ impl<'a> Cursor<'a> {
                         self.close();
                         within >>= 1;
                     }
-                    (_, true) => return Err(self.expected("',' or '}'")),
-                    (_, false) => return Err(self.expected("',' or ']'")),
+                    (_, true) => return Err(Fault::ObjectBroken),
+                    (_, false) => return Err(Fault::ArrayBroken),
                 }
             }
         }
@@ -170,19 +247,11 @@ impl<'a> Cursor<'a> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    #[cold]
-    fn expected(&self, expected: &'static str) -> Malformed {
-        Malformed::Syntax { expected, at: self.at }
-    }
-
-    /// Goes in. Says whether there is anything in it; if not, it is out again.
+    /// Goes into what begins here. Says whether there is anything in it; if not, it is out again.
     #[inline]
-    fn open(&mut self, opening: u8, what: &'static str, closing: u8) -> Result<bool, Malformed> {
-        if self.peek() != Some(opening) {
-            return Err(self.expected(what));
-        }
+    fn open(&mut self, closing: u8) -> Result<bool, Fault> {
         if self.depth == MOST_DEEP {
-            return Err(Malformed::TooDeep { at: self.at });
+            return Err(Fault::TooDeep);
         }
         self.at += 1;
         self.depth += 1;
@@ -199,15 +268,16 @@ impl<'a> Cursor<'a> {
         self.depth -= 1;
     }
 
-    fn literal(&mut self, literal: &'static str) -> Result<(), Malformed> {
-        if !self.text.as_bytes()[self.at..].starts_with(literal.as_bytes()) {
-            return Err(self.expected(literal));
+    #[inline]
+    fn literal(&mut self, literal: &'static [u8]) -> Result<(), Fault> {
+        if !self.text.as_bytes()[self.at..].starts_with(literal) {
+            return Err(Fault::NoValue);
         }
         self.at += literal.len();
         Ok(())
     }
 
-    fn number(&mut self) -> Result<(), Malformed> {
+    fn number(&mut self) -> Result<(), Fault> {
         if self.here() == Some(b'-') {
             self.at += 1;
         }
@@ -230,38 +300,43 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    fn digits(&mut self) -> Result<(), Malformed> {
+    fn digits(&mut self) -> Result<(), Fault> {
         let from = self.at;
         while let Some(b'0'..=b'9') = self.here() {
             self.at += 1;
         }
-        if self.at == from { Err(self.expected("a digit")) } else { Ok(()) }
+        if self.at == from { Err(Fault::NoDigit) } else { Ok(()) }
     }
 
     /// A string, of which it stands at the opening quote.
     #[inline]
-    fn string(&mut self) -> Result<Word<'a>, Malformed> {
+    fn string(&mut self) -> Result<Span, Fault> {
         let from = self.at;
-        let mut escaped = false;
+        self.at = plain(self.text.as_bytes(), from + 1);
+        let escaped = self.here() != Some(b'"');
+        if escaped {
+            self.rest_of_string()?;
+        }
         self.at += 1;
+        Ok(Span { from, to: self.at, escaped })
+    }
+
+    /// The rest of a string that has escapes in it, up to its closing quote. Most strings have none.
+    #[cold]
+    #[inline(never)]
+    fn rest_of_string(&mut self) -> Result<(), Fault> {
         loop {
-            self.at += plain(&self.text.as_bytes()[self.at..]);
             match self.here() {
-                Some(b'"') => {
-                    self.at += 1;
-                    return Ok(Word::new(&self.text[from..self.at], escaped));
-                }
-                Some(b'\\') => {
-                    escaped = true;
-                    self.escape()?;
-                }
-                _ => return Err(self.expected("the rest of a string")),
+                Some(b'"') => return Ok(()),
+                Some(b'\\') => self.escape()?,
+                _ => return Err(Fault::StringBroken),
             }
+            self.at = plain(self.text.as_bytes(), self.at);
         }
     }
 
     /// What a backslash begins. Whether surrogates come in pairs is left to whoever wants the string.
-    fn escape(&mut self) -> Result<(), Malformed> {
+    fn escape(&mut self) -> Result<(), Fault> {
         self.at += 1;
         match self.here() {
             Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 1,
@@ -269,35 +344,13 @@ impl<'a> Cursor<'a> {
                 self.at += 1;
                 for _ in 0..4 {
                     if !self.here().is_some_and(|byte| byte.is_ascii_hexdigit()) {
-                        return Err(self.expected("a hexadecimal digit"));
+                        return Err(Fault::EscapeBroken);
                     }
                     self.at += 1;
                 }
             }
-            _ => return Err(self.expected("what a backslash may stand before")),
+            _ => return Err(Fault::EscapeBroken),
         }
         Ok(())
     }
-}
-
-/// How many bytes there are before the first quote, backslash or control character; eight are looked at together.
-#[inline]
-fn plain(bytes: &[u8]) -> usize {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGH: u64 = 0x8080_8080_8080_8080;
-    // The highest bit of each byte that is less than this; of those above the first one, perhaps wrongly.
-    let below = |eight: u64, least: u64| eight.wrapping_sub(ONES * least) & !eight & HIGH;
-    let mut passed = 0;
-    while let Some(chunk) = bytes[passed..].first_chunk::<8>() {
-        let eight = u64::from_le_bytes(*chunk);
-        let quote = below(eight ^ (ONES * u64::from(b'"')), 1);
-        let backslash = below(eight ^ (ONES * u64::from(b'\\')), 1);
-        let found = quote | backslash | below(eight, 0x20);
-        if found != 0 {
-            return passed + found.trailing_zeros() as usize / 8;
-        }
-        passed += 8;
-    }
-    let rest = &bytes[passed..];
-    passed + rest.iter().position(|&byte| matches!(byte, b'"' | b'\\' | 0..0x20)).unwrap_or(rest.len())
 }

@@ -9,12 +9,14 @@
 //! text is checked to be JSON; but numbers that no float can hold, and halves of surrogate pairs, pass where nobody has
 //! asked for them.
 
+mod bytes;
 mod cursor;
 mod word;
 
+use std::num::NonZeroU64;
 use std::ops::Range;
 
-use self::cursor::{Cursor, Scalar};
+use self::cursor::{Cursor, Fault, Scalar};
 pub use self::word::Word;
 
 /// Why a text is no frame. Nothing of what it holds is said.
@@ -53,25 +55,25 @@ pub enum Malformed {
 }
 
 /// The ids and names in an event's payload, each where some kind of event has it. What is there, but is no id, is not
-/// there; neither is 0, which is nobody's id.
+/// there; neither is 0, which is nobody's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ids<'a> {
     /// `id`: of what, depends on the event.
-    pub id: Option<u64>,
+    pub id: Option<NonZeroU64>,
     /// `guild_id`.
-    pub guild_id: Option<u64>,
+    pub guild_id: Option<NonZeroU64>,
     /// `channel_id`.
-    pub channel_id: Option<u64>,
+    pub channel_id: Option<NonZeroU64>,
     /// `user_id`.
-    pub user_id: Option<u64>,
+    pub user_id: Option<NonZeroU64>,
     /// `user.id`.
-    pub user: Option<u64>,
+    pub user: Option<NonZeroU64>,
     /// `author.id`.
-    pub author: Option<u64>,
+    pub author: Option<NonZeroU64>,
     /// `member.user.id`.
-    pub member: Option<u64>,
+    pub member: Option<NonZeroU64>,
     /// `application_id`.
-    pub application_id: Option<u64>,
+    pub application_id: Option<NonZeroU64>,
     /// `type`: a number; of what, depends on the event.
     pub kind: Option<u64>,
     /// `token`.
@@ -92,8 +94,7 @@ impl<'a> Ids<'a> {
     /// When the text is not one JSON object.
     pub fn scan(payload: &'a str) -> Result<Self, Malformed> {
         let mut scan = Scan::new(payload);
-        scan.object(Place::Payload)?;
-        scan.cursor.end()?;
+        scan.whole(Place::Payload)?;
         Ok(scan.ids)
     }
 }
@@ -122,8 +123,7 @@ impl<'a> Envelope<'a> {
     /// neither a whole number nor null.
     pub fn scan(text: &'a str) -> Result<Self, Malformed> {
         let mut scan = Scan::new(text);
-        scan.object(Place::Frame)?;
-        scan.cursor.end()?;
+        scan.whole(Place::Frame)?;
         let op = match scan.op {
             None => return Err(Malformed::Missing { field: "op" }),
             Some((Scalar::Number(op), at)) => {
@@ -181,14 +181,24 @@ impl<'a> Scan<'a> {
         Self { cursor: Cursor::new(text), op: None, t: None, s: None, d: None, ids: Ids::default() }
     }
 
+    /// The text is one object, of this kind.
+    fn whole(&mut self, place: Place) -> Result<(), Malformed> {
+        let scanned = self.object(place).and_then(|()| self.cursor.end());
+        scanned.map_err(|fault| fault.at(self.cursor.at()))
+    }
+
     /// An object, and what is wanted of it.
-    fn object(&mut self, place: Place) -> Result<(), Malformed> {
+    fn object(&mut self, place: Place) -> Result<(), Fault> {
         let mut more = self.cursor.enter()?;
         while more {
-            // A key that is no text is none of those that are wanted.
-            match self.cursor.key()?.text() {
-                Some(key) => self.value(place, &key)?,
-                None => self.cursor.skip()?,
+            let key = self.cursor.key()?;
+            match self.cursor.unescaped(key) {
+                Some(key) => self.value(place, key)?,
+                // A key that is no text is none of those that are wanted.
+                None => match self.cursor.word(key).text() {
+                    Some(key) => self.value(place, key.as_bytes())?,
+                    None => self.cursor.skip()?,
+                },
             }
             more = self.cursor.goes_on()?;
         }
@@ -196,19 +206,19 @@ impl<'a> Scan<'a> {
     }
 
     /// A value that is an object, or is of no interest.
-    fn within(&mut self, place: Place) -> Result<(), Malformed> {
+    fn within(&mut self, place: Place) -> Result<(), Fault> {
         if self.cursor.peek() == Some(b'{') { self.object(place) } else { self.cursor.skip() }
     }
 
     /// The value of a key. What an earlier one of the same name has left is forgotten.
     #[inline]
-    fn value(&mut self, place: Place, key: &str) -> Result<(), Malformed> {
+    fn value(&mut self, place: Place, key: &[u8]) -> Result<(), Fault> {
         match place {
             Place::Frame => match key {
-                "op" => self.op = Some(self.part()?),
-                "t" => self.t = Some(self.part()?),
-                "s" => self.s = Some(self.part()?),
-                "d" => {
+                b"op" => self.op = Some(self.part()?),
+                b"t" => self.t = Some(self.part()?),
+                b"s" => self.s = Some(self.part()?),
+                b"d" => {
                     self.ids = Ids::default();
                     self.cursor.peek();
                     let from = self.cursor.at();
@@ -218,26 +228,26 @@ impl<'a> Scan<'a> {
                 _ => self.cursor.skip()?,
             },
             Place::Payload => match key {
-                "id" => self.ids.id = self.id()?,
-                "guild_id" => self.ids.guild_id = self.id()?,
-                "channel_id" => self.ids.channel_id = self.id()?,
-                "user_id" => self.ids.user_id = self.id()?,
-                "application_id" => self.ids.application_id = self.id()?,
-                "type" => self.ids.kind = self.number()?,
-                "token" => self.ids.token = self.word()?,
-                "user" => {
+                b"id" => self.ids.id = self.cursor.id()?,
+                b"guild_id" => self.ids.guild_id = self.cursor.id()?,
+                b"channel_id" => self.ids.channel_id = self.cursor.id()?,
+                b"user_id" => self.ids.user_id = self.cursor.id()?,
+                b"application_id" => self.ids.application_id = self.cursor.id()?,
+                b"type" => self.ids.kind = self.number()?,
+                b"token" => self.ids.token = self.word()?,
+                b"user" => {
                     self.ids.user = None;
                     self.within(Place::User)?;
                 }
-                "author" => {
+                b"author" => {
                     self.ids.author = None;
                     self.within(Place::Author)?;
                 }
-                "member" => {
+                b"member" => {
                     self.ids.member = None;
                     self.within(Place::Member)?;
                 }
-                "data" => {
+                b"data" => {
                     self.ids.name = None;
                     self.ids.custom_id = None;
                     self.ids.component = None;
@@ -246,28 +256,28 @@ impl<'a> Scan<'a> {
                 _ => self.cursor.skip()?,
             },
             Place::User => match key {
-                "id" => self.ids.user = self.id()?,
+                b"id" => self.ids.user = self.cursor.id()?,
                 _ => self.cursor.skip()?,
             },
             Place::Author => match key {
-                "id" => self.ids.author = self.id()?,
+                b"id" => self.ids.author = self.cursor.id()?,
                 _ => self.cursor.skip()?,
             },
             Place::Member => match key {
-                "user" => {
+                b"user" => {
                     self.ids.member = None;
                     self.within(Place::MemberUser)?;
                 }
                 _ => self.cursor.skip()?,
             },
             Place::MemberUser => match key {
-                "id" => self.ids.member = self.id()?,
+                b"id" => self.ids.member = self.cursor.id()?,
                 _ => self.cursor.skip()?,
             },
             Place::Data => match key {
-                "name" => self.ids.name = self.word()?,
-                "custom_id" => self.ids.custom_id = self.word()?,
-                "component_type" => self.ids.component = self.number()?,
+                b"name" => self.ids.name = self.word()?,
+                b"custom_id" => self.ids.custom_id = self.word()?,
+                b"component_type" => self.ids.component = self.number()?,
                 _ => self.cursor.skip()?,
             },
         }
@@ -275,33 +285,20 @@ impl<'a> Scan<'a> {
     }
 
     /// A value, and where it is.
-    fn part(&mut self) -> Result<(Scalar<'a>, usize), Malformed> {
+    fn part(&mut self) -> Result<(Scalar<'a>, usize), Fault> {
         self.cursor.peek();
         let at = self.cursor.at();
         Ok((self.cursor.scalar()?, at))
     }
 
-    /// An id: digits, as a string or as a number.
-    fn id(&mut self) -> Result<Option<u64>, Malformed> {
-        let id = match self.cursor.scalar()? {
-            Scalar::Number(id) => Some(id),
-            Scalar::Text(word) => word
-                .text()
-                .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))
-                .and_then(|text| text.parse().ok()),
-            Scalar::Null | Scalar::Other => None,
-        };
-        Ok(id.filter(|&id| id != 0))
-    }
-
-    fn number(&mut self) -> Result<Option<u64>, Malformed> {
+    fn number(&mut self) -> Result<Option<u64>, Fault> {
         Ok(match self.cursor.scalar()? {
             Scalar::Number(number) => Some(number),
             Scalar::Text(_) | Scalar::Null | Scalar::Other => None,
         })
     }
 
-    fn word(&mut self) -> Result<Option<Word<'a>>, Malformed> {
+    fn word(&mut self) -> Result<Option<Word<'a>>, Fault> {
         Ok(match self.cursor.scalar()? {
             Scalar::Text(word) => Some(word),
             Scalar::Number(_) | Scalar::Null | Scalar::Other => None,

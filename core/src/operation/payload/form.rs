@@ -4,9 +4,12 @@ use serde_json::{Map, Value};
 
 use super::invalid::{At, Nulls, shown};
 
+/// How it begins what is said of a field that nobody asked for.
+pub(crate) const UNKNOWN: &str = "is not a field here";
+
 /// An object that is being read.
 #[derive(Debug)]
-pub(super) struct Form<'v, 'f> {
+pub(crate) struct Form<'v, 'f> {
     object: &'v Map<String, Value>,
     at: At<'f>,
     known: Vec<&'static str>,
@@ -14,7 +17,7 @@ pub(super) struct Form<'v, 'f> {
 }
 
 /// Reads an object by its fields. What `read` does not ask for is an error.
-pub(super) fn object<T>(
+pub(crate) fn object<T>(
     value: &Value,
     at: &mut At<'_>,
     read: impl FnOnce(&mut Form<'_, '_>) -> Option<T>,
@@ -30,7 +33,7 @@ pub(super) fn object<T>(
 
 impl<'v> Form<'v, '_> {
     /// A field that has to be there.
-    pub(super) fn required<T>(
+    pub(crate) fn required<T>(
         &mut self,
         name: &'static str,
         read: impl FnOnce(&'v Value, &mut At<'_>) -> Option<T>,
@@ -43,7 +46,7 @@ impl<'v> Form<'v, '_> {
     }
 
     /// A field that may be left out. Nothing is read both when it is and when it is wrong.
-    pub(super) fn optional<T>(
+    pub(crate) fn optional<T>(
         &mut self,
         name: &'static str,
         read: impl FnOnce(&'v Value, &mut At<'_>) -> Option<T>,
@@ -67,30 +70,30 @@ impl<'v> Form<'v, '_> {
     }
 
     /// Whether an optional field was there, and wrong.
-    pub(super) fn was_wrong(&self, name: &str) -> bool {
+    pub(crate) fn was_wrong(&self, name: &str) -> bool {
         self.wrong.contains(&name)
     }
 
     /// Whether a field is there, whatever it says.
-    pub(super) fn says(&self, name: &str) -> bool {
+    pub(crate) fn says(&self, name: &str) -> bool {
         self.object.get(name).is_some_and(|value| !value.is_null())
     }
 
     /// Notes what is wrong with a field in view of others.
-    pub(super) fn wrong(&mut self, name: &str, message: impl Into<String>) {
+    pub(crate) fn wrong(&mut self, name: &str, message: impl Into<String>) {
         self.at.field(name).wrong::<()>(message);
     }
 
     /// Notes what is wrong with the object itself.
-    pub(super) fn wrong_here(&mut self, message: impl Into<String>) {
+    pub(crate) fn wrong_here(&mut self, message: impl Into<String>) {
         self.at.wrong::<()>(message);
     }
 
     fn refuse_unknown(mut self) {
         for name in self.object.keys().filter(|name| !self.known.contains(&name.as_str())) {
             let message = match nearest(name, self.known.iter().copied()) {
-                Some(meant) => format!("is not a field here; did you mean `{meant}`?"),
-                None => format!("is not a field here; there are {}", listed(self.known.iter().copied())),
+                Some(meant) => format!("{UNKNOWN}; did you mean `{meant}`?"),
+                None => format!("{UNKNOWN}; there are {}", listed(self.known.iter().copied())),
             };
             self.at.field(name).wrong::<()>(message);
         }
@@ -98,7 +101,7 @@ impl<'v> Form<'v, '_> {
 }
 
 /// The name that was meant, if one is near enough to be it.
-pub(super) fn nearest(name: &str, names: impl Iterator<Item = &'static str>) -> Option<&'static str> {
+pub(crate) fn nearest(name: &str, names: impl Iterator<Item = &'static str>) -> Option<&'static str> {
     const FAR: f64 = 0.8;
     // Comparing costs the product of the lengths.
     let name = shown(name).to_lowercase();
@@ -110,6 +113,6 @@ pub(super) fn nearest(name: &str, names: impl Iterator<Item = &'static str>) -> 
 }
 
 /// Names, for people.
-pub(super) fn listed(names: impl Iterator<Item = &'static str>) -> String {
+pub(crate) fn listed(names: impl Iterator<Item = &'static str>) -> String {
     names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }

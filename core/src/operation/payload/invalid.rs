@@ -45,7 +45,7 @@ impl fmt::Display for Invalid {
 
 /// What a `null` means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Nulls {
+pub(crate) enum Nulls {
     /// The same as leaving the field out.
     NotSaid,
     /// Nothing for certain: where a field that is left out stays as it is, `null` could mean to clear it.
@@ -54,40 +54,40 @@ pub(super) enum Nulls {
 
 /// What was found to be wrong so far.
 #[derive(Debug)]
-pub(super) struct Findings {
+pub(crate) struct Findings {
     errors: Vec<FieldError>,
     nulls: Nulls,
 }
 
 impl Findings {
-    pub(super) const fn new(nulls: Nulls) -> Self {
+    pub(crate) const fn new(nulls: Nulls) -> Self {
         Self { errors: Vec::new(), nulls }
     }
 
     /// The place of the payload itself.
-    pub(super) const fn top(&mut self) -> At<'_> {
+    pub(crate) const fn top(&mut self) -> At<'_> {
         At { path: String::new(), findings: self }
     }
 
-    pub(super) const fn is_empty(&self) -> bool {
+    pub(crate) const fn is_empty(&self) -> bool {
         self.errors.is_empty()
     }
 
-    pub(super) fn into_invalid(self) -> Invalid {
+    pub(crate) fn into_invalid(self) -> Invalid {
         Invalid { errors: self.errors }
     }
 }
 
 /// A place in a payload, where something may be wrong.
 #[derive(Debug)]
-pub(super) struct At<'f> {
+pub(crate) struct At<'f> {
     path: String,
     findings: &'f mut Findings,
 }
 
 impl At<'_> {
     /// Notes what is wrong here.
-    pub(super) fn wrong<T>(&mut self, message: impl Into<String>) -> Option<T> {
+    pub(crate) fn wrong<T>(&mut self, message: impl Into<String>) -> Option<T> {
         if self.findings.errors.len() < MOST {
             self.findings.errors.push(FieldError { field: self.path.clone(), message: message.into() });
         }
@@ -95,28 +95,34 @@ impl At<'_> {
     }
 
     /// The place of a field of this object.
-    pub(super) fn field(&mut self, name: &str) -> At<'_> {
+    pub(crate) fn field(&mut self, name: &str) -> At<'_> {
         let between = if self.path.is_empty() { "" } else { "." };
         At { path: format!("{}{between}{}", self.path, shown(name)), findings: self.findings }
     }
 
     /// The place of an item of this list.
-    pub(super) fn item(&mut self, index: usize) -> At<'_> {
+    pub(crate) fn item(&mut self, index: usize) -> At<'_> {
         At { path: format!("{}[{index}]", self.path), findings: self.findings }
     }
 
+    /// The place that a path leads to from here, such as `overwrites[2].allow`.
+    pub(crate) fn below(&mut self, path: &str) -> At<'_> {
+        let between = if self.path.is_empty() || path.is_empty() || path.starts_with('[') { "" } else { "." };
+        At { path: format!("{}{between}{path}", self.path), findings: self.findings }
+    }
+
     /// The same place, for a while.
-    pub(super) fn here(&mut self) -> At<'_> {
+    pub(crate) fn here(&mut self) -> At<'_> {
         At { path: self.path.clone(), findings: self.findings }
     }
 
-    pub(super) const fn nulls(&self) -> Nulls {
+    pub(crate) const fn nulls(&self) -> Nulls {
         self.findings.nulls
     }
 }
 
 /// A caller's text, short enough to be told.
-pub(super) fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     const ROOM: usize = 64;
     match text.char_indices().nth(ROOM) {
         None => text.to_owned(),

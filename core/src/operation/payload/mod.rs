@@ -7,9 +7,9 @@
 //! ```
 
 mod channel;
-mod form;
+pub(crate) mod form;
 mod interaction;
-mod invalid;
+pub(crate) mod invalid;
 mod message;
 mod misc;
 mod objects;
@@ -19,7 +19,7 @@ mod path;
 mod references;
 mod rich;
 mod role;
-mod value;
+pub(crate) mod value;
 mod write;
 
 #[cfg(test)]

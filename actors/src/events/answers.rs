@@ -1,0 +1,42 @@
+//! The port to what answers interactions at once, past the store: Discord waits three seconds.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use guildhall_core::event::Interaction;
+use serde_json::Value;
+
+/// An answer on its way.
+pub type AnswerFuture = Pin<Box<dyn Future<Output = Told> + Send>>;
+
+/// What is told an interaction at once.
+#[derive(Clone, Debug, PartialEq)]
+pub enum First {
+    /// That an answer is on its way; whether it will be for one pair of eyes only.
+    Deferred {
+        /// For whoever asked alone.
+        ephemeral: bool,
+    },
+    /// The answer itself, as Discord takes it: `{"type": 4, "data": {…}}`.
+    Whole(Value),
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// Discord knows.
+    Now,
+    /// Discord was told before.
+    Before,
+    /// The interaction is over: nobody waits any more.
+    TooLate,
+    /// Discord could not be told.
+    Failed(String),
+}
+
+/// Whoever tells Discord.
+pub trait Answers: Send + Sync {
+    /// Tells Discord at once, however often that takes within the time there is.
+    fn tell(&self, interaction: Arc<Interaction>, first: First) -> AnswerFuture;
+}

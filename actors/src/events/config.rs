@@ -1,0 +1,72 @@
+//! How events are handled.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use guildhall_core::event::handler::Defer;
+use guildhall_core::operation::Backoff;
+
+/// How events are handled.
+#[derive(Clone, Debug)]
+pub struct EventsConfig {
+    /// All shards of the bot.
+    pub shards: u32,
+    /// Those of this process.
+    pub range: Range<u32>,
+    /// How long a handler may take before its event is put into the inbox, so that its session need not wait.
+    pub slow: Duration,
+    /// How long a webhook may take in all.
+    pub within: Duration,
+    /// How long the answer to an interaction may take that cannot be deferred.
+    pub answer_within: Duration,
+    /// What becomes of interactions whose handlers do not say.
+    pub defer: Defer,
+    /// Whether only who asked sees the answer, if the handler does not say.
+    pub ephemeral: bool,
+    /// How often a handler is tried before its event is given up.
+    pub attempts: u32,
+    /// Waits between those tries.
+    pub backoff: Backoff,
+    /// Events that may wait in the inbox. Past it, whoever would put one there waits.
+    pub inbox_most: usize,
+    /// Of them, those that are kept in memory.
+    pub inbox_loaded: usize,
+    /// How often it is kept how far sessions are confirmed.
+    pub keep_every: Duration,
+    /// How long a guild without events is kept.
+    pub idle_after: Duration,
+    /// Waits while the store does not answer.
+    pub store_backoff: Backoff,
+    /// How long the store may take.
+    pub store_timeout: Duration,
+    /// How often a guild that broke is started again within a minute before it rests.
+    pub most_restarts: usize,
+    /// How long it rests then.
+    pub rest: Duration,
+}
+
+impl Default for EventsConfig {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        let millis = Duration::from_millis;
+        Self {
+            shards: 1,
+            range: 0..1,
+            slow: seconds(2),
+            within: seconds(10),
+            answer_within: millis(2_500),
+            defer: Defer::Auto,
+            ephemeral: false,
+            attempts: 10,
+            backoff: Backoff { base: seconds(1), cap: seconds(300), ..Backoff::default() },
+            inbox_most: 100_000,
+            inbox_loaded: 4_096,
+            keep_every: seconds(1),
+            idle_after: seconds(300),
+            store_backoff: Backoff { base: millis(100), cap: seconds(5), ..Backoff::default() },
+            store_timeout: seconds(10),
+            most_restarts: 5,
+            rest: seconds(30),
+        }
+    }
+}

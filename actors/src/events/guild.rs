@@ -1,0 +1,437 @@
+//! The event side of a guild: its events go to their handlers one after the other.
+//!
+//! ```text
+//!  tray ─▶ rules: applied at once, kept together ─────────────────────▶ done
+//!     └──▶ webhook: asked ─ in time ─▶ kept ──────────────────────────▶ done
+//!                         └ slow, or it failed ─▶ inbox, kept ────────▶ done (the inbox goes on with it)
+//! ```
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use actix::{
+    Actor, ActorFutureExt as _, Addr, ArbiterHandle, AsyncContext as _, Context, Handler as Takes, Message,
+    MessageResult, WeakAddr, WrapFuture as _,
+};
+use guildhall_core::event::handler::{Does, Given, Handler, View, body};
+use guildhall_core::event::{Event, InteractionKind};
+use serde::Serialize;
+use tokio::task::consume_budget;
+use tokio::time::timeout;
+
+use super::answers::{First, Told};
+use super::hub::{Asking, Hub, Ran, again_at, heard};
+use super::parcel::Parcel;
+use super::router::{GuildGone, Router};
+use super::store::{Committed, Handled};
+use super::tray::Tray;
+use crate::operations::SubmitError;
+use crate::telemetry::emit;
+use crate::telemetry::events::{EventBuried, EventHandled, EventPutOff, HandlerWould, InteractionAnswered};
+
+/// Events that are handled together at most.
+const BATCH: usize = 64;
+
+/// What a guild of events needs to begin.
+pub struct EventSeat {
+    pub(super) lane: i64,
+    pub(super) generation: u64,
+    pub(super) hub: Arc<Hub>,
+    pub(super) tray: Arc<Tray>,
+    pub(super) router: WeakAddr<Router>,
+}
+
+impl std::fmt::Debug for EventSeat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EventSeat").field("lane", &self.lane).finish_non_exhaustive()
+    }
+}
+
+impl EventSeat {
+    /// Runs the guild where the caller runs.
+    #[must_use]
+    pub fn run(self) -> Addr<GuildEvents> {
+        GuildEvents::create(move |_| GuildEvents::new(self))
+    }
+
+    /// Runs the guild there.
+    pub fn run_on(self, arbiter: &ArbiterHandle) -> Addr<GuildEvents> {
+        GuildEvents::start_in_arbiter(arbiter, move |_| GuildEvents::new(self))
+    }
+}
+
+/// Handles the events of one guild, or of whatever else keeps them in order.
+#[derive(Debug)]
+pub struct GuildEvents {
+    worker: Rc<Worker>,
+    _farewell: Farewell,
+}
+
+/// Tells the router that a guild is gone, however it went.
+#[derive(Debug)]
+struct Farewell {
+    lane: i64,
+    generation: u64,
+    router: WeakAddr<Router>,
+}
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        if let Some(router) = self.router.upgrade() {
+            // Past the mailbox's bound if need be: there is one of these a guild, and it must not get lost.
+            router.do_send(GuildGone { lane: self.lane, generation: self.generation });
+        }
+    }
+}
+
+impl GuildEvents {
+    fn new(seat: EventSeat) -> Self {
+        let EventSeat { lane, generation, hub, tray, router } = seat;
+        Self { worker: Rc::new(Worker { lane, hub, tray }), _farewell: Farewell { lane, generation, router } }
+    }
+}
+
+impl Actor for GuildEvents {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        let worker = Rc::clone(&self.worker);
+        let work = async move { worker.work().await };
+        ctx.spawn(work.into_actor(self).map(|(), _, ctx| actix::ActorContext::stop(ctx)));
+    }
+}
+
+/// Show how it stands.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "GuildEventsSnapshot")]
+pub struct Observe;
+
+/// How a guild of events stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct GuildEventsSnapshot {
+    /// Which.
+    pub lane: i64,
+    /// Events that wait for it.
+    pub waiting: usize,
+}
+
+impl Takes<Observe> for GuildEvents {
+    type Result = MessageResult<Observe>;
+
+    fn handle(&mut self, _: Observe, _: &mut Context<Self>) -> Self::Result {
+        MessageResult(GuildEventsSnapshot { lane: self.worker.lane, waiting: self.worker.tray.len() })
+    }
+}
+
+struct Worker {
+    lane: i64,
+    hub: Arc<Hub>,
+    tray: Arc<Tray>,
+}
+
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker").field("lane", &self.lane).finish_non_exhaustive()
+    }
+}
+
+impl Worker {
+    async fn work(&self) {
+        let clock = self.hub.clock;
+        while let Some(batch) = self.tray.first(BATCH, || clock.now()).await {
+            let mut pending: Vec<(Arc<Parcel>, Vec<Handled>)> = Vec::new();
+            for parcel in batch {
+                if self.is_simple(&parcel) {
+                    let handled = self.apply_rules(&parcel);
+                    pending.push((parcel, handled));
+                } else {
+                    self.settle(std::mem::take(&mut pending)).await;
+                    self.handle(&parcel).await;
+                    self.finish(&parcel);
+                }
+            }
+            self.settle(pending).await;
+            // Others have their turn, too.
+            consume_budget().await;
+        }
+    }
+
+    fn handler(&self, handler: usize) -> &Handler {
+        self.hub.handler(handler)
+    }
+
+    fn finish(&self, parcel: &Parcel) {
+        self.tray.pop();
+        parcel.done();
+    }
+
+    /// Whether all its handlers are rules that need nothing but the event.
+    fn is_simple(&self, parcel: &Parcel) -> bool {
+        parcel.event.interaction.is_none()
+            && parcel.left().all(|handler| {
+                let simple = self.handler(handler);
+                matches!(simple.does, Does::Rule(_)) && !simple.needs_state() && !self.hub.is_behind(self.lane, handler)
+            })
+    }
+
+    /// What the rules of an event have to keep.
+    fn apply_rules(&self, parcel: &Parcel) -> Vec<Handled> {
+        let view = View::new(&parcel.event);
+        let mut handled = Vec::new();
+        for number in parcel.left() {
+            let handler = self.handler(number);
+            self.tray.execute(Some((parcel.event.origin.seq, number)));
+            if handler.wants(&view) {
+                let ran = self.hub.apply(handler, &view, &BTreeMap::new());
+                handled.extend(self.keeps(&parcel.event, handler, ran));
+            }
+        }
+        self.tray.execute(None);
+        handled
+    }
+
+    /// What has to be kept of what came of a handler that was not called in vain; nothing if that is nothing.
+    fn keeps(&self, event: &Event, handler: &Handler, ran: Ran) -> Option<Handled> {
+        let why = match ran {
+            Ran::Passed => return None,
+            Ran::Gave(given) if handler.shadow => {
+                emit(HandlerWould { handler: &handler.name, event, given: &given });
+                return None;
+            }
+            Ran::Gave(given) => {
+                let nothing = given == Given::default();
+                emit(EventHandled { handler: &handler.name, outcome: "handled" });
+                match self.hub.handled(event, handler, given) {
+                    // To repeat it is harmless.
+                    Ok(_) if nothing && matches!(handler.does, Does::Rule(_)) => return None,
+                    Ok(handled) => return Some(handled),
+                    Err(why) => why,
+                }
+            }
+            Ran::Later { why, .. } | Ran::Never { why } => why,
+        };
+        Some(self.bury(event, handler, why, 1))
+    }
+
+    /// The event is given up for this handler.
+    fn bury(&self, event: &Event, handler: &Handler, why: String, attempts: u32) -> Handled {
+        emit(EventBuried { handler: &handler.name, event: event.name.as_str(), why: &why });
+        let mut entry = self.hub.entry(event, handler, body(event, &BTreeMap::new()));
+        (entry.dead, entry.attempts) = (Some(why), attempts);
+        self.hub.put(entry)
+    }
+
+    /// Keeps what several events have given, and lets go of them.
+    async fn settle(&self, pending: Vec<(Arc<Parcel>, Vec<Handled>)>) {
+        let mut items = Vec::new();
+        let mut whose = Vec::new();
+        let mut parcels = Vec::with_capacity(pending.len());
+        for (parcel, handled) in pending {
+            whose.extend(std::iter::repeat_n(parcels.len(), handled.len()));
+            items.extend(handled);
+            parcels.push(parcel);
+        }
+        let keys: Vec<_> = items.iter().map(|item| Arc::clone(&item.key.handler)).collect();
+        let committed = self.hub.commit(items).await;
+        for ((at, name), committed) in whose.into_iter().zip(keys).zip(committed) {
+            if let Committed::Refused(error) = committed
+                && let Some(handler) = self.hub.number(&name)
+            {
+                self.refused(handler, &parcels[at].event, &error).await;
+            }
+        }
+        for parcel in parcels {
+            self.finish(&parcel);
+        }
+    }
+
+    /// Tells all handlers of one event, one after the other.
+    async fn handle(&self, parcel: &Parcel) {
+        if let Some(deferring) = &parcel.deferring {
+            match deferring.clone().await {
+                Told::Now | Told::Before => emit(InteractionAnswered { how: "deferred" }),
+                Told::TooLate => {
+                    // Nobody waits for it any more, and nobody can be answered.
+                    emit(InteractionAnswered { how: "too_late" });
+                    return;
+                }
+                // The answer may get through all the same.
+                Told::Failed(why) => {
+                    emit(InteractionAnswered { how: if why.is_empty() { "failed" } else { "not_deferred" } })
+                }
+            }
+        }
+        for handler in parcel.left().collect::<Vec<_>>() {
+            self.tell(parcel, handler).await;
+        }
+    }
+
+    /// Tells one handler.
+    async fn tell(&self, parcel: &Parcel, number: usize) {
+        // If this breaks the guild, it was this event and this handler.
+        self.tray.execute(Some((parcel.event.origin.seq, number)));
+        self.tell_one(&parcel.event, number).await;
+        self.tray.execute(None);
+    }
+
+    async fn tell_one(&self, event: &Event, number: usize) {
+        let (handler, view) = (self.handler(number), View::new(event));
+        if !handler.wants(&view) {
+            return;
+        }
+        let is_synchronous = self.answers_at_once(event, handler);
+        if !is_synchronous && self.hub.is_behind(self.lane, number) {
+            let entry = self.hub.entry(event, handler, body(event, &BTreeMap::new()));
+            return self.put_off(number, self.hub.put(entry), None).await;
+        }
+        let state = match self.hub.needs(handler, &view).await {
+            Ok(Some(state)) => state,
+            Ok(None) => return emit(EventHandled { handler: &handler.name, outcome: "cooldown" }),
+            Err(why) => return self.keep_one(number, event, Some(self.bury(event, handler, why, 1))).await,
+        };
+        match &handler.does {
+            Does::Rule(_) => {
+                let ran = self.hub.apply(handler, &view, &state);
+                if is_synchronous {
+                    return self.answer(number, event, ran).await;
+                }
+                let kept = self.keeps(event, handler, ran);
+                self.keep_one(number, event, kept).await;
+            }
+            Does::Webhook(_) => {
+                let written = body(event, &state);
+                let within = if is_synchronous { self.hub.config.answer_within } else { self.hub.config.within };
+                let asking = self.hub.ask(handler, event, written.clone(), within);
+                if is_synchronous {
+                    return self.answer(number, event, heard(asking.await)).await;
+                }
+                self.hear(number, event, written, asking).await;
+            }
+        }
+    }
+
+    /// Waits for a brain, but not for long.
+    async fn hear(&self, number: usize, event: &Event, written: String, mut asking: Asking) {
+        let handler = self.handler(number);
+        let retry_after = match timeout(self.hub.config.slow, &mut asking).await {
+            Err(_) => {
+                let entry = self.hub.entry(event, handler, written);
+                let key = entry.key.clone();
+                emit(EventPutOff { handler: &handler.name, why: "slow" });
+                return self.put_off(number, self.hub.put(entry), Some((key, asking))).await;
+            }
+            Ok(said) => match heard(said) {
+                Ran::Later { why, retry_after } => {
+                    emit(EventPutOff { handler: &handler.name, why: &why });
+                    retry_after
+                }
+                ran @ (Ran::Gave(_) | Ran::Passed | Ran::Never { .. }) => {
+                    let kept = self.keeps(event, handler, ran);
+                    // A webhook has been told: that has to be known, though it gave nothing.
+                    return self.keep_one(number, event, kept).await;
+                }
+            },
+        };
+        let mut entry = self.hub.entry(event, handler, written);
+        entry.attempts = 1;
+        entry.eligible_at = again_at(&self.hub, 1, retry_after);
+        self.put_off(number, self.hub.put(entry), None).await;
+    }
+
+    /// Puts an event into the inbox, once there is room.
+    async fn put_off(&self, handler: usize, handled: Handled, asking: Option<(super::store::InboxKey, Asking)>) {
+        loop {
+            let room = self.hub.inbox_room.notified();
+            if self.hub.inbox_len() < self.hub.config.inbox_most {
+                break;
+            }
+            room.await;
+        }
+        let committed = self.hub.commit(vec![handled]).await;
+        if committed.first() != Some(&Committed::Before) {
+            self.hub.on_put(self.lane, handler, asking);
+        }
+    }
+
+    /// Keeps what one handler gave.
+    async fn keep_one(&self, handler: usize, event: &Event, handled: Option<Handled>) {
+        let committed = self.hub.commit(handled.into_iter().collect()).await;
+        if let Some(Committed::Refused(error)) = committed.first() {
+            self.refused(handler, event, error).await;
+        }
+    }
+
+    /// The operations of a handler were not accepted: it is tried again later if that can help, else given up.
+    async fn refused(&self, number: usize, event: &Event, error: &SubmitError) {
+        let handler = self.handler(number);
+        match error {
+            SubmitError::Full { .. } | SubmitError::Store(_) => {
+                emit(EventPutOff { handler: &handler.name, why: "refused" });
+                let mut entry = self.hub.entry(event, handler, body(event, &BTreeMap::new()));
+                (entry.attempts, entry.eligible_at) = (1, again_at(&self.hub, 1, None));
+                self.put_off(number, self.hub.put(entry), None).await;
+            }
+            SubmitError::KeyReused { .. } | SubmitError::NoSuchOperation { .. } => {
+                let buried = self.bury(event, handler, error.to_string(), 1);
+                self.hub.commit(vec![buried]).await;
+            }
+        }
+    }
+
+    /// Whether Discord waits for the answer itself.
+    fn answers_at_once(&self, event: &Event, handler: &Handler) -> bool {
+        event.interaction.as_ref().is_some_and(|interaction| match interaction.kind {
+            InteractionKind::Autocomplete => true,
+            InteractionKind::Command | InteractionKind::Component | InteractionKind::Modal => !self.hub.defers(handler),
+        })
+    }
+
+    /// Answers an interaction at once, with what its handler replied.
+    async fn answer(&self, number: usize, event: &Event, ran: Ran) {
+        let handler = self.handler(number);
+        let Some(interaction) = event.interaction.clone() else { return };
+        let mut given = match ran {
+            Ran::Gave(given) => given,
+            Ran::Passed => return,
+            Ran::Later { why, .. } | Ran::Never { why } => {
+                let buried = self.bury(event, handler, why, 1);
+                self.hub.commit(vec![buried]).await;
+                return;
+            }
+        };
+        if handler.shadow {
+            emit(HandlerWould { handler: &handler.name, event, given: &given });
+            return;
+        }
+        if let Some(reply) = given.reply.take() {
+            let whole = First::Whole(first_response(interaction.kind, reply));
+            let how = match self.hub.answers.tell(interaction, whole).await {
+                Told::Now => "answered",
+                Told::Before => "answered_before",
+                Told::TooLate => "too_late",
+                Told::Failed(_) => "failed",
+            };
+            emit(InteractionAnswered { how });
+        }
+        let kept = self.keeps(event, handler, Ran::Gave(given));
+        self.keep_one(number, event, kept).await;
+    }
+}
+
+/// A reply as Discord takes it: one that says its type is taken as it is.
+fn first_response(kind: InteractionKind, reply: serde_json::Value) -> serde_json::Value {
+    use serde_json::{Value, json};
+    if reply.get("type").is_some_and(Value::is_number) && reply.get("data").is_some() {
+        return reply;
+    }
+    match (kind, reply) {
+        (InteractionKind::Autocomplete, Value::Array(choices)) => json!({ "type": 8, "data": { "choices": choices } }),
+        (InteractionKind::Autocomplete, reply) => json!({ "type": 8, "data": reply }),
+        (_, reply) if reply.get("custom_id").is_some() && reply.get("title").is_some() => {
+            json!({ "type": 9, "data": reply })
+        }
+        (_, Value::String(content)) => json!({ "type": 4, "data": { "content": content } }),
+        (_, reply) => json!({ "type": 4, "data": reply }),
+    }
+}

@@ -1,0 +1,359 @@
+//! What guilds and the inbox share: the handlers, whoever they talk to, and how what they give is kept.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use guildhall_core::event::Event;
+use guildhall_core::event::handler::{Defer, Does, Given, Handler, Handlers, View, event_id};
+use guildhall_core::time::UnixMs;
+use serde_json::{Map, Value, json};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use super::answers::Answers;
+use super::config::EventsConfig;
+use super::store::{Committed, EventStore, Handled, InboxEntry, InboxKey, SetState};
+use super::webhook::{Asks, Body, Brain, BrainError, Said};
+use crate::operations::desk::Desk;
+use crate::operations::{StoreError, StoreFuture, WallClock};
+use crate::telemetry::emit;
+use crate::telemetry::events::{EventStoreRetried, EventsCommitted};
+
+/// A call to a brain under way.
+pub(super) type Asking = JoinHandle<Result<Said, BrainError>>;
+
+/// What guilds and the inbox share.
+pub(super) struct Hub {
+    pub(super) handlers: Handlers,
+    numbers: HashMap<Arc<str>, usize>,
+    pub(super) store: Arc<dyn EventStore>,
+    pub(super) brain: Arc<dyn Brain>,
+    pub(super) answers: Arc<dyn Answers>,
+    pub(super) desk: Arc<Desk>,
+    pub(super) clock: WallClock,
+    pub(super) config: EventsConfig,
+    backlog: Mutex<Backlog>,
+    /// The inbox has something new, or room again.
+    pub(super) inbox_filled: Notify,
+    pub(super) inbox_room: Notify,
+}
+
+/// How much waits in the inbox, and for whom.
+#[derive(Default)]
+struct Backlog {
+    /// By lane and handler.
+    waiting: HashMap<(i64, usize), usize>,
+    all: usize,
+    /// Calls that were begun before their events were put there.
+    asking: HashMap<InboxKey, Asking>,
+}
+
+/// What running a handler came to.
+#[derive(Debug, PartialEq)]
+pub(super) enum Ran {
+    /// This is to be done.
+    Gave(Given),
+    /// It does not want this event, or not yet again.
+    Passed,
+    /// It may go right next time.
+    Later { why: String, retry_after: Option<Duration> },
+    /// It would go wrong each time.
+    Never { why: String },
+}
+
+impl Hub {
+    #[expect(clippy::too_many_arguments, reason = "each is one of the things that it stands between")]
+    pub(super) fn new(
+        handlers: Handlers,
+        store: Arc<dyn EventStore>,
+        brain: Arc<dyn Brain>,
+        answers: Arc<dyn Answers>,
+        desk: Arc<Desk>,
+        clock: WallClock,
+        config: EventsConfig,
+    ) -> Arc<Self> {
+        let numbers = handlers.iter().enumerate().map(|(at, handler)| (Arc::clone(&handler.name), at)).collect();
+        Arc::new(Self {
+            handlers,
+            numbers,
+            store,
+            brain,
+            answers,
+            desk,
+            clock,
+            config,
+            backlog: Mutex::default(),
+            inbox_filled: Notify::new(),
+            inbox_room: Notify::new(),
+        })
+    }
+
+    /// The handler of this number.
+    pub(super) fn handler(&self, number: usize) -> &Handler {
+        self.handlers.get(number).expect("invariant: numbers come from the handlers themselves")
+    }
+
+    /// The number of the handler of this name.
+    pub(super) fn number(&self, name: &str) -> Option<usize> {
+        self.numbers.get(name).copied()
+    }
+
+    /// Whether interactions are deferred for a handler.
+    pub(super) fn defers(&self, handler: &Handler) -> bool {
+        handler.defer.unwrap_or(self.config.defer) == Defer::Auto
+    }
+
+    /// Whether only who asked sees what a handler answers.
+    pub(super) fn is_ephemeral(&self, handler: &Handler) -> bool {
+        handler.ephemeral.unwrap_or(self.config.ephemeral)
+    }
+
+    fn backlog(&self) -> MutexGuard<'_, Backlog> {
+        self.backlog.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a handler has events of a lane in the inbox: what comes after them has to wait behind them.
+    pub(super) fn is_behind(&self, lane: i64, handler: usize) -> bool {
+        self.backlog().waiting.contains_key(&(lane, handler))
+    }
+
+    pub(super) fn inbox_len(&self) -> usize {
+        self.backlog().all
+    }
+
+    /// An event waits in the inbox.
+    pub(super) fn on_put(&self, lane: i64, handler: usize, asking: Option<(InboxKey, Asking)>) {
+        let mut backlog = self.backlog();
+        *backlog.waiting.entry((lane, handler)).or_default() += 1;
+        backlog.all += 1;
+        backlog.asking.extend(asking);
+        drop(backlog);
+        self.inbox_filled.notify_one();
+    }
+
+    /// The call that was begun for an event before it was put into the inbox.
+    pub(super) fn asking(&self, key: &InboxKey) -> Option<Asking> {
+        self.backlog().asking.remove(key)
+    }
+
+    /// An event waits there no more.
+    pub(super) fn on_taken(&self, lane: i64, handler: usize) {
+        let mut backlog = self.backlog();
+        backlog.all = backlog.all.saturating_sub(1);
+        if let Some(count) = backlog.waiting.get_mut(&(lane, handler)) {
+            *count -= 1;
+            if *count == 0 {
+                backlog.waiting.remove(&(lane, handler));
+            }
+        }
+        drop(backlog);
+        self.inbox_room.notify_waiters();
+    }
+
+    /// Asks the store until it answers.
+    pub(super) async fn until_kept<'a, T>(&'a self, what: &'static str, ask: impl Fn() -> StoreFuture<'a, T>) -> T {
+        let mut tried = 0;
+        loop {
+            let asked = timeout(self.config.store_timeout, ask()).await;
+            let error = match asked {
+                Ok(Ok(answer)) => return answer,
+                Ok(Err(error)) => error,
+                Err(_) => StoreError::Unavailable("it did not answer in time".to_owned()),
+            };
+            tried += 1;
+            let wait = self.config.store_backoff.delay(tried, fastrand::f64());
+            emit(EventStoreRetried { what, error: &error, tried, wait });
+            sleep(wait).await;
+        }
+    }
+
+    /// Keeps what handlers gave, however long that takes, and tells whoever carries it out.
+    pub(super) async fn commit(&self, items: Vec<Handled>) -> Vec<Committed> {
+        if items.is_empty() {
+            return Vec::new();
+        }
+        let committed = self.until_kept("commit", || self.store.commit(items.clone())).await;
+        let mut queues = BTreeSet::new();
+        for (item, committed) in items.iter().zip(&committed) {
+            match committed {
+                Committed::Done(_) | Committed::Before => {
+                    queues.extend(item.operations.iter().map(|operation| operation.queue));
+                }
+                Committed::Refused(_) => {}
+            }
+        }
+        emit(EventsCommitted { items: items.len(), operations: items.iter().map(|item| item.operations.len()).sum() });
+        self.desk.wake(queues);
+        committed
+    }
+
+    /// Whether this process looks after an event: it has the shard of its guild.
+    pub(super) fn is_ours(&self, event: &Event) -> bool {
+        let shards = u64::from(self.config.shards.max(1));
+        let shard = event.guild.map_or(0, |guild| (guild >> 22) % shards);
+        u32::try_from(shard).is_ok_and(|shard| self.config.range.contains(&shard))
+    }
+
+    pub(super) fn key(&self, event: &Event, handler: &Handler) -> InboxKey {
+        InboxKey {
+            session: Arc::clone(&event.origin.session),
+            seq: event.origin.seq,
+            handler: Arc::clone(&handler.name),
+        }
+    }
+
+    /// What a handler gave, as the store keeps it; or why it cannot be done.
+    pub(super) fn handled(&self, event: &Event, handler: &Handler, given: Given) -> Result<Handled, String> {
+        let Given { mut operations, reply, set, cooldown } = given;
+        if let Some(reply) = reply {
+            operations.push(edit_original(event, reply)?);
+        }
+        let scope: Arc<str> = Arc::from(format!("handler:{}", handler.name));
+        let operations =
+            self.desk.draft_given(event.guild, scope, operations).map_err(|problem| problem.to_string())?;
+        let now = self.clock.now();
+        let mut kept: Vec<SetState> = set
+            .into_iter()
+            .map(|(key, value, lasts)| SetState {
+                key,
+                value: (!value.is_null()).then(|| value.to_string()),
+                expires_at: lasts.map(|lasts| now + lasts),
+            })
+            .collect();
+        let view = View::new(event);
+        let cooldown = match cooldown {
+            Some(cooldown) => Some(cooldown),
+            None => handler.cooldown(&view).map_err(|problem| problem.to_string())?,
+        };
+        kept.extend(cooldown.map(|(key, lasts)| SetState {
+            key: cooldown_key(handler, &key),
+            value: Some("true".to_owned()),
+            expires_at: Some(now + lasts),
+        }));
+        let key = self.key(event, handler);
+        Ok(Handled { key, operations, set: kept, inbox: None, from_inbox: false, at: now })
+    }
+
+    /// An event as it waits in the inbox.
+    pub(super) fn entry(&self, event: &Event, handler: &Handler, body: String) -> InboxEntry {
+        let now = self.clock.now();
+        InboxEntry {
+            key: self.key(event, handler),
+            place: 0,
+            lane: lane_of(event),
+            name: event.name.to_string(),
+            event: body,
+            attempts: 0,
+            eligible_at: now,
+            dead: None,
+            created_at: now,
+        }
+    }
+
+    pub(super) fn put(&self, entry: InboxEntry) -> Handled {
+        let (key, at) = (entry.key.clone(), entry.created_at);
+        Handled { key, operations: Vec::new(), set: Vec::new(), inbox: Some(entry), from_inbox: false, at }
+    }
+
+    /// What a handler needs to know, and whether it is to hear of the event at all.
+    pub(super) async fn needs(
+        &self,
+        handler: &Handler,
+        view: &View<'_>,
+    ) -> Result<Option<BTreeMap<String, Value>>, String> {
+        let mut keys = handler.needed(view).map_err(|problem| problem.to_string())?;
+        let cooldown = handler.cooldown(view).map_err(|problem| problem.to_string())?;
+        let known = keys.len();
+        keys.extend(cooldown.map(|(key, _)| cooldown_key(handler, &key)));
+        if keys.is_empty() {
+            return Ok(Some(BTreeMap::new()));
+        }
+        let now = self.clock.now();
+        let values = self.until_kept("values", || self.store.values(keys.clone(), now)).await;
+        if values.len() > known && values[known].is_some() {
+            return Ok(None);
+        }
+        let parse = |text: String| serde_json::from_str(&text).unwrap_or(Value::String(text));
+        Ok(Some(
+            keys.into_iter()
+                .zip(values)
+                .take(known)
+                .map(|(key, value)| (key, value.map_or(Value::Null, parse)))
+                .collect(),
+        ))
+    }
+
+    /// Begins to tell a brain.
+    pub(super) fn ask(self: &Arc<Self>, handler: &Handler, event: &Event, body: String, within: Duration) -> Asking {
+        let hub = Arc::clone(self);
+        let within = match &handler.does {
+            Does::Webhook(webhook) => webhook.timeout.map_or(within, |own| own.min(within)),
+            Does::Rule(_) => within,
+        };
+        let asks = Asks { handler: Arc::clone(&handler.name), within };
+        let id = format!("{}-{}", event_id(&event.origin), handler.name);
+        let body = Body { id, json: Arc::from(body) };
+        tokio::spawn(async move { hub.brain.ask(asks, body).await })
+    }
+
+    /// Runs a rule.
+    pub(super) fn apply(&self, handler: &Handler, view: &View<'_>, state: &BTreeMap<String, Value>) -> Ran {
+        match &handler.does {
+            Does::Rule(rule) => match rule.apply(view, state) {
+                Ok(given) => Ran::Gave(given),
+                Err(problem) => Ran::Never { why: problem.to_string() },
+            },
+            Does::Webhook(_) => Ran::Never { why: "it is no rule".to_owned() },
+        }
+    }
+}
+
+/// What came of a call.
+pub(super) fn heard(said: Result<Result<Said, BrainError>, tokio::task::JoinError>) -> Ran {
+    match said {
+        Ok(Ok(Said { operations, reply, set, cooldown })) => Ran::Gave(Given { operations, reply, set, cooldown }),
+        Ok(Err(BrainError::Later { why, retry_after })) => Ran::Later { why, retry_after },
+        Ok(Err(BrainError::Never { why })) => Ran::Never { why },
+        Err(error) => Ran::Later { why: format!("the call broke: {error}"), retry_after: None },
+    }
+}
+
+/// Which events wait for which: those of one lane are handled in order.
+pub(super) fn lane_of(event: &Event) -> i64 {
+    let signed = |id: u64| i64::try_from(id).unwrap_or(i64::MAX);
+    match (&event.interaction, event.guild) {
+        // Whoever asks something waits for nobody else.
+        (Some(interaction), _) => -signed(interaction.id),
+        (None, Some(guild)) => signed(guild),
+        (None, None) => event.channel.or(event.user).map_or(0, signed),
+    }
+}
+
+fn cooldown_key(handler: &Handler, key: &str) -> String {
+    format!("cooldown:{}:{key}", handler.name)
+}
+
+/// The operation that answers an interaction which was deferred.
+fn edit_original(event: &Event, reply: Value) -> Result<Value, String> {
+    let Some(interaction) = &event.interaction else {
+        return Err(format!("there is nobody to reply to: `{}` is no interaction; take `reply` out", event.name));
+    };
+    let mut payload: Map<String, Value> = match reply {
+        Value::Object(fields) => fields,
+        Value::String(content) => Map::from_iter([("content".to_owned(), Value::String(content))]),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
+            return Err("`reply` is a message (an object), or its text".to_owned());
+        }
+    };
+    payload.insert("interaction_id".to_owned(), interaction.id.to_string().into());
+    payload.insert("interaction_token".to_owned(), interaction.token.clone().into());
+    Ok(json!({ "kind": "edit_original", "payload": payload }))
+}
+
+/// When something is tried again.
+pub(super) fn again_at(hub: &Hub, attempts: u32, retry_after: Option<Duration>) -> UnixMs {
+    let wait = hub.config.backoff.delay(attempts, fastrand::f64());
+    hub.clock.now() + retry_after.map_or(wait, |asked| wait.max(asked))
+}

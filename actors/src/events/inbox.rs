@@ -1,0 +1,223 @@
+//! The inbox: events that waited too long for their handlers, or whose handlers failed, go on from here, those of one guild and
+//! handler in order. Their sessions are confirmed past them.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use guildhall_core::event::Event;
+use guildhall_core::event::handler::{Does, View, from_body};
+use guildhall_core::time::UnixMs;
+use tokio::time::timeout;
+
+use super::hub::{Hub, Ran, again_at, heard};
+use super::store::{Committed, InboxEntry, Later};
+use crate::operations::SubmitError;
+use crate::telemetry::emit;
+use crate::telemetry::events::{EventBuried, EventHandled, EventPutOff, HandlerMissing, HandlerWould};
+
+/// Entries that are read at once.
+const PAGE: usize = 256;
+
+/// Entries that are worked on at once.
+const AT_ONCE: usize = 256;
+
+/// How often it is looked for entries that somebody else has put there or revived.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// How long an interaction can be answered.
+const TOKEN_LASTS: Duration = Duration::from_secs(15 * 60);
+
+/// Entries of one lane for one handler, in order.
+#[derive(Default)]
+struct Line {
+    waiting: VecDeque<InboxEntry>,
+    running: bool,
+}
+
+/// What became of an entry.
+enum Ended {
+    /// It is not in the inbox any more, or is a dead letter.
+    Gone,
+    /// It is tried again.
+    Again { at: UnixMs, attempts: u32 },
+}
+
+type Lines = HashMap<(i64, usize), Line>;
+
+/// Counts what waits there for this process, before anything new is handled: it has to wait behind that.
+pub(super) async fn count(hub: &Hub) {
+    let mut after = 0;
+    loop {
+        let page = hub.until_kept("inbox", || hub.store.inbox(after, PAGE)).await;
+        let Some(last) = page.last() else { return };
+        after = last.place;
+        for entry in &page {
+            if let Some((handler, _)) = ours(hub, entry, &mut BTreeSet::new()) {
+                hub.on_put(entry.lane, handler, None);
+            }
+        }
+    }
+}
+
+/// The handler and the event of an entry, if this process looks after it.
+fn ours(hub: &Hub, entry: &InboxEntry, missing: &mut BTreeSet<Arc<str>>) -> Option<(usize, Event)> {
+    let Some(handler) = hub.number(&entry.key.handler) else {
+        if missing.insert(Arc::clone(&entry.key.handler)) {
+            emit(HandlerMissing { handler: &entry.key.handler });
+        }
+        return None;
+    };
+    let event = from_body(&entry.event).ok()?;
+    hub.is_ours(&event).then_some((handler, event))
+}
+
+/// Works on the inbox for as long as there is a process.
+pub(super) async fn work(hub: Arc<Hub>) {
+    let mut lines = Lines::new();
+    let (mut after, mut loaded) = (0, 0);
+    let mut missing = BTreeSet::new();
+    let mut running = FuturesUnordered::new();
+    loop {
+        load(&hub, &mut lines, &mut after, &mut loaded, &mut missing).await;
+        let now = hub.clock.now();
+        let mut next_due: Option<UnixMs> = None;
+        for (whose, line) in &mut lines {
+            let Some(head) = line.waiting.front().filter(|_| !line.running) else { continue };
+            if head.eligible_at > now {
+                next_due = Some(next_due.map_or(head.eligible_at, |due| due.min(head.eligible_at)));
+            } else if running.len() < AT_ONCE {
+                line.running = true;
+                running.push(run(Arc::clone(&hub), *whose, head.clone()));
+            }
+        }
+        let wait = next_due.map_or(LOOK_EVERY, |due| hub.clock.until(due).min(LOOK_EVERY));
+        let ended = tokio::select! {
+            Some(ended) = running.next(), if !running.is_empty() => Some(ended),
+            _ = timeout(wait, hub.inbox_filled.notified()) => None,
+        };
+        let Some((whose, ended)) = ended else { continue };
+        let Some(line) = lines.get_mut(&whose) else { continue };
+        line.running = false;
+        match ended {
+            Ended::Gone => {
+                line.waiting.pop_front();
+                loaded -= 1;
+                if line.waiting.is_empty() {
+                    lines.remove(&whose);
+                }
+                hub.on_taken(whose.0, whose.1);
+            }
+            Ended::Again { at, attempts } => {
+                if let Some(head) = line.waiting.front_mut() {
+                    (head.eligible_at, head.attempts) = (at, attempts);
+                }
+            }
+        }
+    }
+}
+
+/// Reads what is new, as far as there is room.
+async fn load(hub: &Hub, lines: &mut Lines, after: &mut i64, loaded: &mut usize, missing: &mut BTreeSet<Arc<str>>) {
+    // Past those of other processes, but never past one of its own: theirs may become visible out of order.
+    let mut from = *after;
+    while *loaded < hub.config.inbox_loaded {
+        let page = hub.until_kept("inbox", || hub.store.inbox(from, PAGE)).await;
+        let is_last = page.len() < PAGE;
+        for entry in page {
+            from = entry.place;
+            if let Some((handler, _)) = ours(hub, &entry, missing) {
+                *after = entry.place;
+                *loaded += 1;
+                lines.entry((entry.lane, handler)).or_default().waiting.push_back(entry);
+            }
+        }
+        if is_last {
+            return;
+        }
+    }
+}
+
+/// Lets a handler hear of an entry.
+async fn run(hub: Arc<Hub>, whose: (i64, usize), entry: InboxEntry) -> ((i64, usize), Ended) {
+    let ended = match from_body(&entry.event) {
+        Ok(event) => one(&hub, whose.1, &entry, &event).await,
+        Err(error) => put_off(&hub, &entry, Later::Dead { attempts: entry.attempts, why: error.to_string() }).await,
+    };
+    (whose, ended)
+}
+
+async fn one(hub: &Arc<Hub>, number: usize, entry: &InboxEntry, event: &Event) -> Ended {
+    let handler = hub.handler(number);
+    let attempts = entry.attempts + 1;
+    if event.interaction.is_some() && hub.clock.now().since(event.received_at) >= TOKEN_LASTS {
+        let why = "Discord waits 15 minutes for the answer to an interaction, and they are over".to_owned();
+        return put_off(hub, entry, Later::Dead { attempts: entry.attempts, why }).await;
+    }
+    let ran = match hub.asking(&entry.key) {
+        Some(asking) => heard(asking.await),
+        None => {
+            let view = View::new(event);
+            match (hub.needs(handler, &view).await, &handler.does) {
+                (Err(why), _) => Ran::Never { why },
+                (Ok(None), _) => Ran::Passed,
+                (Ok(Some(state)), Does::Rule(_)) => hub.apply(handler, &view, &state),
+                (Ok(Some(_)), Does::Webhook(_)) => {
+                    heard(hub.ask(handler, event, entry.event.clone(), hub.config.within).await)
+                }
+            }
+        }
+    };
+    let given = match ran {
+        Ran::Gave(given) if handler.shadow => {
+            emit(HandlerWould { handler: &handler.name, event, given: &given });
+            Default::default()
+        }
+        Ran::Gave(given) => given,
+        Ran::Passed => Default::default(),
+        Ran::Later { why, retry_after } if attempts < hub.config.attempts => {
+            let at = again_at(hub, attempts, retry_after);
+            emit(EventPutOff { handler: &handler.name, why: &why });
+            return put_off(hub, entry, Later::Again { at, attempts, why }).await;
+        }
+        Ran::Later { why, .. } | Ran::Never { why } => {
+            return put_off(hub, entry, Later::Dead { attempts, why }).await;
+        }
+    };
+    let mut handled = match hub.handled(event, handler, given) {
+        Ok(handled) => handled,
+        Err(why) => return put_off(hub, entry, Later::Dead { attempts, why }).await,
+    };
+    handled.from_inbox = true;
+    match hub.commit(vec![handled]).await.pop() {
+        Some(Committed::Refused(error)) => {
+            let why = error.to_string();
+            let later = match error {
+                SubmitError::Full { .. } | SubmitError::Store(_) => {
+                    Later::Again { at: again_at(hub, attempts, None), attempts, why }
+                }
+                SubmitError::KeyReused { .. } | SubmitError::NoSuchOperation { .. } => Later::Dead { attempts, why },
+            };
+            put_off(hub, entry, later).await
+        }
+        Some(Committed::Done(_) | Committed::Before) | None => {
+            emit(EventHandled { handler: &handler.name, outcome: "handled_later" });
+            Ended::Gone
+        }
+    }
+}
+
+async fn put_off(hub: &Hub, entry: &InboxEntry, later: Later) -> Ended {
+    let ended = match &later {
+        Later::Again { at, attempts, .. } => Ended::Again { at: *at, attempts: *attempts },
+        Later::Dead { why, .. } => {
+            emit(EventBuried { handler: &entry.key.handler, event: &entry.name, why });
+            Ended::Gone
+        }
+    };
+    let now = hub.clock.now();
+    let known = hub.until_kept("put_off", || hub.store.put_off(entry.key.clone(), later.clone(), now)).await;
+    // Somebody else has been done with it.
+    if known { ended } else { Ended::Gone }
+}

@@ -1,0 +1,357 @@
+//! A store, brains and a Discord that can be looked into, for tests.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use guildhall_core::event::handler::Handlers;
+use guildhall_core::event::{Event, Frame, Interaction, read};
+use guildhall_core::time::UnixMs;
+use serde_json::Value;
+use tokio::sync::Notify;
+
+use super::*;
+use crate::operations::testing::lone_desk;
+use crate::operations::{NewOperation, StoreError, StoreFuture, Submitted, WallClock};
+
+#[derive(Default)]
+struct Tables {
+    sessions: BTreeMap<u32, KeptSession>,
+    handled: HashSet<(Arc<str>, u64, Arc<str>)>,
+    inbox: BTreeMap<i64, InboxEntry>,
+    operations: Vec<NewOperation>,
+    state: HashMap<String, String>,
+    places: i64,
+    calls: usize,
+    /// The process ends at this call, before or after it has done what it should.
+    killed_at: Option<(usize, bool)>,
+}
+
+/// Keeps everything in memory, longer than a process lives.
+#[derive(Clone, Default)]
+pub(super) struct Memory {
+    tables: Arc<Mutex<Tables>>,
+    killed: Arc<Notify>,
+}
+
+impl Memory {
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap()
+    }
+
+    pub(super) fn kill_at(&self, call: usize, after: bool) {
+        let mut tables = self.tables();
+        (tables.calls, tables.killed_at) = (0, Some((call, after)));
+    }
+
+    pub(super) async fn killed(&self) {
+        self.killed.notified().await;
+    }
+
+    pub(super) fn operations(&self) -> Vec<NewOperation> {
+        self.tables().operations.clone()
+    }
+
+    /// What operations say, as `content` of their payloads, in order.
+    pub(super) fn said(&self) -> Vec<String> {
+        let content = |operation: &NewOperation| {
+            let payload: Value = serde_json::from_str(&operation.payload).unwrap();
+            payload["content"].as_str().unwrap_or_default().to_owned()
+        };
+        self.operations().iter().map(content).collect()
+    }
+
+    pub(super) fn confirmed(&self, shard: u32) -> Option<u64> {
+        self.tables().sessions.get(&shard).map(|kept| kept.confirmed)
+    }
+
+    pub(super) fn session(&self, shard: u32) -> Option<KeptSession> {
+        self.tables().sessions.get(&shard).cloned()
+    }
+
+    pub(super) fn inbox_now(&self) -> Vec<InboxEntry> {
+        self.tables().inbox.values().cloned().collect()
+    }
+
+    pub(super) fn put_state(&self, key: &str, value: &Value) {
+        self.tables().state.insert(key.to_owned(), value.to_string());
+    }
+
+    pub(super) fn state(&self, key: &str) -> Option<String> {
+        self.tables().state.get(key).cloned()
+    }
+
+    fn answer<'a, T: Send + 'a>(&'a self, work: impl FnOnce(&mut Tables) -> T + Send + 'a) -> StoreFuture<'a, T> {
+        Box::pin(async move {
+            let dies = {
+                let mut tables = self.tables();
+                tables.calls += 1;
+                tables.killed_at.filter(|(at, _)| *at == tables.calls).map(|(_, after)| after)
+            };
+            if dies == Some(false) {
+                self.killed.notify_one();
+                std::future::pending::<()>().await;
+            }
+            let done = work(&mut self.tables());
+            if dies == Some(true) {
+                self.killed.notify_one();
+                std::future::pending::<()>().await;
+            }
+            tokio::task::yield_now().await;
+            Ok::<_, StoreError>(done)
+        })
+    }
+}
+
+impl EventStore for Memory {
+    fn sessions(&self) -> StoreFuture<'_, Vec<KeptSession>> {
+        self.answer(|tables| tables.sessions.values().cloned().collect())
+    }
+
+    fn keep_sessions(&self, sessions: Vec<KeptSession>) -> StoreFuture<'_, ()> {
+        self.answer(move |tables| {
+            for mut kept in sessions {
+                if let Some(before) = tables.sessions.get(&kept.shard).filter(|before| before.session == kept.session) {
+                    kept.confirmed = kept.confirmed.max(before.confirmed);
+                }
+                tables.handled.retain(|(session, seq, _)| *session != kept.session || *seq > kept.confirmed);
+                tables.sessions.insert(kept.shard, kept);
+            }
+        })
+    }
+
+    fn handled_after(&self, session: &str, seq: u64) -> StoreFuture<'_, Vec<(u64, Arc<str>)>> {
+        let session = session.to_owned();
+        self.answer(move |tables| {
+            let of = tables.handled.iter().filter(|(of, at, _)| **of == *session && *at > seq);
+            of.map(|(_, seq, handler)| (*seq, Arc::clone(handler))).collect()
+        })
+    }
+
+    fn commit(&self, done: Vec<Handled>) -> StoreFuture<'_, Vec<Committed>> {
+        self.answer(move |tables| {
+            let mut answers = Vec::new();
+            for Handled { key, operations, set, inbox, from_inbox, .. } in done {
+                let fresh = tables.handled.insert((Arc::clone(&key.session), key.seq, Arc::clone(&key.handler)));
+                let waits = tables.inbox.iter().find(|(_, entry)| entry.key == key).map(|(place, _)| *place);
+                if (!from_inbox && !fresh) || (from_inbox && waits.is_none()) {
+                    answers.push(Committed::Before);
+                    continue;
+                }
+                if from_inbox && let Some(place) = waits {
+                    tables.inbox.remove(&place);
+                }
+                if let Some(mut entry) = inbox {
+                    tables.places += 1;
+                    entry.place = tables.places;
+                    tables.inbox.insert(entry.place, entry);
+                }
+                for SetState { key, value, .. } in set {
+                    match value {
+                        Some(value) => tables.state.insert(key, value),
+                        None => tables.state.remove(&key),
+                    };
+                }
+                answers.push(Committed::Done(operations.iter().map(|_| Submitted::Accepted { seq: 1 }).collect()));
+                tables.operations.extend(operations);
+            }
+            answers
+        })
+    }
+
+    fn inbox(&self, after: i64, limit: usize) -> StoreFuture<'_, Vec<InboxEntry>> {
+        self.answer(move |tables| {
+            let live = tables.inbox.range(after + 1..).map(|(_, entry)| entry).filter(|entry| entry.dead.is_none());
+            live.take(limit).cloned().collect()
+        })
+    }
+
+    fn put_off(&self, key: InboxKey, later: Later, _: UnixMs) -> StoreFuture<'_, bool> {
+        self.answer(move |tables| {
+            let Some(entry) = tables.inbox.values_mut().find(|entry| entry.key == key) else { return false };
+            match later {
+                Later::Again { at, attempts, .. } => (entry.eligible_at, entry.attempts) = (at, attempts),
+                Later::Dead { attempts, why } => (entry.dead, entry.attempts) = (Some(why), attempts),
+            }
+            true
+        })
+    }
+
+    fn dead_events(&self, _: Option<i64>, _: usize) -> StoreFuture<'_, Vec<InboxEntry>> {
+        self.answer(|tables| tables.inbox.values().filter(|entry| entry.dead.is_some()).cloned().collect())
+    }
+
+    fn revive(&self, place: i64, _: UnixMs) -> StoreFuture<'_, bool> {
+        self.answer(move |tables| tables.inbox.get_mut(&place).is_some_and(|entry| entry.dead.take().is_some()))
+    }
+
+    fn sweep_events(&self, _: UnixMs) -> StoreFuture<'_, u64> {
+        self.answer(|_| 0)
+    }
+
+    fn identify(&self, _: Identifies) -> StoreFuture<'_, Identify> {
+        self.answer(|_| Identify::Now)
+    }
+
+    fn values(&self, keys: Vec<String>, _: UnixMs) -> StoreFuture<'_, Vec<Option<String>>> {
+        self.answer(move |tables| keys.iter().map(|key| tables.state.get(key).cloned()).collect())
+    }
+}
+
+/// What a brain does when it is asked.
+#[derive(Clone, Debug)]
+pub(super) enum Mood {
+    Says(Said),
+    Fails(BrainError),
+    /// It answers when the test says so.
+    Hangs,
+}
+
+/// A brain that does what it is told, event by event, and then says what it was sent.
+#[derive(Clone, Default)]
+pub(super) struct Fake {
+    moods: Arc<Mutex<HashMap<u64, VecDeque<Mood>>>>,
+    asked: Arc<Mutex<Vec<(u64, String)>>>,
+    goes_on: Arc<Notify>,
+}
+
+impl Fake {
+    pub(super) fn mood(&self, seq: u64, moods: impl IntoIterator<Item = Mood>) {
+        self.moods.lock().unwrap().insert(seq, moods.into_iter().collect());
+    }
+
+    /// The events that it was asked about, in order.
+    pub(super) fn asked(&self) -> Vec<u64> {
+        self.asked.lock().unwrap().iter().map(|(seq, _)| *seq).collect()
+    }
+
+    pub(super) fn ids(&self) -> Vec<String> {
+        self.asked.lock().unwrap().iter().map(|(_, id)| id.clone()).collect()
+    }
+
+    pub(super) fn go_on(&self) {
+        self.goes_on.notify_waiters();
+    }
+}
+
+/// A message that says this.
+pub(super) fn says(content: &str) -> Said {
+    let payload = serde_json::json!({ "channel_id": "5", "content": content });
+    Said { operations: vec![serde_json::json!({ "kind": "send_message", "payload": payload })], ..Said::default() }
+}
+
+impl Brain for Fake {
+    fn ask(&self, asks: Asks, body: Body) -> BrainFuture<'_> {
+        Box::pin(async move {
+            let event: Value = serde_json::from_str(&body.json).unwrap();
+            let seq = event["seq"].as_u64().unwrap();
+            self.asked.lock().unwrap().push((seq, body.id.clone()));
+            let mood = self.moods.lock().unwrap().get_mut(&seq).and_then(VecDeque::pop_front);
+            let late = || BrainError::Later { why: "it took too long".to_owned(), retry_after: None };
+            match mood.unwrap_or_else(|| Mood::Says(says(&seq.to_string()))) {
+                Mood::Says(said) => Ok(said),
+                Mood::Fails(error) => Err(error),
+                Mood::Hangs => match tokio::time::timeout(asks.within, self.goes_on.notified()).await {
+                    Ok(()) => Ok(says(&seq.to_string())),
+                    Err(_) => Err(late()),
+                },
+            }
+        })
+    }
+}
+
+/// What Discord was told of interactions, and what it says to that.
+#[derive(Clone, Default)]
+pub(super) struct Phone {
+    pub(super) told: Arc<Mutex<Vec<(u64, First)>>>,
+    pub(super) answers: Arc<Mutex<VecDeque<AnswerTold>>>,
+    pub(super) panics: bool,
+}
+
+impl Answers for Phone {
+    fn tell(&self, interaction: Arc<Interaction>, first: First) -> AnswerFuture {
+        assert!(!self.panics || matches!(first, First::Deferred { .. }), "this one breaks its guild");
+        self.told.lock().unwrap().push((interaction.id, first));
+        let answer = self.answers.lock().unwrap().pop_front().unwrap_or(AnswerTold::Now);
+        Box::pin(async move { answer })
+    }
+}
+
+/// A process and what outlives it.
+#[derive(Clone, Default)]
+pub(super) struct World {
+    pub(super) store: Memory,
+    pub(super) brain: Fake,
+    pub(super) phone: Phone,
+    pub(super) config: EventsConfig,
+    pub(super) handlers: Handlers,
+}
+
+/// The session that tests have, unless they say another.
+pub(super) const SESSION: &str = "s1";
+
+impl World {
+    pub(super) fn new(handlers: Value) -> Self {
+        let handlers = Handlers::parse(&serde_json::json!({ "handlers": handlers })).unwrap();
+        Self { handlers, ..Self::default() }
+    }
+
+    /// Begins a process, and the ends of its shards' feeds.
+    pub(super) async fn start(&self) -> (Events, HashMap<u32, Feed>) {
+        let clock = WallClock::anchored(UnixMs::new(1_700_000_000_000));
+        let outside = Outside {
+            handlers: self.handlers.clone(),
+            store: Arc::new(self.store.clone()),
+            brain: Arc::new(self.brain.clone()),
+            answers: Arc::new(self.phone.clone()),
+            desk: lone_desk(clock),
+        };
+        let allowance = Allowance { events: 10_000, bytes: 1 << 24 };
+        let mut prepared = Events::prepare(outside, clock, self.config.clone(), allowance).await;
+        let feeds = std::mem::take(&mut prepared.feeds);
+        (Events::start(prepared, Box::new(EventSeat::run)), feeds)
+    }
+
+    pub(super) async fn until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
+        for _ in 0..36_000 {
+            if is_so() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("it never came to pass: {what}");
+    }
+}
+
+pub(super) fn begin(feed: &Feed, session: &str) {
+    let session: Arc<str> = Arc::from(session);
+    feed.tell(Told::Began { shard: 0, session: Arc::clone(&session), resume_url: None }).unwrap();
+    feed.tell(Told::Passed { shard: 0, session, seq: 1 }).unwrap();
+}
+
+/// A message in a guild.
+pub(super) fn message(session: &str, seq: u64, guild: u64) -> Event {
+    let d = serde_json::json!({
+        "id": seq.to_string(), "guild_id": guild.to_string(), "channel_id": "5", "content": seq.to_string(),
+        "author": { "id": "77" },
+    });
+    frame(session, seq, "MESSAGE_CREATE", &d)
+}
+
+/// A command in a guild.
+pub(super) fn command(seq: u64, guild: u64, kind: u8) -> Event {
+    let d = serde_json::json!({
+        "id": (1_000 + seq).to_string(), "application_id": "9", "type": kind, "token": format!("token-{seq}"),
+        "guild_id": guild.to_string(), "channel_id": "5", "member": { "user": { "id": "77" } },
+        "data": { "name": "hello" },
+    });
+    frame(SESSION, seq, "INTERACTION_CREATE", &d)
+}
+
+fn frame(session: &str, seq: u64, kind: &str, d: &Value) -> Event {
+    let text = serde_json::json!({ "t": kind, "s": seq, "op": 0, "d": d }).to_string();
+    match read(text, 0, &Arc::from(session), UnixMs::new(1_700_000_000_000)).unwrap() {
+        Frame::Event(event) => event,
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,220 @@
+//! What is told of events.
+
+use std::time::Duration;
+
+use guildhall_core::event::Event;
+use guildhall_core::event::handler::Given;
+use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
+use tracing::{debug, info, warn};
+
+use super::InternalEvent;
+use crate::operations::StoreError;
+
+/// Events that arrived at the router.
+pub const RECEIVED: &str = "guildhall_events_received_total";
+/// Events and handlers that are done with each other, by outcome.
+pub const HANDLED: &str = "guildhall_events_handled_total";
+/// Events that were put off, by handler.
+pub const PUT_OFF: &str = "guildhall_events_put_off_total";
+/// Events that were given up, by handler.
+pub const BURIED: &str = "guildhall_events_dead_total";
+/// Sequences that are missing.
+pub const GAPS: &str = "guildhall_gateway_gaps_total";
+/// Guilds that have had events lately.
+pub const GUILDS: &str = "guildhall_event_guilds_active";
+/// Events in the inbox.
+pub const INBOX: &str = "guildhall_inbox_events";
+/// Operations that handlers gave.
+pub const GIVEN: &str = "guildhall_handler_operations_total";
+/// Interactions, by how they were answered at first.
+pub const INTERACTIONS: &str = "guildhall_interactions_total";
+/// Guilds that broke while they handled events.
+pub const BROKEN: &str = "guildhall_event_guilds_broken_total";
+
+pub(super) fn describe() {
+    describe_counter!(RECEIVED, Unit::Count, "Events that arrived at the router");
+    describe_counter!(HANDLED, Unit::Count, "Handlers that are done with an event, by handler and outcome");
+    describe_counter!(PUT_OFF, Unit::Count, "Events that wait in the inbox for a slow or failing handler, by handler");
+    describe_counter!(BURIED, Unit::Count, "Events that were given up for a handler, by handler");
+    describe_counter!(GAPS, Unit::Count, "Gaps in what Discord told: sequences that never came");
+    describe_gauge!(GUILDS, Unit::Count, "Guilds that have had events lately");
+    describe_gauge!(INBOX, Unit::Count, "Events that wait in the inbox");
+    describe_counter!(GIVEN, Unit::Count, "Operations that handlers gave");
+    describe_counter!(INTERACTIONS, Unit::Count, "Interactions, by how they were first answered");
+    describe_counter!(BROKEN, Unit::Count, "Guilds that broke while they handled events");
+}
+
+/// Events arrived.
+pub(crate) struct EventsReceived {
+    pub(crate) count: usize,
+}
+
+impl InternalEvent for EventsReceived {
+    fn emit(self) {
+        counter!(RECEIVED).increment(self.count as u64);
+    }
+}
+
+/// A handler is done with an event.
+pub(crate) struct EventHandled<'a> {
+    pub(crate) handler: &'a str,
+    pub(crate) outcome: &'static str,
+}
+
+impl InternalEvent for EventHandled<'_> {
+    fn emit(self) {
+        counter!(HANDLED, "handler" => self.handler.to_owned(), "outcome" => self.outcome).increment(1);
+    }
+}
+
+/// What handlers gave was kept.
+pub(crate) struct EventsCommitted {
+    pub(crate) items: usize,
+    pub(crate) operations: usize,
+}
+
+impl InternalEvent for EventsCommitted {
+    fn emit(self) {
+        debug!(items = self.items, operations = self.operations, "what handlers gave is kept");
+        counter!(GIVEN).increment(self.operations as u64);
+    }
+}
+
+/// A handler runs in the shadow: what it would do is told, and not done.
+pub(crate) struct HandlerWould<'a> {
+    pub(crate) handler: &'a str,
+    pub(crate) event: &'a Event,
+    pub(crate) given: &'a Given,
+}
+
+impl InternalEvent for HandlerWould<'_> {
+    fn emit(self) {
+        let Given { operations, reply, set, cooldown } = self.given;
+        let operations = serde_json::Value::Array(operations.clone());
+        info!(
+            handler = self.handler, event = %self.event.name, guild_id = self.event.guild, %operations,
+            replies = reply.is_some(), sets = set.len(), cooldown = cooldown.is_some(),
+            "a handler in the shadow would do this"
+        );
+        counter!(HANDLED, "handler" => self.handler.to_owned(), "outcome" => "shadow").increment(1);
+    }
+}
+
+/// An event waits for a handler in the inbox.
+pub(crate) struct EventPutOff<'a> {
+    pub(crate) handler: &'a str,
+    pub(crate) why: &'a str,
+}
+
+impl InternalEvent for EventPutOff<'_> {
+    fn emit(self) {
+        debug!(handler = self.handler, why = self.why, "an event waits in the inbox");
+        counter!(PUT_OFF, "handler" => self.handler.to_owned()).increment(1);
+    }
+}
+
+/// An event was given up.
+pub(crate) struct EventBuried<'a> {
+    pub(crate) handler: &'a str,
+    pub(crate) event: &'a str,
+    pub(crate) why: &'a str,
+}
+
+impl InternalEvent for EventBuried<'_> {
+    fn emit(self) {
+        warn!(handler = self.handler, event = self.event, why = self.why, "an event was given up for a handler");
+        counter!(BURIED, "handler" => self.handler.to_owned()).increment(1);
+    }
+}
+
+/// Events wait for a handler that there is not.
+pub(crate) struct HandlerMissing<'a> {
+    pub(crate) handler: &'a str,
+}
+
+impl InternalEvent for HandlerMissing<'_> {
+    fn emit(self) {
+        warn!(handler = self.handler, "events wait in the inbox for a handler that is not in handlers.file any more");
+    }
+}
+
+/// Discord never told some of what happened.
+pub(crate) struct EventGap<'a> {
+    pub(crate) shard: u32,
+    pub(crate) session: &'a str,
+    pub(crate) first: u64,
+    pub(crate) last: Option<u64>,
+}
+
+impl InternalEvent for EventGap<'_> {
+    fn emit(self) {
+        let Self { shard, session, first, last } = self;
+        warn!(shard, session, first, last, "events are missing: Discord has forgotten them");
+        counter!(GAPS).increment(1);
+    }
+}
+
+/// How many guilds there are, and how much waits in the inbox.
+pub(crate) struct EventGuildsCounted {
+    pub(crate) active: usize,
+    pub(crate) inbox: usize,
+}
+
+impl InternalEvent for EventGuildsCounted {
+    fn emit(self) {
+        gauge!(GUILDS).set(self.active as f64);
+        gauge!(INBOX).set(self.inbox as f64);
+    }
+}
+
+/// It was kept how far sessions are confirmed.
+pub(crate) struct SessionsKept {
+    pub(crate) sessions: usize,
+}
+
+impl InternalEvent for SessionsKept {
+    fn emit(self) {
+        debug!(sessions = self.sessions, "how far sessions are confirmed is kept");
+    }
+}
+
+/// A guild broke while it handled an event.
+pub(crate) struct EventGuildBroke<'a> {
+    pub(crate) lane: i64,
+    pub(crate) executing: Option<&'a str>,
+    pub(crate) rests: Option<Duration>,
+}
+
+impl InternalEvent for EventGuildBroke<'_> {
+    fn emit(self) {
+        let Self { lane, executing, rests } = self;
+        warn!(lane, executing, ?rests, "what handles a guild's events broke; it starts again without what broke it");
+        counter!(BROKEN).increment(1);
+    }
+}
+
+/// An interaction was answered, or could not be.
+pub(crate) struct InteractionAnswered {
+    pub(crate) how: &'static str,
+}
+
+impl InternalEvent for InteractionAnswered {
+    fn emit(self) {
+        counter!(INTERACTIONS, "how" => self.how).increment(1);
+    }
+}
+
+/// The store did not answer.
+pub(crate) struct EventStoreRetried<'a> {
+    pub(crate) what: &'static str,
+    pub(crate) error: &'a StoreError,
+    pub(crate) tried: u32,
+    pub(crate) wait: Duration,
+}
+
+impl InternalEvent for EventStoreRetried<'_> {
+    fn emit(self) {
+        let Self { what, error, tried, wait } = self;
+        warn!(what, %error, tried, ?wait, "the store did not answer about events; it is asked again");
+    }
+}

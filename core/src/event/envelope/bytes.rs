@@ -1,0 +1,116 @@
+//! Bytes, eight at a time.
+
+const ONES: u64 = 0x0101_0101_0101_0101;
+const HIGH: u64 = 0x8080_8080_8080_8080;
+
+/// The highest bit of each byte that is less than this, which is at most 128. It is right for the first of them; for those behind it,
+/// it may be wrong.
+#[inline]
+const fn below(eight: u64, least: u8) -> u64 {
+    eight.wrapping_sub(ONES * least as u64) & !eight & HIGH
+}
+
+/// The highest bit of each byte that is this one, right for the first as in [`below`].
+#[inline]
+const fn equal(eight: u64, byte: u8) -> u64 {
+    below(eight ^ (ONES * byte as u64), 1)
+}
+
+/// Where, from here on, the first quote, backslash or control character is: the end if there is none.
+#[inline]
+pub(super) fn plain(bytes: &[u8], mut at: usize) -> usize {
+    while let Some(chunk) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
+        let eight = u64::from_le_bytes(*chunk);
+        let found = equal(eight, b'"') | equal(eight, b'\\') | below(eight, b' ');
+        if found != 0 {
+            return at + found.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    while bytes.get(at).is_some_and(|&byte| !matches!(byte, b'"' | b'\\' | 0..b' ')) {
+        at += 1;
+    }
+    at
+}
+
+/// The number that these digits are; nothing if they are not all digits, there are none, or there is no room.
+#[inline]
+pub(super) fn number(digits: &[u8]) -> Option<u64> {
+    let (chunks, rest) = digits.as_chunks::<8>();
+    let mut number = 0_u64;
+    for chunk in chunks {
+        number = number.checked_mul(100_000_000)?.checked_add(eight_digits(u64::from_le_bytes(*chunk))?)?;
+    }
+    for &byte in rest {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        number = number.checked_mul(10)?.checked_add(u64::from(digit))?;
+    }
+    (!digits.is_empty()).then_some(number)
+}
+
+/// Eight digits, the first in the lowest byte: neighbours are put together to two, to four, to all.
+#[inline]
+const fn eight_digits(eight: u64) -> Option<u64> {
+    // A digit is 0x30 to 0x39: the upper half is 3, and stays so when 6 is added.
+    let upper = HIGH | HIGH >> 1 | HIGH >> 2 | HIGH >> 3;
+    if eight & upper != ONES * 0x30 || eight.wrapping_add(ONES * 6) & upper != ONES * 0x30 {
+        return None;
+    }
+    let ones = eight & !upper;
+    let twos = (ones * 10 + (ones >> 8)) & 0x00FF_00FF_00FF_00FF;
+    let fours = (twos * 100 + (twos >> 16)) & 0x0000_FFFF_0000_FFFF;
+    Some((fours * 10_000 + (fours >> 32)) & 0xFFFF_FFFF)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn every_byte_ends_what_is_plain_or_does_not_wherever_it_stands() {
+        for byte in 0..=u8::MAX {
+            let ends = byte < 0x20 || byte == b'"' || byte == b'\\';
+            for place in 0..20 {
+                let mut bytes = [b'!'; 20];
+                bytes[place] = byte;
+                for from in 0..=20 {
+                    let expected = if ends && from <= place { place } else { 20 };
+                    assert_eq!(plain(&bytes, from), expected, "{byte} at {place} from {from}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_byte_is_a_digit_or_not_wherever_it_stands() {
+        for byte in 0..=u8::MAX {
+            for place in 0..19 {
+                let mut bytes = *b"1234567890123456789";
+                bytes[place] = byte;
+                let expected = str::from_utf8(&bytes).ok().filter(|_| byte != b'+').and_then(|text| text.parse().ok());
+                assert_eq!(number(&bytes), expected, "{byte} at {place}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_first_of_several_ends_what_is_plain(bytes: Vec<u8>, more in "[ !\"\\\\\u{1f}\u{7f}é]{0,40}") {
+            for bytes in [bytes.as_slice(), more.as_bytes()] {
+                let first = bytes.iter().position(|&byte| byte < 0x20 || byte == b'"' || byte == b'\\');
+                prop_assert_eq!(plain(bytes, 0), first.unwrap_or(bytes.len()));
+            }
+        }
+
+        #[test]
+        fn digits_are_the_number_that_they_say(digits in "[0-9]{0,24}", number_itself: u64) {
+            prop_assert_eq!(number(digits.as_bytes()), digits.parse().ok());
+            prop_assert_eq!(number(number_itself.to_string().as_bytes()), Some(number_itself));
+        }
+    }
+}

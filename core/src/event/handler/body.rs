@@ -1,0 +1,194 @@
+//! Events as JSON: what a webhook is sent, what waits in the inbox, and the way back.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use chrono::{DateTime, SecondsFormat};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
+
+use super::names;
+use super::template::State;
+use crate::event::{Event, Interaction, InteractionKind, Origin, Text};
+use crate::time::UnixMs;
+
+/// The last millisecond that RFC 3339 can write: the end of the year 9999.
+const LAST_MS: u64 = 253_402_300_799_999;
+
+/// The event as JSON, with these stored values. The payload goes in as Discord wrote it.
+#[must_use]
+pub fn body(event: &Event, state: &State) -> String {
+    let mut out = String::with_capacity(512 + event.text.data().len());
+    let origin = &event.origin;
+    out.push_str("{\"event_id\":");
+    quoted(&mut out, &event_id(origin));
+    out.push_str(",\"event_type\":");
+    quoted(&mut out, event.name.as_str());
+    out.push_str(",\"timestamp\":");
+    quoted(&mut out, &written(event.received_at));
+    push(&mut out, format_args!(",\"shard_id\":{}", origin.shard));
+    for (name, id) in [("guild_id", event.guild), ("channel_id", event.channel), ("user_id", event.user)] {
+        if let Some(id) = id {
+            push(&mut out, format_args!(",\"{name}\":\"{id}\""));
+        }
+    }
+    if let Some(interaction) = &event.interaction {
+        push(&mut out, format_args!(",\"interaction_id\":\"{}\",\"interaction_token\":", interaction.id));
+        quoted(&mut out, &interaction.token);
+    }
+    out.push_str(",\"trace\":");
+    quoted(&mut out, &trace(origin));
+    out.push_str(",\"session\":");
+    quoted(&mut out, &origin.session);
+    push(&mut out, format_args!(",\"seq\":{},\"data\":{}", origin.seq, event.text.data()));
+    if !state.is_empty() {
+        push(&mut out, format_args!(",\"state\":{}", serde_json::json!(state)));
+    }
+    out.push('}');
+    out
+}
+
+fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
+    out.write_fmt(text).expect("invariant: writing to a String cannot fail");
+}
+
+fn quoted(out: &mut String, text: &str) {
+    push(out, format_args!("{}", Value::from(text)));
+}
+
+fn written(at: UnixMs) -> String {
+    let millis = i64::try_from(at.millis().min(LAST_MS)).expect("invariant: the year 9999 is not so far");
+    let at = DateTime::from_timestamp_millis(millis).expect("invariant: every year up to 9999 can be written");
+    at.to_rfc3339_opts(SecondsFormat::Millis, true)
+}
+
+/// What an event is called: the same however often it comes, and safe in URLs.
+#[must_use]
+pub fn event_id(origin: &Origin) -> String {
+    let mut out = String::with_capacity(origin.session.len() + 21);
+    for byte in origin.session.bytes() {
+        if byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-' {
+            out.push(char::from(byte));
+        } else {
+            push(&mut out, format_args!(".{byte:02x}"));
+        }
+    }
+    push(&mut out, format_args!("-{}", origin.seq));
+    out
+}
+
+/// The trace that an event begins (W3C `traceparent`): the same however often it comes.
+#[must_use]
+pub fn trace(origin: &Origin) -> String {
+    let mut hash = Sha256::new();
+    hash.update(origin.session.as_bytes());
+    hash.update([0]);
+    hash.update(origin.seq.to_be_bytes());
+    let hash = hash.finalize();
+    let mut out = String::from("00-");
+    for (n, byte) in hash.iter().take(24).enumerate() {
+        if n == 16 {
+            out.push('-');
+        }
+        // No part may be all zero.
+        let byte = if n == 0 || n == 16 { byte | 1 } else { *byte };
+        push(&mut out, format_args!("{byte:02x}"));
+    }
+    out.push_str("-01");
+    out
+}
+
+/// Why a text is not an event as a webhook is sent it.
+#[derive(Debug, thiserror::Error)]
+pub enum NotAnEvent {
+    /// It is not JSON, or a field is missing or of another kind.
+    #[error("this is not an event as a webhook is sent it: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A field cannot be understood.
+    #[error("this is not an event as a webhook is sent it: `{field}` must be {must}")]
+    Field {
+        /// Which.
+        field: &'static str,
+        /// What it must be.
+        must: &'static str,
+    },
+}
+
+#[derive(Deserialize)]
+struct Written<'t> {
+    event_type: String,
+    timestamp: String,
+    #[serde(default)]
+    shard_id: u32,
+    guild_id: Option<String>,
+    channel_id: Option<String>,
+    user_id: Option<String>,
+    interaction_id: Option<String>,
+    interaction_token: Option<String>,
+    session: String,
+    seq: u64,
+    #[serde(borrow)]
+    data: &'t RawValue,
+}
+
+/// What an interaction's payload says of it.
+#[derive(Deserialize)]
+struct InteractionData {
+    application_id: Option<Value>,
+    #[serde(rename = "type")]
+    kind: Option<u8>,
+}
+
+/// The event that such JSON tells of. Fields that it does not know, it leaves.
+///
+/// # Errors
+///
+/// When it is no such JSON.
+pub fn from_body(text: &str) -> Result<Event, NotAnEvent> {
+    let written: Written<'_> = serde_json::from_str(text)?;
+    let at = DateTime::parse_from_rfc3339(&written.timestamp).ok();
+    let at = at.and_then(|at| u64::try_from(at.timestamp_millis()).ok());
+    let at = at.ok_or(NotAnEvent::Field { field: "timestamp", must: "a time such as 2026-01-31T12:00:00.000Z" })?;
+    let name = names::named(&written.event_type);
+    let interaction = match (&written.interaction_id, written.interaction_token) {
+        (Some(id), Some(token)) => Some(Arc::new(interaction(digits("interaction_id", id)?, token, written.data)?)),
+        (None, None) => None,
+        (Some(_), None) => return Err(NotAnEvent::Field { field: "interaction_token", must: "there, too" }),
+        (None, Some(_)) => return Err(NotAnEvent::Field { field: "interaction_id", must: "there, too" }),
+    };
+    let id = |field, id: Option<String>| id.map(|id| digits(field, &id)).transpose();
+    let data = written.data.get().to_owned();
+    let range = 0..data.len();
+    Ok(Event {
+        origin: Origin { session: written.session.into(), shard: written.shard_id, seq: written.seq },
+        class: names::class(name.as_str()),
+        name,
+        guild: id("guild_id", written.guild_id)?,
+        channel: id("channel_id", written.channel_id)?,
+        user: id("user_id", written.user_id)?,
+        interaction,
+        received_at: UnixMs::new(at),
+        text: Text::new(data, range),
+    })
+}
+
+fn interaction(id: u64, token: String, data: &RawValue) -> Result<Interaction, NotAnEvent> {
+    let data: InteractionData = serde_json::from_str(data.get())?;
+    let application = data.application_id.as_ref().and_then(|id| id.as_u64().or_else(|| id.as_str()?.parse().ok()));
+    let application =
+        application.ok_or(NotAnEvent::Field { field: "data.application_id", must: "the application's id" })?;
+    let kind = match data.kind {
+        Some(2) => InteractionKind::Command,
+        Some(3) => InteractionKind::Component,
+        Some(4) => InteractionKind::Autocomplete,
+        Some(5) => InteractionKind::Modal,
+        Some(_) | None => return Err(NotAnEvent::Field { field: "data.type", must: "2, 3, 4 or 5" }),
+    };
+    Ok(Interaction { id, token, application, kind })
+}
+
+fn digits(field: &'static str, text: &str) -> Result<u64, NotAnEvent> {
+    text.parse().map_err(|_| NotAnEvent::Field { field, must: "an id, in digits" })
+}

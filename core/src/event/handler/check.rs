@@ -1,0 +1,128 @@
+//! Whether what a rule gives can be what it should be, as far as that is known before an event is there.
+
+use serde_json::{Map, Value};
+
+use super::shape::Shape;
+use super::template::Names;
+use crate::operation::payload::{
+    FieldError,
+    form::{UNKNOWN, nearest, object},
+    invalid::{At, shown},
+    value::{integer, text},
+};
+use crate::operation::{Kind, Payload};
+
+/// The longest delay or deadline: thirty days, in milliseconds.
+const LATEST_MS: u64 = 30 * 24 * 3_600_000;
+/// What kinds there are, for people.
+const KINDS: &str = "docs/operations.md lists the kinds";
+
+/// An operation, as the API takes it.
+pub(super) fn operation(value: &Value, names: Names<'_>, at: &mut At<'_>) -> Option<Shape> {
+    object(value, at, |form| {
+        let kind = form.required("kind", kind);
+        let payload = form.required("payload", |value, at| {
+            let shape = Shape::read(value, names, at)?;
+            if let Some(kind) = kind {
+                payload(kind, &shape, at);
+            }
+            Some(shape)
+        });
+        let key = form.optional("key", |value, at| fitting(value, names, at, text(1, 255)));
+        let reason = form.optional("reason", |value, at| fitting(value, names, at, text(0, 480)));
+        let attempts = form.optional("max_attempts", |value, at| fitting(value, names, at, integer::<u32>(1, 20)));
+        let delay = form.optional("delay_ms", |value, at| fitting(value, names, at, integer::<u64>(0, LATEST_MS)));
+        let deadline =
+            form.optional("deadline_ms", |value, at| fitting(value, names, at, integer::<u64>(1, LATEST_MS)));
+        if let (Some(Shape::Fixed(delay)), Some(Shape::Fixed(deadline))) = (&delay, &deadline)
+            && deadline.as_u64() <= delay.as_u64()
+        {
+            form.wrong("deadline_ms", "must be later than `delay_ms`; both count from the event");
+        }
+        let mut fields = vec![("kind".to_owned(), Shape::Fixed(Value::from(kind?.name())))];
+        let said = [
+            ("payload", payload),
+            ("key", key),
+            ("reason", reason),
+            ("max_attempts", attempts),
+            ("delay_ms", delay),
+            ("deadline_ms", deadline),
+        ];
+        fields.extend(said.into_iter().filter_map(|(name, shape)| Some((name.to_owned(), shape?))));
+        Some(Shape::Object(fields))
+    })
+}
+
+fn kind(value: &Value, at: &mut At<'_>) -> Option<Kind> {
+    let Some(name) = value.as_str() else {
+        return at.wrong("must be a kind of operation, as a string; docs/operations.md lists them");
+    };
+    Kind::from_name(name).or_else(|| match nearest(name, Kind::ALL.iter().map(|kind| kind.name())) {
+        Some(meant) => at.wrong(format!("`{}` is no kind of operation; did you mean `{meant}`?", shown(name))),
+        None => at.wrong(format!("`{}` is no kind of operation; {KINDS}", shown(name))),
+    })
+}
+
+/// Notes what is wrong with an operation's payload.
+fn payload(kind: Kind, shape: &Shape, at: &mut At<'_>) {
+    let (sample, unknown) = shape.sample();
+    if let Err(invalid) = Payload::parse(kind, &sample, Some(1)) {
+        note(invalid.errors, &unknown, at);
+    }
+}
+
+/// Notes what is wrong, but for what may be right once it is known.
+fn note(errors: Vec<FieldError>, unknown: &[String], at: &mut At<'_>) {
+    let within = |field: &str, path: &str| {
+        field.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    };
+    for error in errors {
+        let open = unknown.iter().any(|path| within(&error.field, path));
+        if !open || error.message.starts_with(UNKNOWN) {
+            at.below(&error.field).wrong::<()>(error.message);
+        }
+    }
+}
+
+/// A value that a placeholder may stand for.
+fn fitting<T>(
+    value: &Value,
+    names: Names<'_>,
+    at: &mut At<'_>,
+    read: impl FnOnce(&Value, &mut At<'_>) -> Option<T>,
+) -> Option<Shape> {
+    let shape = Shape::read(value, names, at)?;
+    let (sample, unknown) = shape.sample();
+    if unknown.is_empty() {
+        read(&sample, at)?;
+    }
+    Some(shape)
+}
+
+/// The answer to an interaction: a message, or what only the synchronous path can answer with. A text is a message.
+pub(super) fn reply(value: &Value, names: Names<'_>, at: &mut At<'_>) -> Option<Shape> {
+    let shape = match value {
+        Value::String(_) => Shape::Object(vec![("content".to_owned(), Shape::read(value, names, at)?)]),
+        Value::Object(_) => Shape::read(value, names, at)?,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
+            return at.wrong("must be a text or a message, such as { content = \"Hello!\" }");
+        }
+    };
+    let (sample, unknown) = shape.sample();
+    let Value::Object(mut message) = sample else { return Some(shape) };
+    // Choices of a field that is being typed, and modals, are Discord's own objects.
+    if message.contains_key("choices") || message.contains_key("custom_id") {
+        return Some(shape);
+    }
+    let interaction = [("interaction_id", "1"), ("interaction_token", "token")];
+    if let Some((name, _)) = interaction.iter().find(|(name, _)| message.contains_key(*name)) {
+        return at.field(name).wrong("is not a field here; the answer goes to the interaction that the event is");
+    }
+    message.extend(
+        interaction.map(|(name, value)| (name.to_owned(), Value::from(value))).into_iter().collect::<Map<_, _>>(),
+    );
+    if let Err(invalid) = Payload::parse(Kind::EditOriginal, &Value::Object(message), None) {
+        note(invalid.errors, &unknown, at);
+    }
+    Some(shape)
+}

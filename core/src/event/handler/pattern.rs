@@ -1,0 +1,240 @@
+//! Which events a handler listens to: words with dots between them, `*` for any one word, `#` for any number of words.
+
+use std::fmt;
+
+use super::names;
+use crate::operation::payload::{form::nearest, invalid::shown};
+
+/// How long a pattern is at most.
+const LONGEST: usize = 200;
+
+/// Names of events: `member.join`, `interaction.command.*`, `message.#`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    text: String,
+    words: Vec<Word>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Word {
+    /// This word.
+    Is(String),
+    /// `*`: one word, whichever.
+    One,
+    /// `#`: any number of words, also none.
+    Any,
+}
+
+impl Pattern {
+    /// Reads a pattern.
+    ///
+    /// # Errors
+    ///
+    /// When it is none, or when no event could ever match it; says what to write instead.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if text.is_empty() || text.len() > LONGEST {
+            return Err(format!("must be a pattern of 1 to {LONGEST} bytes, such as `member.join` or `message.*`"));
+        }
+        let words = text.split('.').map(Word::parse).collect::<Result<Vec<_>, _>>()?;
+        let pattern = Self { text: text.to_owned(), words };
+        match pattern.flaw() {
+            Some(flaw) => Err(flaw),
+            None => Ok(pattern),
+        }
+    }
+
+    /// As it was written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether an event of this name is meant.
+    #[must_use]
+    pub fn matches(&self, name: &str) -> bool {
+        let names: Vec<&str> = name.split('.').collect();
+        let (mut at, mut word) = (0, 0);
+        // The last `#`, and where the words after it were tried.
+        let mut any: Option<(usize, usize)> = None;
+        while at < names.len() {
+            match self.words.get(word) {
+                Some(Word::Any) => {
+                    any = Some((word, at));
+                    word += 1;
+                    continue;
+                }
+                Some(Word::One) => {
+                    at += 1;
+                    word += 1;
+                    continue;
+                }
+                Some(Word::Is(is)) if is == names[at] => {
+                    at += 1;
+                    word += 1;
+                    continue;
+                }
+                Some(Word::Is(_)) | None => {}
+            }
+            // It takes one word more.
+            let Some((hash, tried)) = any else { return false };
+            any = Some((hash, tried + 1));
+            (word, at) = (hash + 1, tried + 1);
+        }
+        self.words[word..].iter().all(|word| *word == Word::Any)
+    }
+
+    /// Whether interactions can be among what it means.
+    pub(super) fn may_be_interaction(&self) -> bool {
+        match self.words.first() {
+            Some(Word::Is(first)) => first == "interaction",
+            Some(Word::One | Word::Any) | None => true,
+        }
+    }
+
+    /// Why no event could match, if that is known.
+    fn flaw(&self) -> Option<String> {
+        let Some(Word::Is(first)) = self.words.first() else { return None };
+        let starts =
+            || names::KNOWN.iter().copied().map(|name| name.split('.').next().unwrap_or(name)).chain(["interaction"]);
+        let known_start = starts().any(|start| start == first);
+        let plain = self.words.iter().all(|word| matches!(word, Word::Is(_)));
+        if !plain {
+            let meant = if known_start { None } else { nearest(first, starts()) };
+            return meant.map(|meant| {
+                let rest = self.text.strip_prefix(first.as_str()).unwrap_or_default();
+                format!("starts with no word that events start with; did you mean `{meant}{}`?", shown(rest))
+            });
+        }
+        if first == "interaction" {
+            return self.interaction_flaw();
+        }
+        if names::KNOWN.iter().copied().any(|name| name == self.text) {
+            return None;
+        }
+        let hint = match nearest(&self.text, names::KNOWN.iter().copied()) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => "docs/handlers.md lists the names".to_owned(),
+        };
+        Some(format!(
+            "is the name of no event; {hint} (For one that is newer than this program, write `*` for one of its words.)"
+        ))
+    }
+
+    fn interaction_flaw(&self) -> Option<String> {
+        let Some(Word::Is(kind)) = self.words.get(1) else {
+            return Some("names no event; all interactions are `interaction.#`".to_owned());
+        };
+        if !names::INTERACTIONS.contains(&kind.as_str()) {
+            let all = names::INTERACTIONS.map(|kind| format!("`interaction.{kind}.*`")).join(", ");
+            return Some(format!("names no event; interactions are {all}"));
+        }
+        match self.words.len() {
+            3 => None,
+            _ => Some(format!(
+                "names no event; write `interaction.{kind}.` and one name, or `interaction.{kind}.*` for all"
+            )),
+        }
+    }
+}
+
+impl Word {
+    fn parse(word: &str) -> Result<Self, String> {
+        match word {
+            "" => Err("must not hold an empty word: one dot between two words".to_owned()),
+            "*" => Ok(Self::One),
+            "#" => Ok(Self::Any),
+            word if word.contains(['*', '#']) => {
+                Err("must hold `*` and `#` as words of their own: `message.*`, not `message*`".to_owned())
+            }
+            word if word.chars().any(|c| c.is_whitespace() || c.is_control()) => {
+                Err("must not hold white space".to_owned())
+            }
+            word => Ok(Self::Is(word.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn pattern(text: &str) -> Pattern {
+        Pattern::parse(text).unwrap()
+    }
+
+    #[test]
+    fn a_star_is_exactly_one_word_and_a_hash_any_number_of_them() {
+        for (given, name, matches) in [
+            ("member.join", "member.join", true),
+            ("member.join", "member.leave", false),
+            ("member.*", "member.join", true),
+            ("message.*", "message", false),
+            ("message.*", "message.delete.bulk", false),
+            ("message.#", "message.delete.bulk", true),
+            ("message.#", "message", true),
+            ("#", "anything.at.all", true),
+            ("*.create", "role.create", true),
+            ("#.create", "create", true),
+            ("#.a.#.b", "a.x.a.y.b", true),
+            ("#.a.#.b", "a.x.a.y.c", false),
+            ("interaction.command.hello", "interaction.command.hello", true),
+            ("interaction.command.hello", "interaction.command.hello2", false),
+        ] {
+            assert_eq!(pattern(given).matches(name), matches, "{given} {name}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_that_no_event_could_match_gets_a_hint() {
+        for (given, hint) in [
+            ("members.join", "did you mean `member.join`?"),
+            ("members.*", "did you mean `member.*`?"),
+            ("member.joined", "did you mean `member.join`?"),
+            ("interaction.comand.hello", "`interaction.command.*`"),
+            ("interaction.command", "`interaction.command.*` for all"),
+            ("interaction.command.a.b", "one name"),
+            ("qqq", "docs/handlers.md"),
+            ("", "1 to 200"),
+            ("member..join", "empty word"),
+            ("member*", "words of their own"),
+            ("member. join", "white space"),
+        ] {
+            let said = Pattern::parse(given).unwrap_err();
+            assert!(said.contains(hint), "{given}: {said}");
+        }
+        for given in ["#", "*.join", "some.new.*", "interaction.#", "interaction.button.*", "interaction.modal.a-b_c"] {
+            pattern(given);
+        }
+    }
+
+    /// What the words of RabbitMQ's topics mean, taken literally.
+    fn naive(pattern: &[&str], name: &[&str]) -> bool {
+        match (pattern, name) {
+            ([], []) => true,
+            (["#", rest @ ..], _) => (0..=name.len()).any(|taken| naive(rest, &name[taken..])),
+            (["*", rest @ ..], [_, left @ ..]) => naive(rest, left),
+            ([word, rest @ ..], [first, left @ ..]) => word == first && naive(rest, left),
+            ([_, ..], []) | ([], [_, ..]) => false,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn patterns_mean_what_their_words_say(
+            words in prop::collection::vec(prop_oneof![Just("a"), Just("b"), Just("*"), Just("#")], 1..7),
+            name in prop::collection::vec(prop_oneof![Just("a"), Just("b"), Just("c")], 1..7),
+        ) {
+            let read = words.iter().map(|word| Word::parse(word).unwrap()).collect();
+            let pattern = Pattern { text: words.join("."), words: read };
+            prop_assert_eq!(pattern.matches(&name.join(".")), naive(&words, &name));
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Reading handlers: all that is wrong with any of them, at once.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::check;
+use super::condition::When;
+use super::pattern::Pattern;
+use super::rule::{Cooldown, Kept, Rule};
+use super::shape::Shape;
+use super::template::{Names, Template};
+use super::view::Path;
+use super::webhook::{Secret, WebhookSpec};
+use super::{Defer, Does, Handler, Handlers};
+use crate::operation::payload::{
+    form::{Form, object},
+    invalid::{At, Findings, Nulls, shown},
+    value::{boolean, choice, id, integer, list},
+};
+
+/// The most handlers.
+const HANDLERS: usize = 1_000;
+/// The most of anything that one handler has several of.
+const SEVERAL: usize = 100;
+/// The most stored values that one handler needs.
+const NEEDS: usize = 20;
+/// The longest that anything is kept: a year, in milliseconds.
+const LONGEST_MS: u64 = 365 * 24 * 3_600_000;
+/// The longest that a webhook may take, in milliseconds.
+const TIMEOUT_MS: u64 = 600_000;
+
+/// What is wrong with one field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrong {
+    /// Which field: `handlers[2].do[0].payload.role_id`; empty for the whole.
+    pub field: String,
+    /// What is wrong with it, and what to do. Never holds a secret.
+    pub message: String,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.field.as_str() {
+            "" => write!(f, "this {}", self.message),
+            field => write!(f, "`{field}` {}", self.message),
+        }
+    }
+}
+
+impl Handlers {
+    /// Reads handlers: `{"handlers": [{"name": …, "on": …, …}, …]}`.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong, at once; 50 things at most.
+    pub fn parse(value: &Value) -> Result<Self, Vec<Wrong>> {
+        let mut findings = Findings::new(Nulls::NotSaid);
+        let read = object(value, &mut findings.top(), |form| {
+            Some(form.optional("handlers", |value, at| {
+                distinct_names(value, at);
+                list(0, HANDLERS, handler)(value, at)
+            }))
+        });
+        match read {
+            Some(handlers) if findings.is_empty() => Ok(handlers.unwrap_or_default().into_iter().collect()),
+            Some(_) | None => {
+                let errors = findings.into_invalid().errors;
+                Err(errors.into_iter().map(|error| Wrong { field: error.field, message: error.message }).collect())
+            }
+        }
+    }
+}
+
+/// By what was written, so that it is told even if something else is wrong.
+fn distinct_names(handlers: &Value, at: &mut At<'_>) {
+    let mut seen = HashSet::new();
+    for (n, handler) in handlers.as_array().into_iter().flatten().take(HANDLERS).enumerate() {
+        let name = handler.get("name").and_then(Value::as_str);
+        if let Some(name) = name.filter(|name| !seen.insert(*name)) {
+            let says = format!("is `{}`, which another handler is called; each has its own name", shown(name));
+            at.item(n).field("name").wrong::<()>(says);
+        }
+    }
+}
+
+fn handler(value: &Value, at: &mut At<'_>) -> Option<Handler> {
+    object(value, at, |form| {
+        let name = form.required("name", name);
+        let on = form.required("on", one_or_several(pattern));
+        let when = form.optional("when", |value, at| when(value, on.as_deref(), at)).unwrap_or_default();
+        let needs = form.optional("needs", list(0, NEEDS, |value, at| template(value, Names::Event, at)));
+        let needs = needs.unwrap_or_default();
+        let known: Vec<String> = needs.iter().map(|key| key.as_str().to_owned()).collect();
+        let cooldown = form.optional("cooldown", cooldown);
+        let does = does(form, Names::EventAndState(&known), cooldown.as_ref());
+        let defer = form.optional("defer", choice(&[("auto", Defer::Auto), ("never", Defer::Never)]));
+        let ephemeral = form.optional("ephemeral", boolean);
+        let shadow = form.optional("shadow", boolean).unwrap_or(false);
+        if on.as_ref().is_some_and(|on| !on.iter().any(Pattern::may_be_interaction)) {
+            for field in ["reply", "defer", "ephemeral"] {
+                if form.says(field) {
+                    form.wrong(field, "is about interactions, and `on` names none: those are `interaction.#`");
+                }
+            }
+        }
+        Some(Handler { name: name?, on: on?, when, does: does?, defer, ephemeral, needs, shadow, cooldown })
+    })
+}
+
+/// What a handler does: exactly one of two things.
+fn does(form: &mut Form<'_, '_>, names: Names<'_>, cooldown: Option<&Cooldown>) -> Option<Does> {
+    let operations = form.optional("do", list(0, SEVERAL, |value, at| check::operation(value, names, at)));
+    let reply = form.optional("reply", |value, at| check::reply(value, names, at));
+    let set = form.optional("set", list(0, SEVERAL, |value, at| kept(value, names, at)));
+    let webhook = form.optional("webhook", webhook);
+    let rule = ["do", "reply", "set"].into_iter().find(|field| form.says(field));
+    match (rule, form.says("webhook")) {
+        (Some(field), true) => {
+            let says =
+                format!("must not stand with `{field}`: either it is written what is done, or a webhook is asked");
+            form.wrong("webhook", says);
+            None
+        }
+        (None, true) => webhook.map(Does::Webhook),
+        (Some(_), false) => {
+            let (operations, set) = (operations.unwrap_or_default(), set.unwrap_or_default());
+            Some(Does::Rule(Rule { operations, reply, set, cooldown: cooldown.cloned() }))
+        }
+        (None, false) => {
+            form.wrong_here("must say what is done: `do` (operations), `reply`, `set`, or `webhook`");
+            None
+        }
+    }
+}
+
+fn name(value: &Value, at: &mut At<'_>) -> Option<Arc<str>> {
+    let name = value.as_str().filter(|name| (1..=64).contains(&name.len()));
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
+    match name.filter(|name| name.bytes().all(plain)) {
+        Some(name) => Some(name.into()),
+        None => at.wrong("must be a name of 1 to 64 characters: small letters a to z, digits, `-` and `_`"),
+    }
+}
+
+fn pattern(value: &Value, at: &mut At<'_>) -> Option<Pattern> {
+    let Some(text) = value.as_str() else {
+        return at.wrong("must be a pattern, as a string: `member.join`");
+    };
+    match Pattern::parse(text) {
+        Ok(pattern) => Some(pattern),
+        Err(says) => at.wrong(says),
+    }
+}
+
+/// One value, or a list of them that is not empty.
+fn one_or_several<T>(
+    mut read: impl FnMut(&Value, &mut At<'_>) -> Option<T>,
+) -> impl FnOnce(&Value, &mut At<'_>) -> Option<Vec<T>> {
+    move |value, at| match value {
+        Value::Array(_) => list(1, SEVERAL, read)(value, at),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
+            read(value, at).map(|one| vec![one])
+        }
+    }
+}
+
+fn when(value: &Value, on: Option<&[Pattern]>, at: &mut At<'_>) -> Option<When> {
+    object(value, at, |form| {
+        let guilds = form.optional("guild", one_or_several(id));
+        let channels = form.optional("channel", one_or_several(id));
+        let users = form.optional("user", one_or_several(id));
+        let bot = form.optional("bot", boolean);
+        let fields = form.optional("fields", |value, at| {
+            let Some(fields) = value.as_object() else {
+                return at.wrong("must be paths and what stands there: { \"user.id\" = \"1\" }");
+            };
+            if fields.len() > SEVERAL {
+                return at.wrong(format!("must be at most {SEVERAL} paths"));
+            }
+            let read: Vec<Option<(Path, Value)>> = fields
+                .iter()
+                .map(|(path, value)| Some((field_path(path, on, &mut at.field(path))?, value.clone())))
+                .collect();
+            read.into_iter().collect()
+        });
+        Some(When { guilds, channels, users, bot, fields: fields.unwrap_or_default() })
+    })
+}
+
+/// A way into the payload. Templates reach it as `data`; here it begins within.
+fn field_path(text: &str, on: Option<&[Pattern]>, at: &mut At<'_>) -> Option<Path> {
+    let Some(path) = Path::parse(text) else {
+        return at.wrong("must be a path into the payload: words with dots between them, numbers for items of lists");
+    };
+    // Of all events only interactions have something there.
+    let never = on.is_some_and(|on| !on.iter().any(Pattern::may_be_interaction));
+    if never && path.first() == Some("data") {
+        let within = text.strip_prefix("data.").unwrap_or("user.id");
+        return at.wrong(format!("must begin within the payload: write `{within}`"));
+    }
+    Some(path)
+}
+
+fn template(value: &Value, names: Names<'_>, at: &mut At<'_>) -> Option<Template> {
+    let Some(text) = value.as_str().filter(|text| !text.is_empty()) else {
+        return at.wrong("must be a key, as a string: `sess:profile:{user_id}`");
+    };
+    match Template::parse(text, names) {
+        Ok(template) => Some(template),
+        Err(says) => at.wrong(says),
+    }
+}
+
+fn millis(min: u64, max: u64) -> impl FnOnce(&Value, &mut At<'_>) -> Option<Duration> {
+    move |value, at| integer(min, max)(value, at).map(Duration::from_millis)
+}
+
+fn cooldown(value: &Value, at: &mut At<'_>) -> Option<Cooldown> {
+    object(value, at, |form| {
+        let key = form.required("key", |value, at| template(value, Names::Event, at));
+        let lasts = form.required("for_ms", millis(1, LONGEST_MS));
+        Some(Cooldown { key: key?, lasts: lasts? })
+    })
+}
+
+fn kept(value: &Value, names: Names<'_>, at: &mut At<'_>) -> Option<Kept> {
+    object(value, at, |form| {
+        let key = form.required("key", |value, at| template(value, names, at));
+        let kept = form.optional("value", |value, at| Shape::read(value, names, at));
+        let lasts = form.optional("for_ms", millis(1, LONGEST_MS));
+        Some(Kept { key: key?, value: kept.unwrap_or(Shape::Fixed(Value::Null)), lasts })
+    })
+}
+
+fn webhook(value: &Value, at: &mut At<'_>) -> Option<WebhookSpec> {
+    object(value, at, |form| {
+        let url = form.required("url", |value, at| match value.as_str() {
+            Some(url) if url.starts_with("https://") || url.starts_with("http://") => Some(url.to_owned()),
+            Some(_) | None => at.wrong("must be an address that starts with https:// or http://, as a string"),
+        });
+        let secrets = form.required(
+            "secrets",
+            list(1, 4, |value, at| match Secret::parse(value.as_str().unwrap_or_default()) {
+                Ok(secret) => Some(secret),
+                Err(says) => at.wrong(says),
+            }),
+        );
+        let timeout = form.optional("timeout_ms", millis(1, TIMEOUT_MS));
+        let allow_private = form.optional("allow_private", boolean).unwrap_or(false);
+        Some(WebhookSpec { url: url?, secrets: secrets?, timeout, allow_private })
+    })
+}

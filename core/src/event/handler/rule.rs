@@ -1,0 +1,94 @@
+//! Built-in rules: what is done with an event without asking anybody.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::shape::Shape;
+use super::template::{State, Template, TemplateProblem};
+use super::view::View;
+
+/// What is done with an event without asking anybody.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rule {
+    pub(super) operations: Vec<Shape>,
+    pub(super) reply: Option<Shape>,
+    pub(super) set: Vec<Kept>,
+    pub(super) cooldown: Option<Cooldown>,
+}
+
+/// A value that a rule keeps.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Kept {
+    pub(super) key: Template,
+    /// What is kept; `null` removes it.
+    pub(super) value: Shape,
+    pub(super) lasts: Option<Duration>,
+}
+
+/// For how long a handler is not called again for the same key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Cooldown {
+    pub(super) key: Template,
+    pub(super) lasts: Duration,
+}
+
+impl Cooldown {
+    pub(super) fn given(&self, view: &View<'_>) -> Result<(String, Duration), TemplateProblem> {
+        Ok((self.key.key(view, &State::new())?, self.lasts))
+    }
+}
+
+/// What a rule makes of an event.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Given {
+    /// Operations in the event's guild, as `POST /v1/guilds/{id}/operations` takes them.
+    pub operations: Vec<Value>,
+    /// The answer, if the event is an interaction: a message, or for the synchronous path also choices or a modal.
+    pub reply: Option<Value>,
+    /// Values to keep: key, value (`null` removes it), and for how long.
+    pub set: Vec<(String, Value, Option<Duration>)>,
+    /// The handler is not to be called again for this key for so long.
+    pub cooldown: Option<(String, Duration)>,
+}
+
+impl Rule {
+    /// What it makes of an event. `state` holds the values of [`Handler::needed`](super::Handler::needed) that there are.
+    ///
+    /// # Errors
+    ///
+    /// When a placeholder stands for nothing: then nothing is given at all.
+    pub fn apply(&self, view: &View<'_>, state: &State) -> Result<Given, TemplateProblem> {
+        let operations = self.operations.iter().map(|shape| shape.value(view, state)).collect::<Result<_, _>>()?;
+        let reply = match &self.reply {
+            Some(reply) if view.event().interaction.is_some() => Some(reply.value(view, state)?),
+            Some(_) | None => None,
+        };
+        let set = self.set.iter().map(|kept| {
+            let key = kept.key.key(view, state)?;
+            let lasts = kept.lasts.or_else(|| lasts(&key));
+            Ok((key, kept.value.value(view, state)?, lasts))
+        });
+        let set = set.collect::<Result<_, _>>()?;
+        let cooldown = self.cooldown.as_ref().map(|cooldown| cooldown.given(view)).transpose()?;
+        Ok(Given { operations, reply, set, cooldown })
+    }
+
+    /// Whether it never makes anything of any event.
+    #[must_use]
+    pub const fn is_idle(&self) -> bool {
+        self.operations.is_empty() && self.reply.is_none() && self.set.is_empty() && self.cooldown.is_none()
+    }
+}
+
+/// How long a value is kept if whoever sets it does not say: `sess:` 15 minutes, `cache:` 5 minutes, others for good.
+#[must_use]
+pub fn lasts(key: &str) -> Option<Duration> {
+    if key.starts_with("sess:") {
+        Some(Duration::from_secs(15 * 60))
+    } else if key.starts_with("cache:") {
+        Some(Duration::from_secs(5 * 60))
+    } else {
+        None
+    }
+}

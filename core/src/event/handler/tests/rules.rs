@@ -1,0 +1,163 @@
+//! What rules make of events.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::super::{Given, TemplateProblem, View};
+use super::{command, event, handlers, join, rule};
+use crate::event::Event;
+
+fn given(fields: &Value, event: &Event) -> Result<Given, TemplateProblem> {
+    rule(fields).apply(&View::new(event), &BTreeMap::new())
+}
+
+/// What a text becomes, as the only string of an operation.
+fn becomes(text: &str, event: &Event) -> Result<Value, TemplateProblem> {
+    let rule = json!({"set": [{"key": "k", "value": text}]});
+    given(&rule, event).map(|mut given| given.set.remove(0).1)
+}
+
+#[test]
+fn a_placeholder_alone_is_the_value_itself_and_else_its_text() {
+    for (text, value) in [
+        ("{user_id}", json!("3")),
+        ("{guild_id}", json!("1")),
+        ("{shard_id}", json!(4)),
+        ("{event_id}", json!("abc-7")),
+        ("{event_type}", json!("member.join")),
+        ("{data.user.flags}", json!(5)),
+        ("{data.roles}", json!(["8"])),
+        ("{data.roles.0}", json!("8")),
+        ("<@{user_id}> has {data.user.flags}, {data.roles}", json!("<@3> has 5, [\"8\"]")),
+        ("{data.nick?}", Value::Null),
+        ("[{data.nick?}{data.nothing.at.all?}]", json!("[]")),
+        ("{channel_id?}", Value::Null),
+        ("{{user_id}} {{{user_id}}}", json!("{user_id} {3}")),
+        ("", json!("")),
+    ] {
+        assert_eq!(becomes(text, &join()), Ok(value), "{text}");
+    }
+    assert_eq!(becomes("{interaction_id} {interaction_token}", &command()), Ok(json!("9 tkn")));
+    assert_eq!(becomes("{data.data.options.0.value}", &command()), Ok(json!("bob")));
+}
+
+#[test]
+fn a_placeholder_that_stands_for_nothing_is_an_error_that_says_what_to_do() {
+    for text in ["{data.nick}", "{channel_id}", "x {data.user.nothing}", "{interaction_id}"] {
+        let problem = becomes(text, &join()).unwrap_err();
+        assert!(matches!(problem, TemplateProblem::Missing { .. }), "{text}");
+        assert!(problem.to_string().contains("?}"), "{problem}");
+    }
+    let broken = Event { text: crate::event::Text::new("{\"a\":".to_owned(), 0..5), ..join() };
+    assert!(matches!(becomes("{data.a?}", &broken), Err(TemplateProblem::NotJson { .. })));
+}
+
+#[test]
+fn a_rule_gives_its_operations_with_everything_filled_in() {
+    let fields = json!({
+        "do": [{"kind": "assign_role", "payload": {"user_id": "{user_id}", "role_id": {"key": "new"}},
+            "reason": "{data.user.username} joined", "delay_ms": 5}],
+        "set": [{"key": "sess:{user_id}", "value": {"name": "{data.user.username}"}}, {"key": "cache:x", "value": 1},
+            {"key": "seen:{user_id}", "value": true, "for_ms": 9}, {"key": "gone"}],
+        "cooldown": {"key": "hi:{user_id}", "for_ms": 30_000},
+        "reply": "for interactions only",
+    });
+    let given = given(&fields, &join()).unwrap();
+    assert_eq!(
+        given,
+        Given {
+            operations: vec![json!({"kind": "assign_role", "payload": {"user_id": "3", "role_id": {"key": "new"}},
+            "reason": "ann joined", "delay_ms": 5})],
+            reply: None,
+            set: vec![
+                ("sess:3".to_owned(), json!({"name": "ann"}), Some(Duration::from_secs(900))),
+                ("cache:x".to_owned(), json!(1), Some(Duration::from_secs(300))),
+                ("seen:3".to_owned(), json!(true), Some(Duration::from_millis(9))),
+                ("gone".to_owned(), Value::Null, None),
+            ],
+            cooldown: Some(("hi:3".to_owned(), Duration::from_secs(30))),
+        }
+    );
+}
+
+#[test]
+fn an_interaction_is_answered_with_a_message() {
+    let reply = |reply: Value| given(&json!({"reply": reply}), &command()).unwrap().reply;
+    assert_eq!(reply(json!("Hello, {data.data.options.0.value}!")), Some(json!({"content": "Hello, bob!"})));
+    assert_eq!(reply(json!({"content": "<@{user_id}>"})), Some(json!({"content": "<@3>"})));
+}
+
+#[test]
+fn stored_values_are_looked_up_by_the_keys_that_are_needed() {
+    let fields = json!({
+        "needs": ["sess:{user_id}", "sess:{user_id}.x", "flag"],
+        "do": [],
+        "set": [{"key": "k", "value": ["{state.sess:{user_id}.name}", "{state.sess:{user_id}.x}", "{state.flag?}"]}],
+    });
+    let (event, handlers) = (join(), handlers(&fields));
+    let view = View::new(&event);
+    assert_eq!(handlers.get(0).unwrap().needed(&view).unwrap(), ["sess:3", "sess:3.x", "flag"]);
+    let mut state = BTreeMap::from([("sess:3".to_owned(), json!({"name": "ann"})), ("sess:3.x".to_owned(), json!(7))]);
+    assert_eq!(rule(&fields).apply(&view, &state).unwrap().set[0].1, json!(["ann", 7, null]));
+    state.remove("sess:3");
+    let problem = rule(&fields).apply(&view, &state).unwrap_err();
+    assert_eq!(problem, TemplateProblem::Missing { placeholder: "state.sess:{user_id}.name".to_owned() });
+}
+
+#[test]
+fn a_key_is_neither_empty_nor_endless() {
+    let long = event("message.create", &json!({"content": "x".repeat(300)}));
+    for key in ["k:{data.content}", "{data.nothing?}"] {
+        let problem = given(&json!({"set": [{"key": key, "value": 1}]}), &long).unwrap_err();
+        assert!(matches!(problem, TemplateProblem::Key { .. }), "{problem}");
+        let handlers = handlers(&json!({"do": [], "needs": [key], "cooldown": {"key": key, "for_ms": 1}}));
+        let (handler, view) = (handlers.get(0).unwrap(), View::new(&long));
+        assert!(handler.needed(&view).is_err() && handler.cooldown(&view).is_err());
+    }
+}
+
+#[test]
+fn a_rule_is_idle_if_it_never_gives_anything() {
+    assert!(rule(&json!({"do": []})).is_idle());
+    for fields in [
+        json!({"do": [{"kind": "delete_role", "payload": {"role_id": "1"}}]}),
+        json!({"reply": "x"}),
+        json!({"set": [{"key": "k"}]}),
+        json!({"do": [], "cooldown": {"key": "k", "for_ms": 1}}),
+    ] {
+        assert!(!rule(&fields).is_idle(), "{fields}");
+    }
+}
+
+#[test]
+fn a_rule_that_does_not_ask_for_the_payload_does_not_look_at_it() {
+    let event = join();
+    let view = View::new(&event);
+    let fields = json!({"do": [{"kind": "assign_role", "payload": {"user_id": "{user_id}", "role_id": "8"}}]});
+    rule(&fields).apply(&view, &BTreeMap::new()).unwrap();
+    assert!(!view.is_parsed());
+}
+
+proptest! {
+    #[test]
+    fn no_text_of_an_event_writes_more_than_the_string_it_stands_in(text in ".*", more in r#"[{}"\\,:\[\]a-z_]{0,20}"#) {
+        let text = text + &more;
+        let said = event("message.create", &json!({"content": text}));
+        let fields = json!({"do": [{"kind": "send_message", "payload":
+            {"channel_id": "{channel_id}", "content": "you said {data.content}"}, "reason": "{data.content}"}]});
+        let given = given(&fields, &said).unwrap();
+        let expected = json!({"kind": "send_message", "payload":
+            {"channel_id": "2", "content": format!("you said {text}")}, "reason": text});
+        prop_assert_eq!(given.operations, vec![expected]);
+    }
+
+    #[test]
+    fn text_without_placeholders_stays_what_it_is(text in "[^{}]*") {
+        prop_assert_eq!(becomes(&text, &join()), Ok(json!(text)));
+        let escaped = format!("{{{{{text}}}}}");
+        prop_assert_eq!(becomes(&escaped, &join()), Ok(json!(format!("{{{text}}}"))));
+    }
+}

@@ -1,0 +1,109 @@
+//! An event as handlers see it.
+
+use std::cell::OnceCell;
+
+use serde_json::Value;
+
+use crate::event::Event;
+
+/// An event as handlers see it: its payload is parsed when the first of them looks at it, and at most once.
+#[derive(Debug)]
+pub struct View<'a> {
+    event: &'a Event,
+    data: OnceCell<Option<Value>>,
+}
+
+impl<'a> View<'a> {
+    /// Looks at an event.
+    #[must_use]
+    pub const fn new(event: &'a Event) -> Self {
+        Self { event, data: OnceCell::new() }
+    }
+
+    /// The event.
+    #[must_use]
+    pub const fn event(&self) -> &'a Event {
+        self.event
+    }
+
+    /// The payload; `None` if it is no JSON.
+    #[must_use]
+    pub fn data(&self) -> Option<&Value> {
+        self.data.get_or_init(|| serde_json::from_str(self.event.text.data()).ok()).as_ref()
+    }
+
+    /// Whether anybody has looked at the payload.
+    #[must_use]
+    pub fn is_parsed(&self) -> bool {
+        self.data.get().is_some()
+    }
+
+    /// Whether who did it is a bot; `None` if the event does not name who did it.
+    #[must_use]
+    pub(super) fn by_bot(&self) -> Option<bool> {
+        let data = self.data()?;
+        if data.get("webhook_id").is_some_and(|id| !id.is_null()) {
+            return Some(true);
+        }
+        let who = [data.get("author"), data.get("member").and_then(|member| member.get("user")), data.get("user")]
+            .into_iter()
+            .flatten()
+            .find(|who| who.is_object())?;
+        // Discord leaves it out for people.
+        Some(who.get("bot").and_then(Value::as_bool).unwrap_or(false))
+    }
+}
+
+/// A way into a payload: `user.id`, `options.0.value`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Path(Vec<String>);
+
+impl Path {
+    /// Reads a way: words with dots between them, numbers for items of lists.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let words: Vec<String> = text.split('.').map(str::to_owned).collect();
+        let fits = words.iter().all(|word| !word.is_empty()) && words.len() <= 32;
+        fits.then_some(Self(words))
+    }
+
+    /// The way to the value itself.
+    pub(super) const fn here() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Its first word.
+    pub(super) fn first(&self) -> Option<&str> {
+        self.0.first().map(String::as_str)
+    }
+
+    /// What stands there. A `null` is nothing.
+    pub(super) fn find<'v>(&self, value: &'v Value) -> Option<&'v Value> {
+        let found = self.0.iter().try_fold(value, |value, word| match value {
+            Value::Object(fields) => fields.get(word),
+            Value::Array(items) => items.get(word.parse::<usize>().ok()?),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+        });
+        found.filter(|value| !value.is_null())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_path_leads_through_objects_and_lists_to_what_is_there() {
+        let value = json!({"a": [{"b": 7}, null], "0": "x"});
+        let find = |path: &str| Path::parse(path).unwrap().find(&value).cloned();
+        assert_eq!(find("a.0.b"), Some(json!(7)));
+        assert_eq!(find("0"), Some(json!("x")));
+        for nothing in ["a.1", "a.2", "a.b", "a.0.b.c", "z"] {
+            assert_eq!(find(nothing), None, "{nothing}");
+        }
+        assert_eq!(Path::parse("a..b"), None);
+        assert_eq!(Path::parse(""), None);
+        assert_eq!(Path::here().find(&value), Some(&value));
+    }
+}

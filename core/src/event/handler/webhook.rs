@@ -1,0 +1,72 @@
+//! Webhooks: a bot's brain that is asked what to do with an event.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where a bot's brain is, and how it is talked to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebhookSpec {
+    /// `url`: `http://` or `https://`.
+    pub url: String,
+    /// `secrets`: what requests are signed with; two while one takes the other's place.
+    pub secrets: Vec<Secret>,
+    /// `timeout_ms`: how long it may take, if not as long as others.
+    pub timeout: Option<Duration>,
+    /// `allow_private`: whether it may be in a private network.
+    pub allow_private: bool,
+}
+
+/// A secret as Standard Webhooks writes them: `whsec_` and base64. It is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Arc<str>);
+
+/// The fewest and the most bytes of a secret.
+const BYTES: std::ops::RangeInclusive<usize> = 24..=64;
+
+impl Secret {
+    /// Takes a secret.
+    ///
+    /// # Errors
+    ///
+    /// When it is none; the message does not hold it.
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
+        const SAYS: &str = "must be `whsec_` and 24 to 64 random bytes in base64; make one with: echo whsec_$(openssl \
+                            rand -base64 32)";
+        let encoded = text.strip_prefix("whsec_").ok_or(SAYS)?;
+        let digits = encoded.trim_end_matches('=');
+        let plain = digits.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'+' || byte == b'/');
+        let padded = encoded.len().is_multiple_of(4) && encoded.len() - digits.len() <= 2;
+        if plain && padded && BYTES.contains(&(digits.len() * 3 / 4)) { Ok(Self(text.into())) } else { Err(SAYS) }
+    }
+
+    /// The secret itself. Whoever calls this must not let it reach a log, an error or an answer.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(redacted)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_taken_if_it_is_long_enough_and_is_never_shown() {
+        let text = format!("whsec_{}", "c2VjcmV0".repeat(4));
+        let secret = Secret::parse(&text).unwrap();
+        assert_eq!(secret.expose(), text);
+        assert_eq!(format!("{secret:?}"), "Secret(redacted)");
+        for wrong in ["", "secret", "whsec_", "whsec_c2VjcmV0", &text[6..], &format!("{text}!!!!"), &format!("{text}a")]
+        {
+            let said = Secret::parse(wrong).unwrap_err();
+            assert!(said.contains("openssl"), "{wrong}");
+        }
+    }
+}

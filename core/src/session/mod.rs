@@ -1,0 +1,146 @@
+//! How far a gateway session is confirmed: what a restart resumes from.
+//!
+//! ```text
+//!  received:   1 2 3 4 5 6 7          confirmed = 3: a RESUME asks for what comes after
+//!  done:       x x x . x . x          4 and 6 are with somebody; 5 and 7 wait for them
+//! ```
+
+use std::collections::BTreeSet;
+
+/// How far a session is confirmed.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    received: u64,
+    /// Those that were received and are not done.
+    open: BTreeSet<u64>,
+}
+
+/// What receiving an event told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// It is the next one.
+    Next,
+    /// It was received before: nothing is to be done.
+    Before,
+    /// Those from the first to the last are missing, and it is the one after them. Whoever tells of the gap confirms its
+    /// last number; those before it count as done.
+    AfterGap {
+        /// The first that is missing.
+        first: u64,
+        /// The last.
+        last: u64,
+    },
+}
+
+impl Ledger {
+    /// Of a session that is confirmed so far; 0 for a new one.
+    #[must_use]
+    pub const fn new(confirmed: u64) -> Self {
+        Self { received: confirmed, open: BTreeSet::new() }
+    }
+
+    /// The highest number up to which everything is done.
+    #[must_use]
+    pub fn confirmed(&self) -> u64 {
+        self.open.first().map_or(self.received, |first| first - 1)
+    }
+
+    /// The highest number that was received.
+    #[must_use]
+    pub const fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// How many were received and are not done.
+    #[must_use]
+    pub fn undone(&self) -> usize {
+        self.open.len()
+    }
+
+    /// An event arrived.
+    pub fn on_received(&mut self, seq: u64) -> Received {
+        let first = self.received + 1;
+        if seq < first {
+            return Received::Before;
+        }
+        self.received = seq;
+        self.open.insert(seq);
+        if seq == first {
+            return Received::Next;
+        }
+        self.open.insert(seq - 1);
+        Received::AfterGap { first, last: seq - 1 }
+    }
+
+    /// Everybody is done with one. To say so twice is as good as once.
+    pub fn on_done(&mut self, seq: u64) {
+        self.open.remove(&seq);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_is_confirmed_stops_at_the_first_that_is_not_done() {
+        let mut ledger = Ledger::new(10);
+        for seq in 11..=14 {
+            assert_eq!(ledger.on_received(seq), Received::Next);
+        }
+        ledger.on_done(12);
+        ledger.on_done(13);
+        assert_eq!((ledger.confirmed(), ledger.received(), ledger.undone()), (10, 14, 2));
+        ledger.on_done(11);
+        assert_eq!((ledger.confirmed(), ledger.undone()), (13, 1));
+        assert_eq!(ledger.on_received(14), Received::Before);
+        assert_eq!(ledger.on_received(9), Received::Before);
+    }
+
+    #[test]
+    fn a_gap_is_told_exactly_and_holds_the_session_back_until_somebody_was_told_of_it() {
+        let mut ledger = Ledger::new(3);
+        assert_eq!(ledger.on_received(900_000_000), Received::AfterGap { first: 4, last: 899_999_999 });
+        ledger.on_done(900_000_000);
+        assert!(ledger.confirmed() < 899_999_999);
+        ledger.on_done(899_999_999);
+        assert_eq!(ledger.confirmed(), 900_000_000);
+        assert_eq!(ledger.on_received(900_000_002), Received::AfterGap { first: 900_000_001, last: 900_000_001 });
+    }
+
+    proptest! {
+        /// The oracle keeps sets.
+        #[test]
+        fn it_agrees_with_sets_of_numbers(steps in prop::collection::vec((any::<bool>(), 0_u64..12), 0..200)) {
+            let mut ledger = Ledger::new(5);
+            let (mut received, mut open) = (5_u64, BTreeSet::new());
+            for (receives, number) in steps {
+                if receives {
+                    // Mostly the next one, now and then one after a gap or from before.
+                    let seq = (received + number.saturating_sub(8)).saturating_sub(u64::from(number == 0)) + u64::from(number < 9 && number > 0);
+                    let told = ledger.on_received(seq);
+                    if seq <= received {
+                        prop_assert_eq!(told, Received::Before);
+                    } else if seq == received + 1 {
+                        prop_assert_eq!(told, Received::Next);
+                        open.insert(seq);
+                    } else {
+                        prop_assert_eq!(told, Received::AfterGap { first: received + 1, last: seq - 1 });
+                        open.extend([seq - 1, seq]);
+                    }
+                    received = received.max(seq);
+                } else {
+                    let seq = received.saturating_sub(number);
+                    ledger.on_done(seq);
+                    open.remove(&seq);
+                }
+                prop_assert_eq!(ledger.received(), received);
+                prop_assert_eq!(ledger.undone(), open.len());
+                let confirmed = (5..=received).rev().find(|seq| open.iter().all(|open| open > seq)).unwrap_or(5);
+                prop_assert_eq!(ledger.confirmed(), confirmed);
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What the scan of a frame promises, told by a full parse of the same text.
+
+use std::num::NonZeroU64;
+
+use guildhall_core::event::{Envelope, Ids, Malformed, Word};
+use serde::de::IgnoredAny;
+use serde_json::Value;
+
+/// Holds the scan of this text to its promise:
+///
+/// - it ends, and does not panic;
+/// - a text that a full parse reads as a frame is one, and everything that is found in it is what the parse finds;
+/// - a text that is not JSON is refused, and one that is JSON is refused only for what it lacks as a frame, or for its depth.
+///
+/// # Panics
+///
+/// When a promise is broken.
+pub(crate) fn holds(text: &str) {
+    let scanned = Envelope::scan(text);
+    if let Err(Malformed::Syntax { at, .. } | Malformed::TooDeep { at } | Malformed::Wrong { at, .. }) = scanned {
+        assert!(at <= text.len(), "what is wrong lies within the text");
+    }
+    match serde_json::from_str::<Value>(text) {
+        Ok(frame) => agrees(text, &scanned, &frame),
+        // A full parse stops there, too.
+        Err(error) if error.to_string().starts_with("recursion limit exceeded") => {
+            assert!(matches!(scanned, Err(Malformed::TooDeep { .. })), "{scanned:?}");
+        }
+        Err(_) => {
+            let json = serde_json::from_str::<IgnoredAny>(text).is_ok();
+            match scanned {
+                // It is JSON of which a full parse dislikes a value: a number that is too large, half of a surrogate pair.
+                Ok(_) => assert!(json, "what is accepted is JSON"),
+                Err(Malformed::TooDeep { .. }) => {}
+                Err(Malformed::Syntax { expected, .. }) => assert!(!json || expected == "an object", "{expected}"),
+                Err(Malformed::Wrong { .. } | Malformed::Missing { .. }) => assert!(json),
+            }
+        }
+    }
+}
+
+fn agrees(text: &str, scanned: &Result<Envelope<'_>, Malformed>, frame: &Value) {
+    let Some(op) = frame.get("op").and_then(Value::as_u64).and_then(|op| u8::try_from(op).ok()) else {
+        assert!(scanned.is_err(), "there is no frame without `op`");
+        return;
+    };
+    let (t, s) = (frame.get("t").unwrap_or(&Value::Null), frame.get("s").unwrap_or(&Value::Null));
+    if !(t.is_string() || t.is_null()) || !(s.is_u64() || s.is_null()) {
+        assert!(matches!(scanned, Err(Malformed::Wrong { .. })), "{scanned:?}");
+        return;
+    }
+    let envelope = scanned.as_ref().expect("a full parse reads it as a frame");
+    assert_eq!(envelope.op, op);
+    assert_eq!(said(envelope.t).as_deref(), t.as_str());
+    assert_eq!(envelope.s, s.as_u64());
+    let data = envelope.d.clone().map(|d| serde_json::from_str::<Value>(&text[d]).expect("the payload is JSON"));
+    assert_eq!(data.as_ref(), frame.get("d"));
+    ids_agree(&envelope.ids, frame.get("d").unwrap_or(&Value::Null));
+}
+
+fn ids_agree(ids: &Ids<'_>, data: &Value) {
+    assert_eq!(ids.id, id(&data["id"]));
+    assert_eq!(ids.guild_id, id(&data["guild_id"]));
+    assert_eq!(ids.channel_id, id(&data["channel_id"]));
+    assert_eq!(ids.user_id, id(&data["user_id"]));
+    assert_eq!(ids.user, id(&data["user"]["id"]));
+    assert_eq!(ids.author, id(&data["author"]["id"]));
+    assert_eq!(ids.member, id(&data["member"]["user"]["id"]));
+    assert_eq!(ids.application_id, id(&data["application_id"]));
+    assert_eq!(ids.kind, data["type"].as_u64());
+    assert_eq!(said(ids.token).as_deref(), data["token"].as_str());
+    assert_eq!(said(ids.name).as_deref(), data["data"]["name"].as_str());
+    assert_eq!(said(ids.custom_id).as_deref(), data["data"]["custom_id"].as_str());
+    assert_eq!(ids.component, data["data"]["component_type"].as_u64());
+}
+
+fn said(word: Option<Word<'_>>) -> Option<String> {
+    word.map(|word| word.text().expect("what a full parse reads is text").into_owned())
+}
+
+/// An id as Discord has them: digits, as a string or as a number; 0 is nobody's.
+fn id(value: &Value) -> Option<NonZeroU64> {
+    let digits = |text: &&str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
+    let id = value.as_u64().or_else(|| value.as_str().filter(digits).and_then(|text| text.parse().ok()));
+    id.and_then(NonZeroU64::new)
+}

@@ -1,0 +1,191 @@
+//! Which addresses are somebody's on the internet, and which lead into a network of our own.
+//!
+//! A webhook's address may be chosen by someone who should not reach what stands beside this process: a database, a cloud's
+//! metadata service, the control API. So all that is not plainly public is refused, unless the handler says otherwise.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Ranges of IPv4 that are nobody's on the internet: how they begin, how many bits of that count, what they are.
+const V4: [([u8; 4], u32, &str); 15] = [
+    ([0, 0, 0, 0], 8, "an address of this host"),
+    ([10, 0, 0, 0], 8, "a private address"),
+    ([100, 64, 0, 0], 10, "an address behind a carrier's NAT"),
+    ([127, 0, 0, 0], 8, "a loopback address"),
+    ([169, 254, 0, 0], 16, "a link-local address"),
+    ([172, 16, 0, 0], 12, "a private address"),
+    ([192, 0, 0, 0], 24, "an address kept for protocols"),
+    ([192, 0, 2, 0], 24, "an address for documentation"),
+    ([192, 88, 99, 0], 24, "an address of 6to4 relays"),
+    ([192, 168, 0, 0], 16, "a private address"),
+    ([198, 18, 0, 0], 15, "an address for benchmarks"),
+    ([198, 51, 100, 0], 24, "an address for documentation"),
+    ([203, 0, 113, 0], 24, "an address for documentation"),
+    ([224, 0, 0, 0], 4, "a multicast address"),
+    ([240, 0, 0, 0], 4, "a reserved or broadcast address"),
+];
+
+/// The same of IPv6. The first that holds an address says what it is; what none holds is public.
+const V6: [([u16; 8], u32, &str); 13] = [
+    ([0, 0, 0, 0, 0, 0, 0, 1], 128, "a loopback address"),
+    ([0, 0, 0, 0, 0, 0, 0, 0], 128, "an address of this host"),
+    ([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10, "a link-local address"),
+    ([0xfec0, 0, 0, 0, 0, 0, 0, 0], 10, "a site-local address"),
+    ([0xfc00, 0, 0, 0, 0, 0, 0, 0], 7, "a unique local address"),
+    ([0xff00, 0, 0, 0, 0, 0, 0, 0], 8, "a multicast address"),
+    ([0x2001, 0, 0, 0, 0, 0, 0, 0], 32, "a Teredo address"),
+    ([0x2001, 0, 0, 0, 0, 0, 0, 0], 23, "an address kept for protocols"),
+    ([0x2001, 0x0db8, 0, 0, 0, 0, 0, 0], 32, "an address for documentation"),
+    ([0x3fff, 0, 0, 0, 0, 0, 0, 0], 20, "an address for documentation"),
+    // Public addresses all begin with the bits 001. What is left of the others is reserved.
+    ([0, 0, 0, 0, 0, 0, 0, 0], 3, "a reserved address"),
+    ([0x4000, 0, 0, 0, 0, 0, 0, 0], 2, "a reserved address"),
+    ([0x8000, 0, 0, 0, 0, 0, 0, 0], 1, "a reserved address"),
+];
+
+/// What an address is, in words, if it is not public. One that carries an IPv4 address is what that is.
+pub(super) fn not_public(address: IpAddr) -> Option<&'static str> {
+    match address {
+        IpAddr::V4(address) => v4(address),
+        IpAddr::V6(address) => carried(address).map_or_else(|| v6(address), v4),
+    }
+}
+
+fn v4(address: Ipv4Addr) -> Option<&'static str> {
+    let range = V4.iter().find(|(start, bits, _)| {
+        let start = u32::from(Ipv4Addr::from(*start));
+        (u32::from(address) ^ start) >> (32 - bits) == 0
+    });
+    range.map(|(.., what)| *what)
+}
+
+fn v6(address: Ipv6Addr) -> Option<&'static str> {
+    let range = V6.iter().find(|(start, bits, _)| {
+        let start = u128::from(Ipv6Addr::from(*start));
+        (u128::from(address) ^ start) >> (128 - bits) == 0
+    });
+    range.map(|(.., what)| *what)
+}
+
+/// The IPv4 address that packets to an IPv6 address end at: mapped, compatible, behind NAT64 or 6to4.
+fn carried(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let join = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
+    match address.segments() {
+        // These two are addresses of IPv6 itself.
+        [0, 0, 0, 0, 0, 0, 0, 0 | 1] => None,
+        [0, 0, 0, 0, 0, 0 | 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
+            Some(join(high, low))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn refused(address: &str) -> Option<&'static str> {
+        not_public(address.parse().unwrap())
+    }
+
+    /// The first and the last address of each range, and what stands beside them.
+    #[test]
+    fn ranges_begin_and_end_where_they_should() {
+        let ranges = [
+            ("0.0.0.0", "0.255.255.255"),
+            ("10.0.0.0", "10.255.255.255"),
+            ("100.64.0.0", "100.127.255.255"),
+            ("127.0.0.0", "127.255.255.255"),
+            ("169.254.0.0", "169.254.255.255"),
+            ("172.16.0.0", "172.31.255.255"),
+            ("192.0.0.0", "192.0.0.255"),
+            ("192.0.2.0", "192.0.2.255"),
+            ("192.88.99.0", "192.88.99.255"),
+            ("192.168.0.0", "192.168.255.255"),
+            ("198.18.0.0", "198.19.255.255"),
+            ("198.51.100.0", "198.51.100.255"),
+            ("203.0.113.0", "203.0.113.255"),
+            ("224.0.0.0", "255.255.255.255"),
+        ];
+        for (first, last) in ranges {
+            let (first, last): (Ipv4Addr, Ipv4Addr) = (first.parse().unwrap(), last.parse().unwrap());
+            assert!(v4(first).is_some() && v4(last).is_some(), "{first} to {last}");
+            for beside in [u32::from(first).checked_sub(1), u32::from(last).checked_add(1)].into_iter().flatten() {
+                assert_eq!(v4(Ipv4Addr::from(beside)), None, "{}", Ipv4Addr::from(beside));
+            }
+        }
+    }
+
+    #[test]
+    fn addresses_of_the_internet_are_public() {
+        for public in [
+            "1.1.1.1",
+            "8.8.8.8",
+            "162.159.135.232",
+            "2606:4700::1111",
+            "2001:4860:4860::8888",
+            "2a00::1",
+            "3ffe::1",
+            "::ffff:8.8.8.8",
+            "64:ff9b::8.8.8.8",
+            "2002:808:808::1",
+        ] {
+            assert_eq!(refused(public), None, "{public}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_plainly_public_over_ipv6_is_refused_and_named() {
+        for (address, what) in [
+            ("::", "this host"),
+            ("::1", "loopback"),
+            ("fe80::1", "link-local"),
+            ("febf:ffff::1", "link-local"),
+            ("fec0::1", "site-local"),
+            ("fc00::1", "unique local"),
+            ("fdff::1", "unique local"),
+            ("ff02::1", "multicast"),
+            ("2001::1", "Teredo"),
+            ("2001:0:ffff::", "Teredo"),
+            ("2001:2::1", "protocols"),
+            ("2001:20::1", "protocols"),
+            ("2001:1ff:ffff::1", "protocols"),
+            ("2001:db8::1", "documentation"),
+            ("3fff:fff::1", "documentation"),
+            ("100::1", "reserved"),
+            ("64:ff9b:1::1", "reserved"),
+            ("5f00::1", "reserved"),
+            ("::127.0.0.1", "loopback"),
+            ("::ffff:127.0.0.1", "loopback"),
+            ("::ffff:10.1.2.3", "private"),
+            ("::ffff:169.254.169.254", "link-local"),
+            ("64:ff9b::192.168.0.1", "private"),
+            ("2002:7f00:1::", "loopback"),
+            ("2002:c0a8:1::1", "private"),
+        ] {
+            let said = refused(address);
+            assert!(said.is_some_and(|said| said.contains(what)), "{address}: {said:?}");
+        }
+    }
+
+    proptest! {
+        /// What the standard library knows to be special is never taken for public.
+        #[test]
+        fn nothing_that_the_standard_library_calls_special_is_public(bits in any::<u32>(), wide in any::<u128>()) {
+            let address = Ipv4Addr::from(bits);
+            let special = address.is_private() || address.is_loopback() || address.is_link_local()
+                || address.is_multicast() || address.is_broadcast() || address.is_documentation()
+                || address.is_unspecified();
+            prop_assert!(!special || v4(address).is_some(), "{}", address);
+            // However it is written, it is the same address.
+            prop_assert_eq!(not_public(address.to_ipv6_mapped().into()), v4(address));
+            let wide = Ipv6Addr::from(wide);
+            let special = wide.is_loopback() || wide.is_multicast() || wide.is_unspecified()
+                || wide.is_unique_local() || wide.is_unicast_link_local();
+            prop_assert!(!special || not_public(wide.into()).is_some(), "{}", wide);
+            let begins_as_public = wide.octets()[0] >> 5 == 1;
+            prop_assert!(begins_as_public || carried(wide).is_some() || not_public(wide.into()).is_some(), "{}", wide);
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! One webhook: a request, and what comes back.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use guildhall_actors::events::{Body, Said};
+use guildhall_actors::operations::WallClock;
+use guildhall_core::time::UnixMs;
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use hyper::body::{Body as _, Incoming};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::ClientConfig;
+use url::Host;
+
+use super::answer::{self, KeptFor};
+use super::connect::{ConnectError, Dialler, InTime, Reach};
+use super::fault::Fault;
+use super::retry_after::retry_after;
+use super::signature::sign;
+use super::{Resolve, Secret, Target, WebhookConfig};
+use crate::causes::chain;
+
+/// Who we are.
+const USER_AGENT: &str = concat!("Guildhall/", env!("CARGO_PKG_VERSION"));
+
+type Pooled = legacy::Client<InTime<HttpsConnector<Dialler>>, Full<Bytes>>;
+
+/// Sends events to one webhook. It follows nothing, and sends nothing twice.
+pub(super) struct Client {
+    http: Pooled,
+    uri: Uri,
+    secrets: Vec<Secret>,
+    clock: WallClock,
+    max_answer_bytes: usize,
+    max_retry_after: Duration,
+    kept_for: KeptFor,
+}
+
+impl Client {
+    /// A client with no connection yet; nothing if the target has problems.
+    pub(super) fn new(
+        target: &Target,
+        config: &WebhookConfig,
+        tls: &ClientConfig,
+        resolve: Arc<dyn Resolve>,
+    ) -> Option<Self> {
+        let host = match target.url.host()? {
+            Host::Domain(name) => Host::Domain(name.to_owned()),
+            Host::Ipv4(address) => Host::Ipv4(address),
+            Host::Ipv6(address) => Host::Ipv6(address),
+        };
+        let reach = if target.allow_private { Reach::Anywhere } else { Reach::Public };
+        let within = config.connect_timeout;
+        let dialler = Dialler::new(host, target.url.port_or_known_default()?, reach, within, resolve);
+        let secured = HttpsConnectorBuilder::new()
+            .with_tls_config(tls.clone())
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(dialler);
+        let http = legacy::Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(config.pool_idle)
+            .pool_max_idle_per_host(config.max_in_flight)
+            // Only what a connection hands back unread, of which no byte was written.
+            .retry_canceled_requests(true)
+            .build(InTime { inner: secured, within });
+        Some(Self {
+            http,
+            uri: target.uri()?,
+            secrets: target.secrets.clone(),
+            clock: WallClock::system(),
+            max_answer_bytes: config.max_answer_bytes,
+            max_retry_after: config.max_retry_after,
+            kept_for: config.kept_for,
+        })
+    }
+
+    /// Sends an event, and reads the answer.
+    pub(super) async fn exchange(&self, body: &Body) -> Result<Said, Fault> {
+        let request = self.request(body, self.clock.now())?;
+        let response = self.http.request(request).await.map_err(|error| failure(&error))?;
+        let (head, incoming) = response.into_parts();
+        let wait = retry_after(&head.headers, self.clock.now(), self.max_retry_after);
+        if let Some(fault) = Fault::of(head.status, wait) {
+            return Err(fault);
+        }
+        if head.status == StatusCode::NO_CONTENT {
+            return Ok(Said::default());
+        }
+        let answer = self.read(Response::from_parts(head, incoming)).await?;
+        answer::read(&answer, self.kept_for).map_err(Fault::Unusable)
+    }
+
+    fn request(&self, body: &Body, now: UnixMs) -> Result<Request<Full<Bytes>>, Fault> {
+        let json = Bytes::copy_from_slice(body.json.as_bytes());
+        let signed = sign(&self.secrets, &body.id, &json, now);
+        let plain = |text: &str| HeaderValue::from_str(text).map_err(|_| Fault::Malformed);
+        let mut request = Request::new(Full::new(json));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.uri.clone();
+        let headers = request.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+        headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        headers.insert(header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
+        headers.insert("webhook-id", plain(&body.id)?);
+        headers.insert("webhook-timestamp", plain(&signed.timestamp)?);
+        headers.insert("webhook-signature", plain(&signed.signatures)?);
+        Ok(request)
+    }
+
+    async fn read(&self, response: Response<Incoming>) -> Result<Bytes, Fault> {
+        let most = self.max_answer_bytes;
+        if let Some(encoding) = response.headers().get(header::CONTENT_ENCODING)
+            && encoding != "identity"
+        {
+            let shown = String::from_utf8_lossy(encoding.as_bytes()).chars().take(64).collect();
+            return Err(Fault::Encoded(shown));
+        }
+        let body = response.into_body();
+        if body.size_hint().lower() > most as u64 {
+            return Err(Fault::TooLarge(most));
+        }
+        match Limited::new(body, most).collect().await {
+            Ok(whole) => Ok(whole.to_bytes()),
+            Err(error) if error.is::<LengthLimitError>() => Err(Fault::TooLarge(most)),
+            Err(error) => Err(Fault::Broken(chain(error.as_ref()))),
+        }
+    }
+}
+
+/// What it means that there was no answer.
+fn failure(error: &legacy::Error) -> Fault {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(refused @ ConnectError::NotPublic { .. }) = error.downcast_ref::<ConnectError>() {
+            return Fault::NotPublic(refused.to_string());
+        }
+        cause = error.source();
+    }
+    // The client's own words only say at what it failed, which the fault does too.
+    let why = error.source().map_or_else(|| error.to_string(), chain);
+    if error.is_connect() { Fault::Unreachable(why) } else { Fault::Broken(why) }
+}

@@ -1,0 +1,202 @@
+//! Connections to addresses that were looked at.
+//!
+//! ```text
+//!  name ──▶ lookup, once ──▶ each address: public, or allowed? ──▶ connect to that very address ──▶ TLS, by the name
+//! ```
+//!
+//! The name is not looked up a second time, so a name server that says one thing to whoever checks and another to whoever
+//! connects gains nothing.
+
+use std::error::Error;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::Uri;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout, timeout_at};
+use tower_service::Service;
+use url::Host;
+
+use super::Resolve;
+use super::address::not_public;
+
+/// How many addresses of a name are tried.
+const ADDRESSES_MOST: usize = 8;
+/// How many lookups of one webhook's name are under way. A lookup cannot be stopped, only left alone; so a name server that
+/// hangs holds no more threads than these.
+const LOOKUPS_MOST: usize = 4;
+
+type BoxError = Box<dyn Error + Send + Sync>;
+type Connecting<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectError {
+    #[error("{host} is at {address}, {what}, and is not called")]
+    NotPublic { host: String, address: std::net::IpAddr, what: &'static str },
+    #[error("the name {host} cannot be looked up")]
+    Lookup {
+        host: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the name {0} has no address")]
+    NoAddress(String),
+    #[error("no connection to {address}")]
+    Refused {
+        address: SocketAddr,
+        #[source]
+        source: io::Error,
+    },
+    #[error("no connection within {} ms", .0.as_millis())]
+    TimedOut(Duration),
+}
+
+/// Whether a webhook may stand in a network of our own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// It may be anywhere.
+    Anywhere,
+    /// It may only be where everybody may call it.
+    Public,
+}
+
+/// Connects to one webhook's place, whatever it is asked for.
+#[derive(Clone)]
+pub(super) struct Dialler {
+    host: Host<String>,
+    port: u16,
+    reach: Reach,
+    within: Duration,
+    resolve: Arc<dyn Resolve>,
+    lookups: Arc<Semaphore>,
+}
+
+impl Dialler {
+    pub(super) fn new(
+        host: Host<String>,
+        port: u16,
+        reach: Reach,
+        within: Duration,
+        resolve: Arc<dyn Resolve>,
+    ) -> Self {
+        Self { host, port, reach, within, resolve, lookups: Arc::new(Semaphore::new(LOOKUPS_MOST)) }
+    }
+
+    async fn dial(self) -> Result<TcpStream, ConnectError> {
+        let deadline = Instant::now() + self.within;
+        let addresses = self.addresses(deadline).await?;
+        let mut failed = ConnectError::NoAddress(self.host.to_string());
+        for (at, address) in addresses.iter().enumerate() {
+            if let Err(refused) = self.check(*address) {
+                // That another one could not be reached says more, since that may change.
+                if matches!(failed, ConnectError::NoAddress(_)) {
+                    failed = refused;
+                }
+                continue;
+            }
+            // What is left is divided, so that a dead address does not use up the time of the others.
+            let left = deadline.saturating_duration_since(Instant::now());
+            let share = left / u32::try_from(addresses.len() - at).unwrap_or(u32::MAX);
+            match timeout(share, TcpStream::connect(*address)).await {
+                Ok(Ok(stream)) => {
+                    // Only makes it faster.
+                    let _ = stream.set_nodelay(true);
+                    return Ok(stream);
+                }
+                Ok(Err(source)) => failed = ConnectError::Refused { address: *address, source },
+                Err(_) => failed = ConnectError::TimedOut(self.within),
+            }
+        }
+        Err(failed)
+    }
+
+    fn check(&self, address: SocketAddr) -> Result<(), ConnectError> {
+        match (self.reach, not_public(address.ip())) {
+            (Reach::Anywhere, _) | (Reach::Public, None) => Ok(()),
+            (Reach::Public, Some(what)) => {
+                Err(ConnectError::NotPublic { host: self.host.to_string(), address: address.ip(), what })
+            }
+        }
+    }
+
+    async fn addresses(&self, deadline: Instant) -> Result<Vec<SocketAddr>, ConnectError> {
+        let name = match &self.host {
+            Host::Ipv4(address) => return Ok(vec![SocketAddr::from((*address, self.port))]),
+            Host::Ipv6(address) => return Ok(vec![SocketAddr::from((*address, self.port))]),
+            Host::Domain(name) => name.clone(),
+        };
+        let (resolve, lookups, port) = (self.resolve.clone(), self.lookups.clone(), self.port);
+        let lookup = async {
+            let place = lookups.acquire_owned().await.expect("invariant: nobody closes it");
+            let name = name.clone();
+            // On its own, so that its place is taken until it has ended, whoever still waits for it.
+            let looking = tokio::spawn(async move {
+                let found = resolve.resolve(&name, port).await;
+                drop(place);
+                found
+            });
+            looking.await.unwrap_or_else(|_| Err(io::Error::other("the lookup was ended")))
+        };
+        let found = timeout_at(deadline, lookup).await.map_err(|_| ConnectError::Lookup {
+            host: name.clone(),
+            source: io::Error::new(io::ErrorKind::TimedOut, "no answer in time"),
+        })?;
+        let mut addresses = found.map_err(|source| ConnectError::Lookup { host: name.clone(), source })?;
+        addresses.truncate(ADDRESSES_MOST);
+        Ok(addresses)
+    }
+}
+
+impl Service<Uri> for Dialler {
+    type Response = TokioIo<TcpStream>;
+    type Error = ConnectError;
+    type Future = Connecting<Self::Response, Self::Error>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let dialler = self.clone();
+        Box::pin(async move { dialler.dial().await.map(TokioIo::new) })
+    }
+}
+
+/// Makes connections in time, TLS included.
+#[derive(Clone)]
+pub(super) struct InTime<C> {
+    pub(super) inner: C,
+    pub(super) within: Duration,
+}
+
+impl<C> Service<Uri> for InTime<C>
+where
+    C: Service<Uri, Error: Into<BoxError>>,
+    C::Future: Send + 'static,
+{
+    type Response = C::Response;
+    type Error = BoxError;
+    type Future = Connecting<Self::Response, Self::Error>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let (connecting, within) = (self.inner.call(uri), self.within);
+        Box::pin(async move {
+            match timeout(within, connecting).await {
+                Ok(made) => made.map_err(Into::into),
+                Err(_) => Err(ConnectError::TimedOut(within).into()),
+            }
+        })
+    }
+}

@@ -1,0 +1,45 @@
+//! What there is to say about webhooks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics::{counter, histogram};
+use tracing::{debug, warn};
+
+use super::fault::Fault;
+use crate::{
+    events::InternalEvent,
+    metrics::{WEBHOOK_REQUEST_SECONDS, WEBHOOK_REQUESTS},
+};
+
+/// A webhook was asked about an event, or should have been.
+pub(super) struct WebhookAsked<'a> {
+    pub(super) handler: &'a Arc<str>,
+    /// What the event is called for this handler.
+    pub(super) id: &'a str,
+    /// What is wrong, if there is no answer.
+    pub(super) fault: Option<&'a Fault>,
+    /// How long it took, if a request was sent or tried.
+    pub(super) took: Option<Duration>,
+}
+
+impl InternalEvent for WebhookAsked<'_> {
+    fn emit(self) {
+        let (handler, id) = (&**self.handler, self.id);
+        let duration_ms = self.took.map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
+        let result = self.fault.map_or("answered", Fault::name);
+        match self.fault {
+            None => debug!(handler, id, result, duration_ms, "webhook answered"),
+            // The breaker has told that it opened.
+            Some(fault @ Fault::Open { .. }) => debug!(handler, id, result, why = %fault, "webhook not asked"),
+            Some(fault) => warn!(handler, id, result, duration_ms, why = %fault, "webhook gave no answer of use"),
+        }
+        // A name that no settings know would be a label without bounds.
+        let label =
+            if matches!(self.fault, Some(Fault::Unknown)) { Arc::from("unknown") } else { self.handler.clone() };
+        counter!(WEBHOOK_REQUESTS, "handler" => label.clone(), "outcome" => result).increment(1);
+        if let Some(took) = self.took {
+            histogram!(WEBHOOK_REQUEST_SECONDS, "handler" => label).record(took);
+        }
+    }
+}

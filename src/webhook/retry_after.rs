@@ -1,0 +1,49 @@
+//! When a brain wants to be asked again.
+
+use std::time::{Duration, SystemTime};
+
+use guildhall_core::time::UnixMs;
+use http::{HeaderMap, header};
+
+/// What `Retry-After` says, in seconds or as a date, but no more than `most`. What cannot be read says nothing.
+pub(super) fn retry_after(headers: &HeaderMap, now: UnixMs, most: Duration) -> Option<Duration> {
+    let said = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+    let wait = if !said.is_empty() && said.bytes().all(|byte| byte.is_ascii_digit()) {
+        // So many digits that no number holds them mean as long as may be.
+        said.parse().map_or(Duration::MAX, Duration::from_secs)
+    } else {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_millis(now.millis());
+        httpdate::parse_http_date(said).ok()?.duration_since(now).unwrap_or_default()
+    };
+    Some(wait.min(most))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_seconds_or_a_date_and_never_more_than_the_most() {
+        // Sun, 06 Nov 1994 08:49:37 GMT
+        let now = UnixMs::new(784_111_777_000);
+        for (said, wait) in [
+            ("0", Some(0)),
+            ("17", Some(17)),
+            (" 17 ", Some(17)),
+            ("601", Some(600)),
+            ("99999999999999999999999999", Some(600)),
+            ("Sun, 06 Nov 1994 08:50:07 GMT", Some(30)),
+            ("Sun, 06 Nov 1994 08:49:07 GMT", Some(0)),
+            ("Sun, 06 Nov 2044 08:49:37 GMT", Some(600)),
+            ("-1", None),
+            ("1.5", None),
+            ("", None),
+            ("soon", None),
+        ] {
+            let headers = HeaderMap::from_iter([(header::RETRY_AFTER, said.parse().unwrap())]);
+            let read = retry_after(&headers, now, Duration::from_secs(600));
+            assert_eq!(read, wait.map(Duration::from_secs), "{said}");
+        }
+        assert_eq!(retry_after(&HeaderMap::new(), now, Duration::MAX), None);
+    }
+}
