@@ -15,6 +15,16 @@ pub const GATEWAY_SHARD_CONNECTED: &str = "guildhall_gateway_shard_connected";
 pub const GATEWAY_SESSIONS: &str = "guildhall_gateway_sessions_total";
 /// Connections that ended or could not be made, by why.
 pub const GATEWAY_DISCONNECTS: &str = "guildhall_gateway_disconnects_total";
+/// Connections that ended or could not be made, and were made anew, by why.
+pub const GATEWAY_RECONNECTS: &str = "guildhall_gateway_reconnects_total";
+/// Frames that could not be read.
+pub const GATEWAY_MALFORMED: &str = "guildhall_gateway_malformed_total";
+/// How often a shard left because there was no room for its events.
+pub const GATEWAY_PAUSED: &str = "guildhall_gateway_paused_total";
+/// Events that were dropped for want of room, by class.
+pub const GATEWAY_SHED: &str = "guildhall_gateway_shed_total";
+/// Wishes to identify, by result.
+pub const GATEWAY_IDENTIFIES: &str = "guildhall_gateway_identifies_total";
 /// 1 while there is a connection to Redis, else 0.
 pub const REDIS_UP: &str = "guildhall_redis_up";
 /// Calls to Redis, by script and result.
@@ -93,6 +103,11 @@ fn describe() {
     describe_gauge!(GATEWAY_SHARD_CONNECTED, "1 while a shard has a session that receives events, else 0.");
     describe_counter!(GATEWAY_SESSIONS, "Gateway sessions that began (ready) or went on (resumed).");
     describe_counter!(GATEWAY_DISCONNECTS, "Gateway connections that ended or could not be made, by why.");
+    describe_counter!(GATEWAY_RECONNECTS, "Gateway connections that were made anew, by why the one before ended.");
+    describe_counter!(GATEWAY_MALFORMED, "Gateway frames that could not be read, and were skipped.");
+    describe_counter!(GATEWAY_PAUSED, "How often a shard left because there was no room for its events.");
+    describe_counter!(GATEWAY_SHED, "Gateway events that were dropped because there was no room, by class.");
+    describe_counter!(GATEWAY_IDENTIFIES, "Wishes to identify: granted, or why not (spent, uncounted).");
     describe_gauge!(REDIS_UP, "1 while there is a connection to Redis, else 0.");
     describe_counter!(REDIS_CALLS, "Calls to Redis, by script and result (ok, or why it was lost).");
     describe_histogram!(REDIS_CALL_SECONDS, Unit::Seconds, "How long calls to Redis took, lost ones included.");

@@ -51,8 +51,8 @@ async fn it_becomes_ready_when_all_shards_are_connected_and_counts_what_they_rec
     for line in [
         version.as_str(),
         "guildhall_ready{part=\"gateway\"} 1",
-        "guildhall_gateway_events_total{type=\"READY\"} 2",
-        "guildhall_gateway_events_total{type=\"GUILD_CREATE\"} 2",
+        "guildhall_gateway_events_total{type=\"gateway.ready\"} 2",
+        "guildhall_gateway_events_total{type=\"guild.create\"} 2",
         "guildhall_gateway_events_total{type=\"other\"} 2",
         "guildhall_gateway_shard_connected{shard=\"0\"} 1",
         "guildhall_gateway_shard_connected{shard=\"1\"} 1",
@@ -146,9 +146,17 @@ async fn a_shutdown_past_its_time_fails_and_names_what_had_not_finished() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_close_that_cannot_be_retried_ends_it_with_advice() {
-    for (code, advice) in [(4004, "the token is wrong"), (4014, "enable them"), (4011, "raise gateway.shards")] {
+    for (code, advice) in [
+        (4004, "the token is wrong"),
+        (4010, "check gateway.shards and gateway.shard_range"),
+        (4011, "raise gateway.shards"),
+        (4012, "update Guildhall"),
+        (4013, "check gateway.intents (guilds, guild_members)"),
+        (4014, "privileged intents it asks for (guild_members); enable them"),
+    ] {
         let gateway = Gateway::start(Manner::Close(code, String::new())).await;
-        let ended = Guildhall::serve(&gateway.url).spawn().end();
+        let daemon = Guildhall::serve(&gateway.url).env("GUILDHALL__GATEWAY__INTENTS", "guilds,guild_members");
+        let ended = daemon.spawn().end();
         assert_eq!(ended.code, Some(1), "{}", ended.stderr);
         let last = ended.stderr.lines().last().unwrap();
         assert!(last.starts_with(&format!("error: Discord closed shard 0 with {code}")), "{last}");
@@ -176,6 +184,45 @@ async fn a_shard_that_lost_its_connection_resumes_where_it_was() {
     assert_eq!(get(address, "/readyz").status, 200);
     let metrics = get(address, "/metrics").body;
     assert!(metrics.contains("guildhall_gateway_sessions_total{how=\"resumed\"} 1"), "{metrics}");
+    daemon.signal("TERM");
+    assert_eq!(daemon.end().code, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_runs_its_part_of_the_shards_and_shows_itself_as_it_is_told_to() {
+    let gateway = Gateway::start(Manner::Kind).await;
+    let daemon = Guildhall::serve(&gateway.url)
+        .env("GUILDHALL__GATEWAY__SHARDS", "8")
+        .env("GUILDHALL__GATEWAY__SHARD_RANGE", "5-6")
+        .env("GUILDHALL__GATEWAY__MAX_CONCURRENCY", "8")
+        .env("GUILDHALL__GATEWAY__THREADS", "2")
+        .env("GUILDHALL__GATEWAY__PRESENCE_STATUS", "idle")
+        .env("GUILDHALL__GATEWAY__ACTIVITY_TYPE", "watching")
+        .env("GUILDHALL__GATEWAY__ACTIVITY_NAME", "the gate")
+        .spawn();
+    let mut shards = Vec::new();
+    for _ in 0..2 {
+        let Seen::Identify(identify) = gateway.seen() else { panic!("something else than IDENTIFY") };
+        assert_eq!(identify["presence"]["status"], "idle");
+        let activity = &identify["presence"]["activities"][0];
+        assert_eq!((&activity["type"], &activity["name"]), (&3.into(), &"the gate".into()));
+        shards.push(identify["shard"].to_string());
+    }
+    shards.sort();
+    assert_eq!(shards, ["[5,8]", "[6,8]"]);
+    ready(&daemon);
+    daemon.signal("TERM");
+    assert_eq!(daemon.end().code, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn frames_that_cannot_be_read_are_skipped_and_counted() {
+    let gateway = Gateway::start(Manner::Echo).await;
+    let daemon = Guildhall::serve(&gateway.url).spawn();
+    let address = daemon.address();
+    daemon.line_with("\"how\":\"resumed\"");
+    let metrics = get(address, "/metrics").body;
+    assert!(metrics.contains("guildhall_gateway_malformed_total 2"), "{metrics}");
     daemon.signal("TERM");
     assert_eq!(daemon.end().code, Some(0));
 }

@@ -2,14 +2,18 @@
 
 use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 
-use guildhall_actors::operations::{IdempotencyCache, OperationStore};
+use guildhall_actors::{
+    events::Allowance,
+    operations::{IdempotencyCache, OperationStore},
+};
 use metrics_exporter_prometheus::{BuildError, PrometheusHandle};
 use tokio::{task::JoinHandle, time::Instant};
+use twilight_gateway::queue::InMemoryQueue;
 
 use super::{
     admin_key::FoundKey,
     discovery::{self, DiscoveryError},
-    gateway_part::GatewayPart,
+    gateway_part::{self, GatewayPart},
     identity,
     operations::OperationsPart,
     redis_part::RedisPart,
@@ -18,7 +22,7 @@ use super::{
 use crate::{
     api::{self, AdminKey, BindError, Control, ControlConfig, Listener, Readiness},
     discord::{
-        FatalClose, ShardEnd, ShardEvent, Shards, ShardsConfig,
+        FatalClose, IdentifyLimits, Reconnects, ShardEnd, ShardEvent, Shards, ShardsConfig,
         operations::{PerformConfig, Performer},
     },
     events::{ListenerStarted, emit},
@@ -54,6 +58,9 @@ pub enum StartError {
     /// Calls to Discord cannot be made.
     #[error(transparent)]
     Rest(#[from] RestError),
+    /// Shards have no thread to run on.
+    #[error("cannot start a thread for the shards: {0}")]
+    Threads(#[source] io::Error),
     /// Shards must not be started.
     #[error(transparent)]
     Discovery(#[from] DiscoveryError),
@@ -132,7 +139,7 @@ impl Daemon {
     pub async fn start(
         settings: &Settings,
         key: &FoundKey,
-        observer: impl Fn(ShardEvent<'_>) + Send + Sync + 'static,
+        observer: impl Fn(ShardEvent) + Send + Sync + 'static,
     ) -> Result<Self, StartError> {
         let token = settings.discord.token.clone().ok_or(StartError::NoToken)?;
         // Before anything has something to say: a taken port or store should be the only line.
@@ -165,19 +172,31 @@ impl Daemon {
         control.open(Arc::clone(operations.desk()));
         operations.arrive_when(rest.opens(OPENS_WITHIN));
         let upkeep = tokio::spawn(upkeep(recorder));
-        let found = discovery::find(settings, rest.gate.as_ref(), &rest.calls, &part).await?;
-        let gateway = GatewayPart::new(part, found.shards);
+        let found = discovery::find(settings, rest.gate.as_ref(), &rest.calls, &[], &part).await?;
+        let gateway = GatewayPart::new(part, found.range.count());
         let config = ShardsConfig {
             token,
             gateway_url: found.url,
             shards: found.shards,
+            range: found.range,
             intents: settings.gateway.intents,
-            queue: found.queue,
+            presence: Some(settings.gateway.presence.clone()),
+            queue: identify_queue(&found.limits),
+            resume: Vec::new(),
+            threads: settings.gateway.threads,
+            buffer: Allowance { events: settings.gateway.buffer_events, bytes: settings.gateway.buffer_bytes },
+            reconnects: Reconnects { base: settings.gateway.reconnect_base, cap: settings.gateway.reconnect_cap },
+            hello_within: settings.gateway.hello_timeout,
         };
-        let shards = Shards::start(config, move |event| {
-            gateway.observe(&event);
-            observer(event);
-        });
+        let shards = Shards::start(
+            config,
+            |_| gateway_part::feed_without_handlers(),
+            move |event| {
+                gateway.observe(event);
+                observer(event);
+            },
+        )
+        .map_err(StartError::Threads)?;
         Ok(Self { readiness, listener, shards, rest, operations, upkeep, _redis: redis })
     }
 
@@ -228,6 +247,13 @@ impl Daemon {
             Err(Unfinished { timeout, shards, operations: !drained, listener })
         }
     }
+}
+
+/// Counts IDENTIFYs for as long as the process lives.
+fn identify_queue(limits: &IdentifyLimits) -> InMemoryQueue {
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+    let (remaining, reset_after) = limits.left.map_or((limits.a_day, DAY), |left| (left.remaining, left.reset_after));
+    InMemoryQueue::new(limits.max_concurrency, remaining.min(limits.a_day), reset_after, limits.a_day)
 }
 
 async fn upkeep(recorder: PrometheusHandle) {

@@ -3,21 +3,19 @@
 
 use std::time::Duration;
 
-use guildhall_actors::rest::{Outcome, Rest};
+use guildhall_actors::{
+    events::KeptSession,
+    rest::{Outcome, Rest},
+};
 use guildhall_core::{answer::Class, lane::Lane};
-use twilight_gateway::queue::InMemoryQueue;
 use twilight_model::gateway::connection_info::BotConnectionInfo;
 
 use crate::{
     api::PartHandle,
-    discord::rest::Calls,
+    discord::{IdentifyLimits, SessionsLeft, rest::Calls},
     events::{GatewayNotFound, emit},
-    settings::Settings,
+    settings::{Settings, ShardRange},
 };
-
-/// IDENTIFYs a bot may send a day, where Discord was not asked. Past it Discord resets the token.
-const IDENTIFIES_A_DAY: u32 = 1_000;
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The longest wait between two times of asking.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
@@ -27,9 +25,12 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 pub(super) struct Found {
     /// Its URL; `None` is twilight's own default.
     pub(super) url: Option<String>,
+    /// How many shards the bot has.
     pub(super) shards: u32,
-    /// Spaces IDENTIFYs as Discord allows them.
-    pub(super) queue: InMemoryQueue,
+    /// Which of them this process runs.
+    pub(super) range: ShardRange,
+    /// How often Discord allows to identify.
+    pub(super) limits: IdentifyLimits,
 }
 
 /// Why shards must not be started.
@@ -60,26 +61,44 @@ pub enum DiscoveryError {
     Refused(u16),
 }
 
-/// Finds the gateway. What it waits for is what `part` says.
+/// Finds the gateway, for shards of which some may have a session that was kept. What it waits for is what `part` says.
 pub(super) async fn find(
     settings: &Settings,
     rest: &dyn Rest,
     calls: &Calls,
+    kept: &[KeptSession],
     part: &PartHandle,
 ) -> Result<Found, DiscoveryError> {
+    let (gateway, spacing) = (&settings.gateway, settings.gateway.identify_spacing);
     if let Some(url) = settings.discord.gateway_url.clone() {
-        let queue = InMemoryQueue::new(settings.gateway.max_concurrency, IDENTIFIES_A_DAY, DAY, IDENTIFIES_A_DAY);
-        return Ok(Found { url: Some(url), shards: settings.gateway.shards.max(1), queue });
+        let (max_concurrency, a_day) = (gateway.max_concurrency, gateway.identifies_a_day);
+        let limits = IdentifyLimits { max_concurrency, spacing, a_day, left: None };
+        let shards = gateway.shards.max(1);
+        return Ok(Found { url: Some(url), shards, range: range_of(settings, shards), limits });
     }
     let info = ask(rest, calls, part).await?;
-    let shards = if settings.gateway.shards == 0 { info.shards.max(1) } else { settings.gateway.shards };
+    let shards = if gateway.shards == 0 { info.shards.max(1) } else { gateway.shards };
+    let range = range_of(settings, shards);
     let limit = info.session_start_limit;
     let reset_after = Duration::from_millis(limit.reset_after);
-    if limit.remaining < shards {
-        return Err(DiscoveryError::NoSessionsLeft { remaining: limit.remaining, shards, reset_after });
+    let needed = needed(range, shards, kept);
+    if limit.remaining < needed {
+        return Err(DiscoveryError::NoSessionsLeft { remaining: limit.remaining, shards: needed, reset_after });
     }
-    let queue = InMemoryQueue::new(limit.max_concurrency, limit.remaining, reset_after, limit.total);
-    Ok(Found { url: Some(info.url), shards, queue })
+    let left = Some(SessionsLeft { remaining: limit.remaining, reset_after });
+    let limits = IdentifyLimits { max_concurrency: limit.max_concurrency, spacing, a_day: limit.total, left };
+    Ok(Found { url: Some(info.url), shards, range, limits })
+}
+
+/// Which shards this process runs. A range is only set together with the number of shards, which it fits.
+fn range_of(settings: &Settings, shards: u32) -> ShardRange {
+    settings.gateway.shard_range.unwrap_or(ShardRange::all(shards))
+}
+
+/// How many shards have no session to go on with.
+fn needed(range: ShardRange, shards: u32, kept: &[KeptSession]) -> u32 {
+    let has_one = |shard| kept.iter().any(|kept| kept.shards == shards && kept.shard == shard);
+    range.numbers().map(|shard| u32::from(!has_one(shard))).sum()
 }
 
 /// Asks until Discord answers.
@@ -106,5 +125,27 @@ async fn ask(rest: &dyn Rest, calls: &Calls, part: &PartHandle) -> Result<BotCon
         emit(GatewayNotFound { why: &why, retry_after: pause });
         tokio::time::sleep(pause).await;
         wait = (wait * 2).min(LONGEST_WAIT);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use guildhall_core::time::UnixMs;
+
+    use super::*;
+
+    #[test]
+    fn shards_with_a_session_of_as_many_shards_need_no_new_one() {
+        let kept = |shard, shards| KeptSession {
+            shard,
+            shards,
+            session: "s".into(),
+            resume_url: None,
+            confirmed: 1,
+            at: UnixMs::new(0),
+        };
+        let range: ShardRange = "1-3".parse().unwrap();
+        assert_eq!(needed(range, 4, &[]), 3);
+        assert_eq!(needed(range, 4, &[kept(0, 4), kept(2, 4), kept(3, 2)]), 2);
     }
 }

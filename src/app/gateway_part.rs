@@ -1,6 +1,13 @@
-//! How ready the gateway is, as told by its shards.
+//! How ready the gateway is, as told by its shards; and where their events go.
 
-use std::sync::{Mutex, PoisonError};
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use guildhall_actors::events::{Allowance, Credit, Feed, Told};
+use tokio::sync::mpsc;
 
 use crate::{api::PartHandle, discord::ShardEvent};
 
@@ -8,32 +15,101 @@ use crate::{api::PartHandle, discord::ShardEvent};
 pub(super) struct GatewayPart {
     part: PartHandle,
     shards: u32,
-    connected: Mutex<u32>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    connected: u32,
+    /// Those that cannot have a session today, and when there is one again.
+    waiting: BTreeSet<u32>,
+    again_in: Duration,
 }
 
 impl GatewayPart {
     pub(super) fn new(part: PartHandle, shards: u32) -> Self {
-        let gateway = Self { part, shards, connected: Mutex::new(0) };
-        gateway.tell(0);
+        let gateway = Self { part, shards, state: Mutex::default() };
+        gateway.tell(&State::default());
         gateway
     }
 
-    pub(super) fn observe(&self, event: &ShardEvent<'_>) {
-        // A shard says these two in turn. The lock is held while telling, so that the last word is the right one.
-        let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn observe(&self, event: ShardEvent) {
+        // The lock is held while telling, so that the last word is the right one.
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
-            ShardEvent::Connected { .. } => *connected += 1,
-            ShardEvent::Disconnected { .. } => *connected = connected.saturating_sub(1),
-            ShardEvent::Dispatch { .. } => return,
+            // A shard says these two in turn.
+            ShardEvent::Connected { shard, .. } => {
+                state.connected += 1;
+                state.waiting.remove(&shard);
+            }
+            ShardEvent::Disconnected { .. } => state.connected = state.connected.saturating_sub(1),
+            ShardEvent::OutOfIdentifies { shard, again_in } => {
+                state.waiting.insert(shard);
+                state.again_in = again_in;
+            }
         }
-        self.tell(*connected);
+        self.tell(&state);
     }
 
-    fn tell(&self, connected: u32) {
-        if connected == self.shards {
+    fn tell(&self, state: &State) {
+        let State { connected, waiting, again_in } = state;
+        if *connected == self.shards {
             self.part.ready();
-        } else {
-            self.part.not_ready(&format!("{connected} of {} shards are connected", self.shards));
+            return;
         }
+        let mut reason = format!("{connected} of {} shards are connected", self.shards);
+        if !waiting.is_empty() {
+            let minutes = again_in.as_secs().div_ceil(60);
+            reason = format!(
+                "{reason}; {} wait for a new session, and the day's session starts are used up: there is one again in {} h \
+                 {} min",
+                waiting.len(),
+                minutes / 60,
+                minutes % 60
+            );
+        }
+        self.part.not_ready(&reason);
+    }
+}
+
+/// How much of a shard may be on its way at once.
+const ALLOWANCE: Allowance = Allowance { events: 4_096, bytes: 16 * 1024 * 1024 };
+
+/// A way for a shard's events on which nobody waits for them: they are done with when they arrive.
+pub(super) fn feed_without_handlers() -> Feed {
+    let (tell, mut told) = mpsc::channel(1_024);
+    let credit = Credit::new(ALLOWANCE);
+    let feed = Feed::new(tell, credit.clone());
+    tokio::spawn(async move {
+        while let Some(told) = told.recv().await {
+            match told {
+                Told::Events(events) => {
+                    credit.give_back(events.len(), events.iter().map(|event| event.text.bytes()).sum());
+                }
+                Told::Began { .. } | Told::Passed { .. } => {}
+            }
+        }
+    });
+    feed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{api::Readiness, discord::Session};
+
+    #[test]
+    fn the_gateway_is_ready_when_all_shards_are_connected_and_says_when_the_day_is_spent() {
+        let readiness = Readiness::default();
+        let part = GatewayPart::new(readiness.register("gateway"), 2);
+        let says = || format!("{:?}", readiness.report());
+        part.observe(ShardEvent::Connected { shard: 0, session: Session::New });
+        assert!(says().contains("1 of 2 shards are connected"), "{}", says());
+        part.observe(ShardEvent::OutOfIdentifies { shard: 1, again_in: Duration::from_secs(2 * 3600 + 61) });
+        assert!(says().contains("1 wait for a new session") && says().contains("in 2 h 2 min"), "{}", says());
+        part.observe(ShardEvent::Connected { shard: 1, session: Session::New });
+        assert!(!says().contains("wait for"), "{}", says());
+        part.observe(ShardEvent::Disconnected { shard: 1 });
+        assert!(says().contains("1 of 2 shards are connected"), "{}", says());
     }
 }

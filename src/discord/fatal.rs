@@ -1,6 +1,11 @@
 //! Closes after which trying again with the same settings cannot help.
 
-use twilight_model::gateway::CloseCode;
+use std::borrow::Cow;
+
+use twilight_model::gateway::{CloseCode, Intents};
+
+/// Intents that Discord grants only to bots whose owner has switched them on.
+const PRIVILEGED: Intents = Intents::GUILD_MEMBERS.union(Intents::GUILD_PRESENCES).union(Intents::MESSAGE_CONTENT);
 
 /// Discord ended a shard for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -10,43 +15,88 @@ pub struct FatalClose {
     pub shard: u32,
     /// The close code.
     pub code: u16,
+    /// The intents that it asked for.
+    pub intents: Intents,
 }
 
 impl FatalClose {
     /// What it means, and what a person can do about it.
-    pub fn advice(&self) -> &'static str {
-        match CloseCode::try_from(self.code) {
+    pub fn advice(&self) -> Cow<'static, str> {
+        let advice = match CloseCode::try_from(self.code) {
             Ok(CloseCode::AuthenticationFailed) => {
                 "the token is wrong; copy the bot's token from Discord's developer portal into discord.token \
                  (GUILDHALL__DISCORD__TOKEN or GUILDHALL__DISCORD__TOKEN_FILE)"
             }
-            Ok(CloseCode::InvalidShard) => "the shard's number is not below the number of shards; check gateway.shards",
+            Ok(CloseCode::InvalidShard) => {
+                "the shard's number is not below the number of shards; check gateway.shards and gateway.shard_range, which \
+                 have to fit in every process"
+            }
             Ok(CloseCode::ShardingRequired) => {
-                "the bot is in too many guilds for so few shards; raise gateway.shards (one for every 2,500 guilds)"
+                "the bot is in too many guilds for so few shards; raise gateway.shards (one for every 2,500 guilds), in \
+                 every process, or set it to 0 to have as many as Discord recommends"
             }
             Ok(CloseCode::InvalidApiVersion) => {
                 "this gateway no longer speaks API version 10; update Guildhall, or check discord.gateway_url"
             }
-            Ok(CloseCode::InvalidIntents) => "the intents are not valid together; check gateway.intents",
-            Ok(CloseCode::DisallowedIntents) => {
-                "the bot may not use the privileged intents it asks for; enable them for it in Discord's developer \
-                 portal (Bot, Privileged Gateway Intents), or take them out of gateway.intents"
-            }
+            Ok(CloseCode::InvalidIntents) => return self.about_intents().into(),
+            Ok(CloseCode::DisallowedIntents) => return self.about_privileges().into(),
             _ => "connecting again with the same settings cannot help",
-        }
+        };
+        advice.into()
     }
+
+    fn about_intents(&self) -> String {
+        format!(
+            "the intents are not valid together; check gateway.intents ({}), or update Guildhall if Discord has new ones",
+            names(self.intents)
+        )
+    }
+
+    fn about_privileges(&self) -> String {
+        let privileged = self.intents & PRIVILEGED;
+        if privileged.is_empty() {
+            return "the bot may not use an intent that it asks for, and none of those in gateway.intents needs a switch; \
+                    enable them for the bot in Discord's developer portal (Bot, Privileged Gateway Intents), or take out of \
+                    gateway.intents what is new"
+                .to_owned();
+        }
+        format!(
+            "the bot may not use the privileged intents it asks for ({}); enable them for it in Discord's developer portal \
+             (https://discord.com/developers/applications, the application, Bot, Privileged Gateway Intents), or take them \
+             out of gateway.intents",
+            names(privileged)
+        )
+    }
+}
+
+fn names(intents: Intents) -> String {
+    let names: Vec<_> = intents.iter_names().map(|(name, _)| name.to_lowercase()).collect();
+    names.join(", ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn close(code: u16, intents: Intents) -> String {
+        FatalClose { shard: 0, code, intents }.advice().into_owned()
+    }
+
     #[test]
     fn every_close_that_cannot_be_reconnected_has_advice_of_its_own() {
-        let other = FatalClose { shard: 0, code: 4999 }.advice();
+        let other = close(4999, Intents::GUILDS);
         for code in [4004, 4010, 4011, 4012, 4013, 4014] {
             assert!(!CloseCode::try_from(code).unwrap().can_reconnect());
-            assert_ne!(FatalClose { shard: 0, code }.advice(), other);
+            assert_ne!(close(code, Intents::GUILDS), other);
         }
+    }
+
+    #[test]
+    fn who_may_not_use_privileged_intents_is_told_which_ones_and_where_to_switch_them_on() {
+        let says = close(4014, Intents::GUILDS | Intents::GUILD_MEMBERS | Intents::MESSAGE_CONTENT);
+        assert!(says.contains("(guild_members, message_content)"), "{says}");
+        assert!(says.contains("Privileged Gateway Intents") && says.contains("out of gateway.intents"), "{says}");
+        let says = close(4013, Intents::GUILDS | Intents::DIRECT_MESSAGES);
+        assert!(says.contains("(guilds, direct_messages)"), "{says}");
     }
 }

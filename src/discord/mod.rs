@@ -6,12 +6,13 @@ mod fatal;
 mod gateway;
 pub mod operations;
 pub mod rest;
-mod shard;
 
 pub use self::{
     answers::{FirstAnswers, response as first_response},
     application::application_of,
     fatal::FatalClose,
-    gateway::{ShardEnd, Shards, ShardsConfig},
-    shard::{Session, ShardEvent},
+    gateway::{
+        IdentifyLimits, IdentifyQueue, Observer, Reconnects, Session, SessionsLeft, ShardEnd, ShardEvent, Shards,
+        ShardsConfig,
+    },
 };

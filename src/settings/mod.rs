@@ -9,6 +9,7 @@
 //! ```
 
 mod error;
+mod gateway;
 mod handlers;
 mod operations;
 mod redis;
@@ -32,12 +33,12 @@ use std::{
 };
 
 use guildhall_core::{breaker::BreakerConfig, invalid::InvalidConfig, limit::LimitConfig};
-use twilight_model::gateway::Intents;
 use url::Url;
 
 pub(crate) use self::schema::env_name as environment_name;
 pub use self::{
     error::{Problem, SettingsError},
+    gateway::{Gateway, ShardRange, ShardRangeError},
     handlers::{Handlers, Interactions},
     operations::{Operations, Retention},
     redis::Redis,
@@ -109,17 +110,6 @@ pub struct Discord {
     pub api_url: String,
     /// The gateway, without a slash at its end; `None` means Discord's own.
     pub gateway_url: Option<String>,
-}
-
-/// What the gateway connection asks for.
-#[derive(Clone, Debug)]
-pub struct Gateway {
-    /// How many shards there are; 0 leaves it to Discord.
-    pub shards: u32,
-    /// How many of them may identify within 5 seconds; 0 leaves that to the gateway.
-    pub max_concurrency: u16,
-    /// Which events Discord sends.
-    pub intents: Intents,
 }
 
 /// How REST calls are sent.
@@ -254,6 +244,7 @@ pub fn load(sources: Sources) -> Result<Loaded, SettingsError> {
     let (effective, mut problems) = resolve::resolve(layers);
     problems.extend(refuse_open_bind(&effective));
     problems.extend(refuse_short_key(&effective));
+    problems.extend(gateway::check(&effective));
     problems.extend(redis::check(&effective));
     problems.extend(store::check(&effective));
     if problems.is_empty() {
@@ -313,11 +304,7 @@ fn typed(effective: &[Effective]) -> Settings {
             api_url: url(take!(effective, "discord.api_url", Url)).expect("invariant: this URL is not optional"),
             gateway_url: url(take!(effective, "discord.gateway_url", Url)),
         },
-        gateway: Gateway {
-            shards: take!(effective, "gateway.shards", Integer).try_into().expect(narrow),
-            max_concurrency: take!(effective, "gateway.max_concurrency", Integer).try_into().expect(narrow),
-            intents: take!(effective, "gateway.intents", Intents),
-        },
+        gateway: gateway::typed(effective),
         rest: Rest {
             connect_timeout: Duration::from_millis(take!(effective, "rest.connect_timeout_ms", Integer)),
             request_timeout: Duration::from_millis(take!(effective, "rest.request_timeout_ms", Integer)),

@@ -26,6 +26,10 @@ pub(crate) enum Kind {
     Path,
     /// A list of names of gateway intents.
     Intents,
+    /// Some shards in a row. The empty text stands for all of them.
+    ShardRange,
+    /// A line of text for people to see, of so many characters at most.
+    Line { most: usize },
     /// An address and a port, as numbers.
     Address,
     /// Directives for the log, as `tracing` understands them.
@@ -79,6 +83,22 @@ pub(crate) const SCHEMA: &[Key] = &[
         allowed: "a whole number from 0 to 16000",
     },
     Key {
+        path: "gateway.shard_range",
+        kind: Kind::ShardRange,
+        default: Some("\"\""),
+        help: "Which shards this process runs, both ends included, such as 0-3; `shards` says how many there are in all. \
+               Empty: all of them.",
+        allowed: "two numbers with a `-` between them, each less than gateway.shards, or nothing",
+    },
+    Key {
+        path: "gateway.threads",
+        kind: Kind::Integer { min: 1, max: 256 },
+        default: Some("1"),
+        help: "On how many threads shards run. They do nothing else there; one reads hundreds of thousands of events a \
+               second.",
+        allowed: "a whole number from 1 to 256",
+    },
+    Key {
         path: "gateway.max_concurrency",
         kind: Kind::Integer { min: 0, max: 256 },
         default: Some("1"),
@@ -88,12 +108,86 @@ pub(crate) const SCHEMA: &[Key] = &[
         allowed: "a whole number from 0 to 256",
     },
     Key {
+        path: "gateway.identify_spacing_ms",
+        kind: Kind::Integer { min: 0, max: 600_000 },
+        default: Some("5250"),
+        help: "The least time between two shards that identify one after the other, in milliseconds: Discord's 5 seconds, \
+               and some for the way.",
+        allowed: "a whole number from 0 to 600000",
+    },
+    Key {
+        path: "gateway.identifies_a_day",
+        kind: Kind::Integer { min: 1, max: 1_000_000 },
+        default: Some("1000"),
+        help: "How many sessions may be started within a day, over all processes, if `gateway_url` is set; otherwise \
+               Discord says it. Past it Discord resets the token.",
+        allowed: "a whole number from 1 to 1000000",
+    },
+    Key {
         path: "gateway.intents",
         kind: Kind::Intents,
         default: Some("[\"guilds\", \"guild_moderation\", \"guild_messages\", \"direct_messages\"]"),
         help: "Which events Discord sends. `guild_members`, `guild_presences` and `message_content` are privileged: \
                switch them on in Discord's developer portal before naming them here.",
         allowed: "names of gateway intents (a comma between them in the environment), such as guilds, guild_members",
+    },
+    Key {
+        path: "gateway.presence_status",
+        kind: Kind::Choice(&["online", "idle", "dnd", "invisible"]),
+        default: Some("\"online\""),
+        help: "What the bot is shown as.",
+        allowed: "online, idle, dnd or invisible",
+    },
+    Key {
+        path: "gateway.activity_type",
+        kind: Kind::Choice(&["playing", "listening", "watching", "competing", "custom"]),
+        default: Some("\"playing\""),
+        help: "What the bot is shown to do, if `activity_name` says with what. `custom` shows the name alone.",
+        allowed: "playing, listening, watching, competing or custom",
+    },
+    Key {
+        path: "gateway.activity_name",
+        kind: Kind::Line { most: 128 },
+        default: Some("\"\""),
+        help: "What the bot plays, listens to, watches or competes in. Empty: nothing is shown.",
+        allowed: "a line of at most 128 characters",
+    },
+    Key {
+        path: "gateway.buffer_events",
+        kind: Kind::Integer { min: 1, max: 1_000_000 },
+        default: Some("4096"),
+        help: "How many events a shard keeps while they are not handled as fast as they come. When it is full, typing and \
+               presence are dropped; when that does not help, the shard leaves, and resumes when there is room.",
+        allowed: "a whole number from 1 to 1000000",
+    },
+    Key {
+        path: "gateway.buffer_bytes",
+        kind: Kind::Integer { min: 1, max: 1_073_741_824 },
+        default: Some("16777216"),
+        help: "How many bytes of events a shard keeps then.",
+        allowed: "a whole number from 1 to 1073741824",
+    },
+    Key {
+        path: "gateway.reconnect_base_ms",
+        kind: Kind::Integer { min: 1, max: 600_000 },
+        default: Some("1000"),
+        help: "The longest first wait before a shard connects again after a connection that was of no use, in \
+               milliseconds. Each further one may be twice as long, and is any time up to that, by chance.",
+        allowed: "a whole number from 1 to 600000",
+    },
+    Key {
+        path: "gateway.reconnect_cap_ms",
+        kind: Kind::Integer { min: 1, max: 3_600_000 },
+        default: Some("30000"),
+        help: "The longest such wait of all, in milliseconds.",
+        allowed: "a whole number from 1 to 3600000",
+    },
+    Key {
+        path: "gateway.hello_timeout_ms",
+        kind: Kind::Integer { min: 1, max: 600_000 },
+        default: Some("20000"),
+        help: "How long the gateway may take to greet a connection, in milliseconds. After it another one is made.",
+        allowed: "a whole number from 1 to 600000",
     },
     Key {
         path: "rest.connect_timeout_ms",

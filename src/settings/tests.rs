@@ -1,6 +1,7 @@
 use std::{fs, path::Path};
 
 use guildhall_core::limit::shared::OnLoss;
+use twilight_model::gateway::Intents;
 
 use super::{schema::SCHEMA, *};
 
@@ -288,6 +289,31 @@ fn a_share_must_not_return_while_it_may_be_used() {
 fn calls_are_booked_less_than_a_second_ahead() {
     let errors = errors_of("[redis]\nhorizon_ms = 1000\n", &[]);
     assert!(errors.len() == 1 && errors[0].contains("allowed: a whole number from 1 to 999"), "{errors:#?}");
+}
+
+#[test]
+fn a_part_of_the_shards_needs_their_number_and_fits_it() {
+    let set = |shards, range| {
+        let set = [("GUILDHALL__GATEWAY__SHARDS", shards), ("GUILDHALL__GATEWAY__SHARD_RANGE", range)];
+        load_with("", &set, &[]).map(|loaded| loaded.settings.gateway.shard_range).map_err(|error| error.to_string())
+    };
+    assert_eq!(set("8", "4-7").unwrap().unwrap().to_string(), "4-7");
+    assert_eq!(set("8", "").unwrap(), None);
+    for (shards, range, says) in [
+        ("0", "0-3", "set gateway.shards to the same number in every process"),
+        ("8", "4-8", "with gateway.shards = 8 the last one is 7"),
+        ("8", "5-4", "ends with shard 4, before shard 5"),
+        ("8", "4", "two numbers"),
+    ] {
+        let error = set(shards, range).unwrap_err();
+        assert!(error.contains("gateway.shard_range") && error.contains(says), "{error}");
+    }
+}
+
+#[test]
+fn a_first_wait_is_not_longer_than_the_longest() {
+    let errors = errors_of("[gateway]\nreconnect_base_ms = 5000\nreconnect_cap_ms = 4000\n", &[]);
+    assert!(errors.len() == 1 && errors[0].starts_with("gateway.reconnect_base_ms is 5000"), "{errors:#?}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use twilight_model::gateway::Intents;
 use url::Url;
 
 use super::{
+    gateway::{ShardRange, ShardRangeError},
     redis_url::{RedisUrl, RedisUrlError},
     schema::{Key, Kind, nearest_of},
     secret::Token,
@@ -26,6 +27,7 @@ pub(crate) enum Value {
     Bool(bool),
     Path(Option<PathBuf>),
     Intents(Intents),
+    ShardRange(Option<ShardRange>),
     Address(SocketAddr),
 }
 
@@ -42,6 +44,7 @@ impl Value {
             Self::Bool(truth) => (*truth).into(),
             Self::Path(path) => path.as_ref().map_or(String::new(), |path| path.display().to_string()).into(),
             Self::Intents(intents) => intent_names(*intents).into(),
+            Self::ShardRange(range) => range.map_or_else(String::new, |range| range.to_string()).into(),
             Self::Address(address) => address.to_string().into(),
         }
     }
@@ -126,6 +129,8 @@ fn parse(kind: Kind, raw: &Raw) -> Result<Value, Wrong> {
         }
         (Kind::Intents, Raw::List(names)) => intents(names.iter().map(String::as_str)),
         (Kind::Intents, Raw::Text(text)) => intents(text.split(',').map(str::trim).filter(|name| !name.is_empty())),
+        (Kind::ShardRange, Raw::Text(text) | Raw::String(text)) => shard_range(text).map(Value::ShardRange),
+        (Kind::Line { most }, Raw::Text(text) | Raw::String(text)) => line(text, most).map(Value::Text),
         (Kind::Address, Raw::Text(text) | Raw::String(text)) => {
             text.parse().map(Value::Address).map_err(|_| Wrong::Unfit)
         }
@@ -141,6 +146,8 @@ fn parse(kind: Kind, raw: &Raw) -> Result<Value, Wrong> {
             | Kind::Name
             | Kind::Path
             | Kind::Intents
+            | Kind::ShardRange
+            | Kind::Line { .. }
             | Kind::Address
             | Kind::Filter,
             _,
@@ -201,6 +208,18 @@ fn intents<'a>(names: impl Iterator<Item = &'a str>) -> Result<Value, Wrong> {
         all |= intent;
     }
     Ok(Value::Intents(all))
+}
+
+fn shard_range(text: &str) -> Result<Option<ShardRange>, Wrong> {
+    if text.trim().is_empty() {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|error: ShardRangeError| Wrong::Value(error.to_string()))
+}
+
+fn line(text: &str, most: usize) -> Result<String, Wrong> {
+    let fits = text.chars().count() <= most && !text.chars().any(char::is_control);
+    if fits { Ok(text.to_owned()) } else { Err(Wrong::Unfit) }
 }
 
 fn filter(text: &str) -> Result<Value, Wrong> {

@@ -1,0 +1,329 @@
+//! What a shard has read and not told yet: in the order of its session, and within bounds.
+//!
+//! ```text
+//!  read ─▶ │ Began │ Passed 1 │ Event 2 │ Event 3 │ Passed 4–90 │ Event 91 │ ─▶ told, events in batches
+//! ```
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use guildhall_actors::events::{Allowance, Told};
+use guildhall_core::event::{Class, Event};
+
+/// The most events that are told at once.
+pub(super) const BATCH_EVENTS: usize = 256;
+/// A batch that holds so many bytes takes no more events.
+pub(super) const BATCH_BYTES: usize = 1024 * 1024;
+
+/// How many events of which class were dropped.
+pub(super) type Shed = BTreeMap<Class, u64>;
+
+#[derive(Debug)]
+enum Item {
+    Began {
+        session: Arc<str>,
+        resume_url: Option<String>,
+    },
+    Event(Event),
+    /// Numbers of a session with nothing behind them: its own dispatches, and what was shed.
+    Passed {
+        session: Arc<str>,
+        first: u64,
+        last: u64,
+    },
+}
+
+/// What a shard has read and not told yet.
+#[derive(Debug)]
+pub(super) struct Backlog {
+    shard: u32,
+    most: Allowance,
+    items: VecDeque<Item>,
+    held: Allowance,
+    /// How many of the events may be shed.
+    sheddable: usize,
+}
+
+impl Backlog {
+    pub(super) fn new(shard: u32, most: Allowance) -> Self {
+        let held = Allowance { events: 0, bytes: 0 };
+        Self { shard, most, items: VecDeque::new(), held, sheddable: 0 }
+    }
+
+    /// A session began.
+    pub(super) fn began(&mut self, session: Arc<str>, resume_url: Option<String>) {
+        self.items.push_back(Item::Began { session, resume_url });
+    }
+
+    /// A number of a session has nothing behind it.
+    pub(super) fn passed(&mut self, session: &Arc<str>, seq: u64) {
+        push_passed(&mut self.items, session, seq, seq);
+    }
+
+    /// An event was read. A full backlog drops what may be dropped, and keeps its number.
+    pub(super) fn event(&mut self, event: Event) -> Shed {
+        let mut shed = Shed::new();
+        if self.is_full() && self.sheddable > 0 {
+            self.shed(&mut shed);
+        }
+        if self.is_full() && event.class.may_be_shed() {
+            *shed.entry(event.class).or_default() += 1;
+            self.passed(&event.origin.session, event.origin.seq);
+            return shed;
+        }
+        self.held.events += 1;
+        self.held.bytes += event.text.bytes();
+        self.sheddable += usize::from(event.class.may_be_shed());
+        self.items.push_back(Item::Event(event));
+        shed
+    }
+
+    fn shed(&mut self, shed: &mut Shed) {
+        let mut kept = VecDeque::with_capacity(self.items.len());
+        for item in self.items.drain(..) {
+            match item {
+                Item::Event(event) if event.class.may_be_shed() => {
+                    *shed.entry(event.class).or_default() += 1;
+                    self.held.events -= 1;
+                    self.held.bytes -= event.text.bytes();
+                    push_passed(&mut kept, &event.origin.session, event.origin.seq, event.origin.seq);
+                }
+                Item::Passed { session, first, last } => push_passed(&mut kept, &session, first, last),
+                Item::Event(_) | Item::Began { .. } => kept.push_back(item),
+            }
+        }
+        self.items = kept;
+        self.sheddable = 0;
+    }
+
+    /// Numbers that follow each other are one item, so there are about as many others as events, unless somebody leaves
+    /// numbers out on purpose.
+    fn is_full(&self) -> bool {
+        self.held.events >= self.most.events
+            || self.held.bytes >= self.most.bytes
+            || self.items.len() / 2 > self.most.events
+    }
+
+    /// Whether there is no room for another event, not even by dropping some.
+    pub(super) fn must_pause(&self) -> bool {
+        self.is_full() && self.sheddable == 0
+    }
+
+    /// Whether half of it is free, so that it is worth reading again.
+    pub(super) fn has_eased(&self) -> bool {
+        self.held.events <= self.most.events / 2
+            && self.held.bytes <= self.most.bytes / 2
+            && self.items.len() <= self.most.events.max(1)
+    }
+
+    /// How much it holds.
+    pub(super) fn held(&self) -> Allowance {
+        self.held
+    }
+
+    /// What is to be told next, if there is anything; events only if there is `room` for them.
+    pub(super) fn next(&mut self, room: bool) -> Option<Told> {
+        match self.items.front_mut()? {
+            Item::Event(_) => room.then(|| self.batch()),
+            Item::Passed { session, first, last } => {
+                let (session, seq) = (Arc::clone(session), *first);
+                if first == last {
+                    self.items.pop_front();
+                } else {
+                    *first += 1;
+                }
+                Some(Told::Passed { shard: self.shard, session, seq })
+            }
+            Item::Began { session, resume_url } => {
+                let (session, resume_url) = (Arc::clone(session), resume_url.take());
+                self.items.pop_front();
+                Some(Told::Began { shard: self.shard, session, resume_url })
+            }
+        }
+    }
+
+    fn batch(&mut self) -> Told {
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        while batch.len() < BATCH_EVENTS && bytes < BATCH_BYTES {
+            match self.items.pop_front() {
+                Some(Item::Event(event)) => {
+                    bytes += event.text.bytes();
+                    self.sheddable -= usize::from(event.class.may_be_shed());
+                    batch.push(event);
+                }
+                Some(other @ (Item::Began { .. } | Item::Passed { .. })) => {
+                    self.items.push_front(other);
+                    break;
+                }
+                None => break,
+            }
+        }
+        self.held.events -= batch.len();
+        self.held.bytes -= bytes;
+        Told::Events(batch)
+    }
+
+    /// It was not taken: it is still the next.
+    pub(super) fn put_back(&mut self, told: Told) {
+        match told {
+            Told::Began { session, resume_url, .. } => self.items.push_front(Item::Began { session, resume_url }),
+            Told::Passed { session, seq, .. } => match self.items.front_mut() {
+                Some(Item::Passed { session: same, first, .. }) if *same == session && *first == seq + 1 => {
+                    *first = seq;
+                }
+                Some(_) | None => self.items.push_front(Item::Passed { session, first: seq, last: seq }),
+            },
+            Told::Events(events) => {
+                for event in events.into_iter().rev() {
+                    self.held.events += 1;
+                    self.held.bytes += event.text.bytes();
+                    self.sheddable += usize::from(event.class.may_be_shed());
+                    self.items.push_front(Item::Event(event));
+                }
+            }
+        }
+    }
+}
+
+fn push_passed(items: &mut VecDeque<Item>, session: &Arc<str>, from: u64, to: u64) {
+    match items.back_mut() {
+        Some(Item::Passed { session: same, last, .. }) if same == session && last.checked_add(1) == Some(from) => {
+            *last = to;
+        }
+        Some(_) | None => items.push_back(Item::Passed { session: Arc::clone(session), first: from, last: to }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use guildhall_core::{
+        event::{EventName, Origin, Text},
+        time::UnixMs,
+    };
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn session() -> Arc<str> {
+        "a-session".into()
+    }
+
+    fn event(seq: u64, class: Class, bytes: usize) -> Event {
+        Event {
+            origin: Origin { session: session(), shard: 3, seq },
+            name: EventName::Known("a.name"),
+            class,
+            guild: None,
+            channel: None,
+            user: None,
+            interaction: None,
+            received_at: UnixMs::new(0),
+            text: Text::new("x".repeat(bytes), 0..bytes),
+        }
+    }
+
+    /// All that is told, as numbers; those of events marked.
+    fn told(backlog: &mut Backlog) -> Vec<(u64, bool)> {
+        let mut told = Vec::new();
+        while let Some(next) = backlog.next(true) {
+            match next {
+                Told::Began { .. } => {}
+                Told::Passed { seq, .. } => told.push((seq, false)),
+                Told::Events(events) => told.extend(events.iter().map(|event| (event.origin.seq, true))),
+            }
+        }
+        told
+    }
+
+    #[test]
+    fn events_are_told_in_batches_and_never_past_what_stands_between_them() {
+        let mut backlog = Backlog::new(3, Allowance { events: 10_000, bytes: 10_000_000 });
+        backlog.began(session(), Some("ws://here".to_owned()));
+        backlog.passed(&session(), 1);
+        for seq in 2..=300 {
+            backlog.event(event(seq, Class::Change, 1));
+        }
+        backlog.passed(&session(), 301);
+        backlog.event(event(302, Class::Change, BATCH_BYTES));
+        backlog.event(event(303, Class::Change, 1));
+        assert!(matches!(backlog.next(false), Some(Told::Began { shard: 3, .. })));
+        assert!(matches!(backlog.next(false), Some(Told::Passed { seq: 1, .. })));
+        assert!(backlog.next(false).is_none(), "events wait for room");
+        let sizes: Vec<_> = std::iter::from_fn(|| backlog.next(true))
+            .map(|told| match told {
+                Told::Events(events) => events.len(),
+                Told::Passed { .. } | Told::Began { .. } => 0,
+            })
+            .collect();
+        assert_eq!(sizes, [BATCH_EVENTS, 299 - BATCH_EVENTS, 0, 1, 1]);
+        assert_eq!(backlog.held(), Allowance { events: 0, bytes: 0 });
+    }
+
+    #[test]
+    fn a_full_backlog_drops_what_is_true_for_a_moment_only_and_keeps_every_number() {
+        let mut backlog = Backlog::new(3, Allowance { events: 3, bytes: 1_000 });
+        backlog.event(event(1, Class::Fleeting, 1));
+        backlog.event(event(2, Class::Chatter, 1));
+        assert_eq!(backlog.event(event(3, Class::Fleeting, 1)), Shed::new());
+        assert!(!backlog.must_pause());
+        assert_eq!(backlog.event(event(4, Class::Interaction, 1)), Shed::from([(Class::Fleeting, 2)]));
+        backlog.event(event(5, Class::Change, 1));
+        assert!(backlog.must_pause());
+        for seq in 6..10_000 {
+            assert_eq!(backlog.event(event(seq, Class::Fleeting, 1)), Shed::from([(Class::Fleeting, 1)]));
+        }
+        assert_eq!(backlog.items.len(), 6, "{:?}", backlog.items);
+        let told = told(&mut backlog);
+        assert!(told.iter().map(|(seq, _)| *seq).eq(1..10_000));
+        assert_eq!(told.iter().filter(|(_, kept)| *kept).map(|(seq, _)| *seq).collect::<Vec<_>>(), [2, 4, 5]);
+    }
+
+    #[test]
+    fn bytes_fill_it_too_and_a_large_one_goes_into_an_empty_one() {
+        let mut backlog = Backlog::new(3, Allowance { events: 100, bytes: 10 });
+        backlog.event(event(1, Class::Change, 50));
+        assert!(backlog.must_pause() && !backlog.has_eased());
+        backlog.next(true);
+        assert!(!backlog.must_pause() && backlog.has_eased());
+    }
+
+    proptest! {
+        /// Whatever is read, shed, told and refused: every number is told once and in order, and what must not be shed
+        /// arrives.
+        #[test]
+        fn every_number_is_told_once_and_in_order(
+            steps in prop::collection::vec((0..4u8, 0..5usize, 1..40usize), 1..200),
+        ) {
+            let mut backlog = Backlog::new(3, Allowance { events: 8, bytes: 100 });
+            let (mut seq, mut arrived, mut due) = (0, Vec::new(), Vec::new());
+            for (step, class, bytes) in steps {
+                match step {
+                    0 | 1 => {
+                        seq += 1;
+                        let class = Class::ALL[class];
+                        if !class.may_be_shed() {
+                            due.push(seq);
+                        }
+                        backlog.event(event(seq, class, bytes));
+                    }
+                    2 => if let Some(told) = backlog.next(true) {
+                        backlog.put_back(told);
+                    },
+                    _ => match backlog.next(bytes % 2 == 0) {
+                        Some(Told::Events(events)) => arrived.extend(events.iter().map(|e| (e.origin.seq, true))),
+                        Some(Told::Passed { seq, .. }) => arrived.push((seq, false)),
+                        Some(Told::Began { .. }) | None => {}
+                    },
+                }
+            }
+            arrived.extend(told(&mut backlog));
+            prop_assert!(arrived.iter().map(|(seq, _)| *seq).eq(1..=seq));
+            for due in due {
+                prop_assert!(arrived.contains(&(due, true)));
+            }
+            prop_assert_eq!(backlog.held(), Allowance { events: 0, bytes: 0 });
+            prop_assert_eq!(backlog.sheddable, 0);
+        }
+    }
+}

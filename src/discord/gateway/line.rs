@@ -1,0 +1,194 @@
+//! A shard's line to the gateway: whether it is greeted, and why it ends.
+
+use std::time::Duration;
+
+/// Why a line ended, and another one is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// Discord asked for it (op 7).
+    Asked,
+    /// Discord does not know the session any more (op 9).
+    InvalidSession,
+    /// Discord wants the session to be resumed (op 9).
+    InvalidSessionResumable,
+    /// Nothing came any more, not even answers to heartbeats.
+    Silent,
+    /// It was cut.
+    Cut,
+    /// Discord closed it.
+    Closed(u16),
+    /// No connection could be made.
+    Unreachable,
+    /// What came over it could not be unpacked.
+    Unreadable,
+    /// We closed it: there was no room for what came.
+    Paused,
+}
+
+impl Why {
+    /// Its name as metrics have it: one of a fixed set.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Asked => "asked",
+            Self::InvalidSession => "invalid_session",
+            Self::InvalidSessionResumable => "invalid_session_resumable",
+            Self::Silent => "silent",
+            Self::Cut => "cut",
+            Self::Closed(code) => match code {
+                4000 => "closed_4000",
+                4001 => "closed_4001",
+                4002 => "closed_4002",
+                4003 => "closed_4003",
+                4005 => "closed_4005",
+                4007 => "closed_4007",
+                4008 => "closed_4008",
+                4009 => "closed_4009",
+                1000 => "closed_1000",
+                1001 => "closed_1001",
+                _ => "closed",
+            },
+            Self::Unreachable => "unreachable",
+            Self::Unreadable => "unreadable",
+            Self::Paused => "paused",
+        }
+    }
+
+    /// The close code, if there was one.
+    pub(super) const fn code(self) -> Option<u16> {
+        match self {
+            Self::Closed(code) => Some(code),
+            Self::Asked
+            | Self::InvalidSession
+            | Self::InvalidSessionResumable
+            | Self::Silent
+            | Self::Cut
+            | Self::Unreachable
+            | Self::Unreadable
+            | Self::Paused => None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Nobody has greeted us yet.
+    Dialling,
+    /// HELLO came.
+    Open,
+    /// We know that it ends, and have said why.
+    Ending,
+}
+
+/// A line to the gateway. It says each end once.
+#[derive(Debug)]
+pub(super) struct Line {
+    phase: Phase,
+    /// How often there are heartbeats.
+    every: Duration,
+    /// Whether it brought a session.
+    useful: bool,
+}
+
+/// The code that stands for a connection that ended without a close.
+const ABNORMAL: u16 = 1006;
+
+impl Line {
+    pub(super) const fn new() -> Self {
+        Self { phase: Phase::Dialling, every: Duration::MAX, useful: false }
+    }
+
+    /// Whether it waits to be greeted.
+    pub(super) fn is_dialling(&self) -> bool {
+        self.phase == Phase::Dialling
+    }
+
+    /// HELLO came. If the line before ended without a word, that is told now.
+    pub(super) fn greeted(&mut self, every: Duration) -> Option<Why> {
+        let before = std::mem::replace(&mut self.phase, Phase::Open);
+        (self.every, self.useful) = (every, false);
+        (before == Phase::Open).then_some(Why::Cut)
+    }
+
+    /// It brought a session.
+    pub(super) fn of_use(&mut self) {
+        self.useful = true;
+    }
+
+    /// It will end, for this reason.
+    pub(super) fn ends(&mut self, why: Why) -> Option<Why> {
+        let before = std::mem::replace(&mut self.phase, Phase::Ending);
+        (before != Phase::Ending).then_some(why)
+    }
+
+    /// It was closed, or is gone; nothing came over it for so long.
+    pub(super) fn closed(&mut self, code: Option<u16>, quiet: Duration) -> Option<Why> {
+        // Heartbeats are answered at once; timers may be late.
+        let why = match code {
+            Some(ABNORMAL) if quiet >= self.every.mul_f64(0.9) => Why::Silent,
+            Some(ABNORMAL) | None => Why::Cut,
+            Some(code) => Why::Closed(code),
+        };
+        self.gone(why)
+    }
+
+    /// It is gone, and another one is made.
+    pub(super) fn gone(&mut self, why: Why) -> Option<Why> {
+        let told = self.ends(why);
+        self.phase = Phase::Dialling;
+        self.every = Duration::MAX;
+        told
+    }
+
+    /// Whether the line that has just gone was of no use. To be asked once.
+    pub(super) fn was_useless(&mut self) -> bool {
+        !std::mem::take(&mut self.useful)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EVERY: Duration = Duration::from_secs(10);
+    const QUIET: Duration = Duration::from_secs(20);
+
+    fn open() -> Line {
+        let mut line = Line::new();
+        assert_eq!(line.greeted(EVERY), None);
+        line
+    }
+
+    #[test]
+    fn an_end_that_was_announced_is_told_once() {
+        let mut line = open();
+        assert_eq!(line.ends(Why::Asked), Some(Why::Asked));
+        assert_eq!(line.closed(Some(4000), QUIET), None);
+        assert!(line.is_dialling());
+        assert_eq!(line.greeted(EVERY), None);
+        assert_eq!(line.closed(Some(4009), QUIET), Some(Why::Closed(4009)));
+    }
+
+    #[test]
+    fn an_end_without_a_word_is_told_with_the_next_greeting() {
+        let mut line = open();
+        assert_eq!(line.greeted(EVERY), Some(Why::Cut));
+    }
+
+    #[test]
+    fn a_line_that_was_quiet_for_a_heartbeat_was_silent_and_any_other_was_cut() {
+        assert_eq!(open().closed(Some(ABNORMAL), EVERY), Some(Why::Silent));
+        assert_eq!(open().closed(Some(ABNORMAL), EVERY / 2), Some(Why::Cut));
+        assert_eq!(open().closed(None, QUIET), Some(Why::Cut));
+        assert_eq!(Line::new().closed(Some(ABNORMAL), QUIET), Some(Why::Cut), "it was never greeted");
+    }
+
+    #[test]
+    fn only_a_line_with_a_session_is_of_use_and_that_is_forgotten_with_it() {
+        let mut line = open();
+        line.of_use();
+        line.closed(Some(4000), QUIET);
+        assert!(!line.was_useless());
+        line.gone(Why::Unreachable);
+        assert!(line.was_useless());
+    }
+}

@@ -1,0 +1,485 @@
+//! One shard: a connection that is polled until it is told to stop, and what it reads told on in order.
+//!
+//! ```text
+//!  twilight ──text──▶ event::read ──▶ Backlog ──batches, while there is room──▶ Feed
+//!                                        └─ full: close with 4000, wait for room, RESUME from the last one kept
+//! ```
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::{FutureExt as _, StreamExt as _};
+use guildhall_actors::{
+    events::{Allowance, Feed},
+    operations::WallClock,
+};
+use guildhall_core::event::{self, Class, Event, Frame};
+use serde::Deserialize;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, sleep_until, timeout},
+};
+use twilight_gateway::{
+    CloseFrame, ConfigBuilder, Message, Session as TwilightSession, Shard, ShardState,
+    error::{ReceiveMessageError, ReceiveMessageErrorType},
+    queue::Queue,
+};
+
+use super::{
+    ShardEnd,
+    backlog::{BATCH_BYTES, BATCH_EVENTS, Backlog},
+    events::{
+        EventsShed, FrameSkipped, Seldom, ShardClosed, ShardConnected, ShardDisconnected, ShardGoesOn, ShardPaused,
+        ShardRefused, ShardStarted, ShardTroubled, Tally,
+    },
+    line::{Line, Why},
+    observe::{Observer, Session, ShardEvent},
+    patience::{Patience, Reconnects},
+};
+use crate::{discord::FatalClose, events::emit};
+
+/// How long a goodbye may take before the connection is dropped without one.
+const GOODBYE_WITHIN: Duration = Duration::from_secs(5);
+/// How soon it is tried again to tell what was not taken, though there was room.
+const TELLS_AGAIN: Duration = Duration::from_millis(20);
+
+/// What all shards of a process have in common.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Manners {
+    pub(super) buffer: Allowance,
+    pub(super) reconnects: Reconnects,
+    pub(super) hello_within: Duration,
+}
+
+pub(super) struct Runner<Q> {
+    shard: Shard<Q>,
+    feed: Feed,
+    observer: Observer,
+    clock: WallClock,
+    manners: Manners,
+    /// What Discord calls the session; empty before there is one.
+    session: Arc<str>,
+    /// The number of the last dispatch that was kept.
+    last: u64,
+    backlog: Backlog,
+    line: Line,
+    greeted_by: Instant,
+    last_frame: Instant,
+    connected: bool,
+    patience: Patience,
+    tally: Tally,
+    skipped: Seldom,
+}
+
+type Item = Option<Result<Message, ReceiveMessageError>>;
+
+/// What waits for what in the backlog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waits {
+    /// There is nothing in it.
+    Nothing,
+    /// For credit.
+    Credit,
+    /// For a place with whoever listens.
+    Place,
+}
+
+/// What to do next.
+enum Next {
+    Read,
+    /// Wait a while before connecting again.
+    Rest,
+    /// There is no room for what comes.
+    Pause,
+    End(ShardEnd),
+}
+
+impl<Q: Queue + Clone + Unpin> Runner<Q> {
+    /// A shard that may have a session to go on with.
+    pub(super) fn new(shard: Shard<Q>, feed: Feed, observer: Observer, clock: WallClock, manners: Manners) -> Self {
+        let (session, last) = shard.session().map_or(("", 0), |session| (session.id(), session.sequence()));
+        Self {
+            session: session.into(),
+            last,
+            backlog: Backlog::new(shard.id().number(), manners.buffer),
+            shard,
+            feed,
+            observer,
+            clock,
+            line: Line::new(),
+            greeted_by: Instant::now() + manners.hello_within,
+            last_frame: Instant::now(),
+            connected: false,
+            patience: Patience::new(manners.reconnects),
+            manners,
+            tally: Tally::default(),
+            skipped: Seldom::default(),
+        }
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        self.shard.id().number()
+    }
+
+    /// Polls the shard, which heartbeats, identifies and reconnects as it is polled, until told to stop or refused.
+    pub(super) async fn run(mut self, mut stop: watch::Receiver<bool>) -> ShardEnd {
+        let resumes_from = self.shard.session().map(TwilightSession::sequence);
+        emit(ShardStarted { shard: self.number(), resumes_from });
+        self.greeted_by = Instant::now() + self.manners.hello_within;
+        loop {
+            let waits = self.flush();
+            let next = tokio::select! {
+                biased;
+                () = told(&mut stop) => return self.close().await,
+                item = self.shard.next() => self.take(item),
+                () = room(&self.feed, waits) => Next::Read,
+                () = sleep_until(self.greeted_by), if self.line.is_dialling() => self.nobody_greets(),
+            };
+            let went_on = match next {
+                Next::Read => true,
+                Next::Rest => {
+                    let until = Instant::now() + self.patience.wait_after_useless(fastrand::f64());
+                    let rested = self.rest(&mut stop, Some(until)).await;
+                    self.greeted_by = Instant::now() + self.manners.hello_within;
+                    rested
+                }
+                Next::Pause => self.pause(&mut stop).await,
+                Next::End(end) => return end,
+            };
+            if !went_on {
+                return self.close().await;
+            }
+            // Others have their turn however much there is to read.
+            tokio::task::consume_budget().await;
+        }
+    }
+
+    /// Tells what can be told.
+    fn flush(&mut self) -> Waits {
+        loop {
+            let room = self.feed.credit().has_room();
+            let Some(told) = self.backlog.next(room) else {
+                return if room { Waits::Nothing } else { Waits::Credit };
+            };
+            if let Err(told) = self.feed.tell(told) {
+                self.backlog.put_back(told);
+                return Waits::Place;
+            }
+        }
+    }
+
+    /// Takes an item, and what else is ready, as long as it is text.
+    fn take(&mut self, item: Item) -> Next {
+        let (mut item, mut frames, mut bytes) = (item, 0, 0);
+        loop {
+            let Some(Ok(Message::Text(text))) = item else { return self.other(item) };
+            frames += 1;
+            bytes += text.len();
+            self.frame(text);
+            if self.backlog.must_pause() {
+                self.flush();
+                if self.backlog.must_pause() {
+                    return Next::Pause;
+                }
+            }
+            if frames >= BATCH_EVENTS || bytes >= BATCH_BYTES {
+                return Next::Read;
+            }
+            match self.shard.next().now_or_never() {
+                Some(more) => item = more,
+                None => return Next::Read,
+            }
+        }
+    }
+
+    /// Takes what is no text.
+    fn other(&mut self, item: Item) -> Next {
+        match item {
+            Some(Ok(Message::Close(frame))) => {
+                let code = frame.map(|frame| frame.code);
+                if self.shard.state() == ShardState::FatallyClosed {
+                    return Next::End(self.refused(code.unwrap_or_default()));
+                }
+                let quiet = self.last_frame.elapsed();
+                let why = self.line.closed(code, quiet);
+                self.lost(why);
+                self.dial_again()
+            }
+            Some(Err(error)) => match error.kind() {
+                ReceiveMessageErrorType::Reconnect => {
+                    emit(ShardTroubled { shard: self.number(), error: &error });
+                    let why = self.line.gone(Why::Unreachable);
+                    self.lost(why);
+                    // Twilight would wait by itself, and without jitter; a fresh one does not.
+                    self.shard = self.fresh();
+                    self.line.was_useless();
+                    Next::Rest
+                }
+                ReceiveMessageErrorType::Deserializing { .. } => {
+                    self.skip(&error);
+                    Next::Read
+                }
+                _ => {
+                    emit(ShardTroubled { shard: self.number(), error: &error });
+                    let why = self.line.ends(Why::Unreadable);
+                    self.lost(why);
+                    Next::Read
+                }
+            },
+            // Only after a fatal close, which was answered above; without a code there is no better advice.
+            None => Next::End(self.refused(0)),
+            Some(Ok(Message::Text(text))) => {
+                self.frame(text);
+                Next::Read
+            }
+        }
+    }
+
+    /// A connection that ended before it was of any use is not made again at once: twilight waits only when it cannot
+    /// connect at all, and would otherwise knock as fast as the network allows.
+    fn dial_again(&mut self) -> Next {
+        if self.line.was_useless() {
+            return Next::Rest;
+        }
+        self.greeted_by = Instant::now() + self.manners.hello_within;
+        Next::Read
+    }
+
+    /// A gateway that takes connections and says nothing would keep twilight waiting for ever.
+    fn nobody_greets(&mut self) -> Next {
+        let why = self.line.gone(Why::Silent);
+        self.lost(why);
+        self.shard = self.fresh();
+        self.dial_again()
+    }
+
+    fn frame(&mut self, text: String) {
+        self.last_frame = Instant::now();
+        // The first frame of a line is its HELLO.
+        let hello = if self.line.is_dialling() { heartbeats_of(&text) } else { None };
+        match event::read(text, self.number(), &self.session, self.clock.now()) {
+            Ok(Frame::Event(event)) => self.event(event),
+            Ok(Frame::Control { op }) => self.control(op, hello),
+            Err(malformed) => {
+                self.skip(&malformed);
+                self.skip_number();
+            }
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        let (shard, seq) = (self.number(), event.origin.seq);
+        self.tally.count(shard, &event);
+        self.last = seq;
+        match (event.class, event.name.as_str()) {
+            (Class::Gateway, "gateway.ready") => self.began(seq),
+            (Class::Gateway, "gateway.resumed") => {
+                self.backlog.passed(&self.session, seq);
+                self.connected(Session::Resumed);
+            }
+            (Class::Fleeting | Class::Chatter | Class::Change | Class::Interaction | Class::Gateway, _) => {
+                for (class, count) in self.backlog.event(event) {
+                    emit(EventsShed { shard, class, count });
+                }
+            }
+        }
+    }
+
+    /// Twilight has read READY, and knows the session.
+    fn began(&mut self, seq: u64) {
+        let Some(session) = self.shard.session() else { return };
+        self.session = session.id().into();
+        self.backlog.began(Arc::clone(&self.session), self.shard.resume_url().map(str::to_owned));
+        self.backlog.passed(&self.session, seq);
+        self.connected(Session::New);
+    }
+
+    fn control(&mut self, op: u8, hello: Option<Duration>) {
+        let why = match (op, hello) {
+            (10, every) => self.line.greeted(every.unwrap_or(Duration::MAX)),
+            (7, _) => self.line.ends(Why::Asked),
+            (9, _) if self.shard.session().is_some() => self.line.ends(Why::InvalidSessionResumable),
+            (9, _) => self.line.ends(Why::InvalidSession),
+            (_, _) => None,
+        };
+        self.lost(why);
+    }
+
+    fn skip(&mut self, error: &dyn std::error::Error) {
+        let since = self.skipped.now(Instant::now());
+        emit(FrameSkipped { shard: self.number(), error, since });
+    }
+
+    /// What cannot be read has its number all the same, if twilight could read that.
+    fn skip_number(&mut self) {
+        let Some(session) = self.shard.session() else { return };
+        let seq = session.sequence();
+        if *session.id() != *self.session {
+            self.last = seq;
+            self.began(seq);
+        } else if seq != self.last {
+            self.last = seq;
+            self.backlog.passed(&self.session, seq);
+        }
+    }
+
+    fn connected(&mut self, session: Session) {
+        let shard = self.number();
+        self.line.of_use();
+        self.patience.connected();
+        // Who resumes from further back may be sent an earlier RESUMED on the way.
+        if std::mem::replace(&mut self.connected, true) {
+            return;
+        }
+        let how = match session {
+            Session::New => "ready",
+            Session::Resumed => "resumed",
+        };
+        emit(ShardConnected { shard, how });
+        (self.observer)(ShardEvent::Connected { shard, session });
+    }
+
+    /// The line has ended, for this reason, if it was not told before.
+    fn lost(&mut self, why: Option<Why>) {
+        let Some(why) = why else { return };
+        emit(ShardDisconnected { shard: self.number(), why });
+        self.disconnected();
+    }
+
+    fn disconnected(&mut self) {
+        if std::mem::take(&mut self.connected) {
+            (self.observer)(ShardEvent::Disconnected { shard: self.number() });
+        }
+    }
+
+    fn refused(&mut self, code: u16) -> ShardEnd {
+        let fatal = FatalClose { shard: self.number(), code, intents: self.shard.config().intents() };
+        emit(ShardRefused { shard: fatal.shard, code, advice: &fatal.advice() });
+        self.disconnected();
+        ShardEnd::Refused(fatal)
+    }
+
+    /// The same shard, not connected: it goes on with its session after the last one kept.
+    fn fresh(&self) -> Shard<Q> {
+        let mut config = ConfigBuilder::from(self.shard.config().clone());
+        if let Some(session) = self.shard.session() {
+            config = config.session(TwilightSession::new(self.last, session.id().to_owned()));
+            if let Some(url) = self.shard.resume_url() {
+                config = config.resume_url(url.to_owned());
+            }
+        }
+        Shard::with_config(self.shard.id(), config.build())
+    }
+
+    /// Leaves until there is room again; what comes meanwhile is asked for again. `false` when told to stop.
+    async fn pause(&mut self, stop: &mut watch::Receiver<bool>) -> bool {
+        let (shard, began) = (self.number(), Instant::now());
+        emit(ShardPaused { shard, held: self.backlog.held() });
+        self.shard.close(CloseFrame::RESUME);
+        // Text that is not kept is no loss: it comes after the number that is resumed from.
+        drop(timeout(GOODBYE_WITHIN, async { while self.reads_on().await.is_some() {} }).await);
+        self.shard = self.fresh();
+        let why = self.line.gone(Why::Paused);
+        self.lost(why);
+        let went_on = self.rest(stop, None).await;
+        if went_on {
+            emit(ShardGoesOn { shard, paused: began.elapsed() });
+            self.greeted_by = Instant::now() + self.manners.hello_within;
+        }
+        went_on
+    }
+
+    /// The next text of a shard that is closing; `None` when it has closed.
+    async fn reads_on(&mut self) -> Option<String> {
+        match self.shard.next().await {
+            // Any other state: the other side vanished instead of answering, and twilight has connected anew.
+            Some(Ok(Message::Text(text))) if matches!(self.shard.state(), ShardState::Disconnected { .. }) => {
+                Some(text)
+            }
+            Some(_) | None => None,
+        }
+    }
+
+    /// Does not connect until then, or until half of the backlog is told; it goes on telling. `false` when told to stop.
+    async fn rest(&mut self, stop: &mut watch::Receiver<bool>, until: Option<Instant>) -> bool {
+        loop {
+            let waits = self.flush();
+            if until.is_none() && self.backlog.has_eased() {
+                return true;
+            }
+            tokio::select! {
+                biased;
+                () = told(stop) => return false,
+                () = due(until) => return true,
+                () = room(&self.feed, waits) => {}
+            }
+        }
+    }
+
+    /// Closes with 4000, so that the session lives on, and waits for the answer. What still arrives until then is handed on
+    /// as long as there is room for it; what is not is never confirmed, and comes again.
+    async fn close(mut self) -> ShardEnd {
+        let shard = self.number();
+        // Not connected: there is nobody to say goodbye to.
+        if !matches!(self.shard.state(), ShardState::Disconnected { .. }) {
+            self.shard.close(CloseFrame::RESUME);
+            let mut keeps = true;
+            while let Some(text) = self.reads_on().await {
+                keeps = keeps && !self.backlog.must_pause();
+                if keeps {
+                    self.frame(text);
+                    self.flush();
+                }
+            }
+        }
+        self.disconnected();
+        emit(ShardClosed { shard, resumable: self.shard.session().is_some() });
+        ShardEnd::Closed
+    }
+}
+
+/// Waits until the shards are told to stop. Whoever could tell being gone means the same.
+async fn told(stop: &mut watch::Receiver<bool>) {
+    drop(stop.wait_for(|stop| *stop).await);
+}
+
+/// Waits until it is worth trying to tell again.
+async fn room(feed: &Feed, waits: Waits) {
+    match waits {
+        Waits::Nothing => std::future::pending().await,
+        Waits::Credit => feed.credit().room().await,
+        Waits::Place => sleep(TELLS_AGAIN).await,
+    }
+}
+
+async fn due(until: Option<Instant>) {
+    match until {
+        Some(until) => sleep_until(until).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// How often a HELLO asks for heartbeats.
+fn heartbeats_of(text: &str) -> Option<Duration> {
+    #[derive(Deserialize)]
+    struct Hello {
+        d: Every,
+    }
+    #[derive(Deserialize)]
+    struct Every {
+        heartbeat_interval: u64,
+    }
+    let hello: Hello = serde_json::from_str(text).ok()?;
+    Some(Duration::from_millis(hello.d.heartbeat_interval))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heartbeats_are_read_from_a_hello_and_from_nothing_else() {
+        let hello = r#"{"t":null,"s":null,"op":10,"d":{"heartbeat_interval":41250,"_trace":["x"]}}"#;
+        assert_eq!(heartbeats_of(hello), Some(Duration::from_millis(41_250)));
+        assert_eq!(heartbeats_of(r#"{"t":null,"s":null,"op":11,"d":null}"#), None);
+    }
+}

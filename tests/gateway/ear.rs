@@ -1,0 +1,211 @@
+//! Whoever listens to shards: it writes down what it hears, and gives credit back or holds it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use guildhall::discord::{Session, ShardEvent};
+use guildhall_actors::events::{Allowance, Credit, Feed, Told};
+use tokio::sync::{mpsc, watch};
+
+/// Longer than anything here takes; a test that waits so long is stuck.
+pub(crate) const STUCK: Duration = Duration::from_secs(60);
+
+/// What was heard of one session, or of what was left of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Heard {
+    pub(crate) shard: u32,
+    pub(crate) id: Arc<str>,
+    pub(crate) resume_url: Option<String>,
+    /// Whether its beginning was told.
+    pub(crate) began: bool,
+    /// Every number, in the order told.
+    pub(crate) numbers: Vec<u64>,
+    /// How many of them were events, by name.
+    pub(crate) events: BTreeMap<String, u64>,
+}
+
+impl Heard {
+    pub(crate) fn last(&self) -> u64 {
+        self.numbers.last().copied().unwrap_or_default()
+    }
+
+    /// That nothing is missing, twice or out of order, from this number on.
+    pub(crate) fn is_whole_from(&self, first: u64) -> bool {
+        self.numbers.iter().copied().eq(first..=self.last())
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Notes {
+    /// In the order in which they began.
+    pub(crate) sessions: Vec<Heard>,
+    pub(crate) connected: BTreeSet<u32>,
+    /// How often each shard was connected.
+    pub(crate) connects: BTreeMap<u32, u64>,
+    pub(crate) resumed: u64,
+    pub(crate) out_of_identifies: Vec<Duration>,
+    pub(crate) largest_batch: usize,
+    /// What was not given back: of which shard, how many events and bytes.
+    held: Option<Vec<(u32, usize, usize)>>,
+}
+
+impl Notes {
+    /// How many events were heard of a shard.
+    pub(crate) fn events_of(&self, shard: u32) -> u64 {
+        self.sessions.iter().filter(|heard| heard.shard == shard).flat_map(|heard| heard.events.values()).sum()
+    }
+
+    /// The shard's present session.
+    pub(crate) fn latest(&self, shard: u32) -> Option<&Heard> {
+        self.sessions.iter().rfind(|heard| heard.shard == shard)
+    }
+
+    fn session(&mut self, shard: u32, id: &Arc<str>) -> &mut Heard {
+        let at = self.sessions.iter().rposition(|heard| heard.shard == shard && heard.id == *id);
+        let at = at.unwrap_or_else(|| {
+            let (id, events) = (Arc::clone(id), BTreeMap::new());
+            self.sessions.push(Heard { shard, id, resume_url: None, began: false, numbers: Vec::new(), events });
+            self.sessions.len() - 1
+        });
+        &mut self.sessions[at]
+    }
+
+    fn write(&mut self, told: Told) -> Option<(u32, usize, usize)> {
+        match told {
+            Told::Began { shard, session, resume_url } => {
+                let heard = self.session(shard, &session);
+                assert!(heard.numbers.is_empty() && !heard.began, "a session begins once, and first of all");
+                (heard.began, heard.resume_url) = (true, resume_url);
+                None
+            }
+            Told::Passed { shard, session, seq } => {
+                self.session(shard, &session).numbers.push(seq);
+                None
+            }
+            Told::Events(events) => {
+                assert!(!events.is_empty());
+                self.largest_batch = self.largest_batch.max(events.len());
+                let bytes = events.iter().map(|event| event.text.bytes()).sum();
+                for event in &events {
+                    let heard = self.session(event.origin.shard, &event.origin.session);
+                    heard.numbers.push(event.origin.seq);
+                    *heard.events.entry(event.name.to_string()).or_default() += 1;
+                }
+                Some((events[0].origin.shard, events.len(), bytes))
+            }
+        }
+    }
+}
+
+pub(crate) struct Ear {
+    tell: mpsc::Sender<Told>,
+    notes: Arc<Mutex<Notes>>,
+    credits: Arc<Mutex<BTreeMap<u32, Arc<Credit>>>>,
+    changed: watch::Sender<()>,
+    allowance: Allowance,
+}
+
+impl Ear {
+    pub(crate) fn new(allowance: Allowance) -> Self {
+        let (tell, mut told) = mpsc::channel(64);
+        let (notes, credits) = (Arc::new(Mutex::new(Notes::default())), Arc::new(Mutex::new(BTreeMap::new())));
+        let (changed, _) = watch::channel(());
+        let ear = Self {
+            tell,
+            notes: Arc::clone(&notes),
+            credits: Arc::clone(&credits),
+            changed: changed.clone(),
+            allowance,
+        };
+        tokio::spawn(async move {
+            while let Some(told) = told.recv().await {
+                let mut notes = notes.lock().unwrap();
+                if let Some((shard, events, bytes)) = notes.write(told) {
+                    match &mut notes.held {
+                        Some(held) => held.push((shard, events, bytes)),
+                        None => give_back(&credits.lock().unwrap(), shard, events, bytes),
+                    }
+                }
+                drop(notes);
+                changed.send_replace(());
+            }
+        });
+        ear
+    }
+
+    /// With more credit than any test uses.
+    pub(crate) fn patient() -> Self {
+        Self::new(Allowance { events: 100_000, bytes: 1 << 30 })
+    }
+
+    pub(crate) fn feed(&self, shard: u32) -> Feed {
+        let credit = Credit::new(self.allowance);
+        self.credits.lock().unwrap().insert(shard, Arc::clone(&credit));
+        Feed::new(self.tell.clone(), credit)
+    }
+
+    pub(crate) fn observer(&self) -> impl Fn(ShardEvent) + Send + Sync + 'static {
+        let (notes, changed) = (Arc::clone(&self.notes), self.changed.clone());
+        move |event| {
+            let mut notes = notes.lock().unwrap();
+            match event {
+                ShardEvent::Connected { shard, session } => {
+                    assert!(notes.connected.insert(shard), "it says so once");
+                    *notes.connects.entry(shard).or_default() += 1;
+                    notes.resumed += u64::from(session == Session::Resumed);
+                }
+                ShardEvent::Disconnected { shard } => assert!(notes.connected.remove(&shard), "it says so once"),
+                ShardEvent::OutOfIdentifies { again_in, .. } => notes.out_of_identifies.push(again_in),
+            }
+            drop(notes);
+            changed.send_replace(());
+        }
+    }
+
+    /// Gives no credit back from now on.
+    pub(crate) fn hold(&self) {
+        self.notes.lock().unwrap().held = Some(Vec::new());
+    }
+
+    /// Gives back what was held, and from now on at once.
+    pub(crate) fn release(&self) {
+        let held = self.notes.lock().unwrap().held.take().unwrap();
+        let credits = self.credits.lock().unwrap();
+        for (shard, events, bytes) in held {
+            give_back(&credits, shard, events, bytes);
+        }
+    }
+
+    pub(crate) fn used(&self, shard: u32) -> Allowance {
+        self.credits.lock().unwrap()[&shard].used()
+    }
+
+    pub(crate) fn notes<T>(&self, look: impl FnOnce(&Notes) -> T) -> T {
+        look(&self.notes.lock().unwrap())
+    }
+
+    /// Waits until the notes say so.
+    pub(crate) async fn until(&self, what: &str, mut holds: impl FnMut(&Notes) -> bool) {
+        let mut changed = self.changed.subscribe();
+        let heard = tokio::time::timeout(STUCK, async {
+            while !self.notes(&mut holds) {
+                changed.changed().await.unwrap();
+            }
+        });
+        if heard.await.is_err() {
+            let short = self.notes(|notes| {
+                let sessions: Vec<_> =
+                    notes.sessions.iter().map(|h| (h.shard, h.id.clone(), h.numbers.len(), h.last())).collect();
+                format!("{sessions:?}, connected {:?}", notes.connected)
+            });
+            panic!("never: {what}; heard {short}");
+        }
+    }
+}
+
+fn give_back(credits: &BTreeMap<u32, Arc<Credit>>, shard: u32, events: usize, bytes: usize) {
+    credits[&shard].give_back(events, bytes);
+}

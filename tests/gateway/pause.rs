@@ -1,0 +1,84 @@
+//! Whoever listens has no room.
+
+use guildhall_actors::events::Allowance;
+use guildhall_sim::StormEvent;
+
+use crate::{
+    ear::Ear,
+    stage::{all_heard, at_once, config, easy, eventually, metric, sim, start, storm},
+};
+
+const CREDIT: Allowance = Allowance { events: 50, bytes: 1 << 30 };
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_without_room_leaves_and_resumes_without_loss() {
+    let sim = sim(easy()).await;
+    let ear = Ear::new(CREDIT);
+    let mut config = config(&sim, 1, at_once());
+    config.buffer = Allowance { events: 100, bytes: 1 << 30 };
+    let mut shards = start(config, &ear);
+    all_heard(&sim, &ear, 1).await;
+
+    for round in 1..=2 {
+        ear.hold();
+        storm(&sim, 2_000, StormEvent::MessageCreate).await;
+        ear.until("it has left", |notes| notes.connected.is_empty()).await;
+        // What is resumed may fill it again at once.
+        assert!(sim.gateway_score().closes_received[&4000] >= round);
+        assert!(ear.used(0).events < CREDIT.events + 256, "{:?}", ear.used(0));
+        ear.release();
+        all_heard(&sim, &ear, 1).await;
+        ear.until("it is there again", |notes| notes.connected.len() == 1).await;
+    }
+    ear.notes(|notes| {
+        assert_eq!(notes.sessions.len(), 1);
+        assert!(notes.sessions[0].is_whole_from(1));
+        assert_eq!(notes.sessions[0].events["message.create"], 4_000);
+    });
+    let score = sim.gateway_score();
+    assert_eq!((score.identifies, score.slow_readers), (1, 0));
+    assert!(metric("guildhall_gateway_paused_total") >= 2.0);
+    shards.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_true_for_a_moment_only_is_dropped_before_a_shard_leaves_and_keeps_its_number() {
+    let sim = sim(easy()).await;
+    let ear = Ear::new(CREDIT);
+    let mut config = config(&sim, 1, at_once());
+    config.buffer = Allowance { events: 100, bytes: 1 << 30 };
+    let mut shards = start(config, &ear);
+    all_heard(&sim, &ear, 1).await;
+
+    ear.hold();
+    let shed = || metric("guildhall_gateway_shed_total{class=\"fleeting\"}");
+    let before = shed();
+    storm(&sim, 3_000, StormEvent::TypingStart).await;
+    // What has no room is all but what is on its way and what is kept.
+    eventually("the others are dropped", || shed() - before >= 3_000.0 - 50.0 - 256.0 - 100.0).await;
+    storm(&sim, 20, StormEvent::MessageCreate).await;
+    ear.release();
+    all_heard(&sim, &ear, 1).await;
+    ear.notes(|notes| {
+        assert!(notes.sessions[0].is_whole_from(1));
+        assert_eq!(notes.sessions[0].events["message.create"], 20, "nothing else is dropped");
+        assert!(notes.sessions[0].events["typing.start"] < 3_000);
+        assert_eq!(notes.resumed, 0);
+    });
+    shards.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_shard_ends_when_it_is_told_to() {
+    let sim = sim(easy()).await;
+    let ear = Ear::new(CREDIT);
+    let mut config = config(&sim, 1, at_once());
+    config.buffer = Allowance { events: 100, bytes: 1 << 30 };
+    let mut shards = start(config, &ear);
+    all_heard(&sim, &ear, 1).await;
+    ear.hold();
+    storm(&sim, 2_000, StormEvent::MessageCreate).await;
+    ear.until("it has left", |notes| notes.connected.is_empty()).await;
+    shards.shutdown().await;
+    assert_eq!(shards.open(), Vec::<u32>::new());
+}

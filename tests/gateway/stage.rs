@@ -1,0 +1,110 @@
+//! A simulated Discord, and shards that connect to it.
+
+use std::{sync::OnceLock, time::Duration};
+
+use guildhall::{
+    discord::{Reconnects, Shards, ShardsConfig},
+    settings::{ShardRange, Token},
+};
+use guildhall_actors::events::Allowance;
+use guildhall_sim::{GatewayConfig, Sim, SimConfig, SimHandle, StormEvent, StormSpec};
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::time::Instant;
+use twilight_gateway::{
+    Intents,
+    queue::{InMemoryQueue, Queue},
+};
+
+use crate::ear::{Ear, STUCK};
+
+/// A gateway that lets shards identify as they like, and tires of nobody.
+pub(crate) fn easy() -> GatewayConfig {
+    GatewayConfig {
+        max_concurrency: 16,
+        identify_window: Duration::ZERO,
+        session_starts: 100_000,
+        sends_per_minute: 100_000,
+        missed_heartbeats: 300,
+        heartbeat_interval: Duration::from_millis(200),
+        ..GatewayConfig::default()
+    }
+}
+
+pub(crate) async fn sim(gateway: GatewayConfig) -> SimHandle {
+    // Another test may have done so.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    metrics();
+    Sim::start(SimConfig { guilds: 8, members: 1, channels: 1, gateway, ..SimConfig::default() }).await.unwrap()
+}
+
+/// What this process counts, over all tests that run in it.
+pub(crate) fn metrics() -> &'static PrometheusHandle {
+    static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
+    RECORDER.get_or_init(|| guildhall::metrics::install().unwrap())
+}
+
+/// The value of a line of the metrics; 0 if there is none.
+pub(crate) fn metric(line: &str) -> f64 {
+    let text = metrics().render();
+    let value = text.lines().find_map(|found| found.strip_prefix(line)?.trim().parse().ok());
+    value.unwrap_or_default()
+}
+
+/// No waits between IDENTIFYs.
+pub(crate) fn at_once() -> InMemoryQueue {
+    InMemoryQueue::new(0, 1_000, Duration::from_secs(1), 1_000)
+}
+
+pub(crate) fn config<Q>(sim: &SimHandle, shards: u32, queue: Q) -> ShardsConfig<Q> {
+    ShardsConfig {
+        token: Token::new("sim-bot-token"),
+        gateway_url: Some(sim.gateway_url()),
+        shards,
+        range: ShardRange::all(shards),
+        intents: Intents::GUILDS | Intents::GUILD_MESSAGES | Intents::GUILD_MESSAGE_TYPING | Intents::GUILD_MEMBERS,
+        presence: None,
+        queue,
+        resume: Vec::new(),
+        threads: 1,
+        buffer: Allowance { events: 4_096, bytes: 16 << 20 },
+        reconnects: Reconnects { base: Duration::from_millis(10), cap: Duration::from_millis(50) },
+        hello_within: Duration::from_secs(20),
+    }
+}
+
+pub(crate) fn start<Q>(config: ShardsConfig<Q>, ear: &Ear) -> Shards
+where
+    Q: Queue + Clone + Unpin + Send + Sync + 'static,
+{
+    Shards::start(config, |shard| ear.feed(shard), ear.observer()).unwrap()
+}
+
+/// So many events, as fast as the machine allows.
+pub(crate) async fn storm(sim: &SimHandle, count: u64, event: StormEvent) {
+    let spec = StormSpec { events_per_s: 50_000, seconds: 30.0, count: Some(count), event, ..StormSpec::default() };
+    assert_eq!(sim.storm(spec).await.sent, count);
+}
+
+/// The number of the last event that a session has, sent or not.
+pub(crate) fn last_seq(sim: &SimHandle, session: &str) -> u64 {
+    sim.gateway_score().sessions[session].last_seq
+}
+
+/// Waits until the ear has heard all of the shards' present sessions.
+pub(crate) async fn all_heard(sim: &SimHandle, ear: &Ear, shards: u32) {
+    for shard in 0..shards {
+        ear.until("all is heard", |notes| {
+            notes.latest(shard).is_some_and(|heard| heard.last() == last_seq(sim, &heard.id))
+        })
+        .await;
+    }
+}
+
+/// Waits for something that tells nobody of itself.
+pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + STUCK;
+    while !holds() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
