@@ -3,17 +3,17 @@
 use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use guildhall_actors::{
-    events::Allowance,
-    operations::{IdempotencyCache, OperationStore},
+    events::{Allowance, EventStore},
+    operations::{IdempotencyCache, OperationStore, StoreError, WallClock},
 };
 use metrics_exporter_prometheus::{BuildError, PrometheusHandle};
 use tokio::{task::JoinHandle, time::Instant};
-use twilight_gateway::queue::InMemoryQueue;
 
 use super::{
     admin_key::FoundKey,
     discovery::{self, DiscoveryError},
-    gateway_part::{self, GatewayPart},
+    events::{EventsPart, WebhookError, Which},
+    gateway_part::GatewayPart,
     identity,
     operations::OperationsPart,
     redis_part::RedisPart,
@@ -22,10 +22,11 @@ use super::{
 use crate::{
     api::{self, AdminKey, BindError, Control, ControlConfig, Listener, Readiness},
     discord::{
-        FatalClose, IdentifyLimits, Reconnects, ShardEnd, ShardEvent, Shards, ShardsConfig,
+        FatalClose, IdentifyQueue, Reconnects, ShardEnd, ShardEvent, Shards, ShardsConfig,
         operations::{PerformConfig, Performer},
     },
     events::{ListenerStarted, emit},
+    handlers::{self, HandlersError},
     metrics, process,
     settings::Settings,
     store::{OpenError, Store},
@@ -58,6 +59,15 @@ pub enum StartError {
     /// Calls to Discord cannot be made.
     #[error(transparent)]
     Rest(#[from] RestError),
+    /// The handlers are not as they should be.
+    #[error(transparent)]
+    Handlers(#[from] HandlersError),
+    /// A webhook cannot be used.
+    #[error(transparent)]
+    Webhook(#[from] WebhookError),
+    /// Sessions cannot be read.
+    #[error("cannot read which sessions to resume: {0}")]
+    Sessions(#[source] StoreError),
     /// Shards have no thread to run on.
     #[error("cannot start a thread for the shards: {0}")]
     Threads(#[source] io::Error),
@@ -89,6 +99,7 @@ const OPENS_WITHIN: Duration = Duration::from_secs(3);
 pub struct Unfinished {
     timeout: Duration,
     shards: Vec<u32>,
+    events: bool,
     operations: bool,
     listener: bool,
 }
@@ -105,6 +116,10 @@ impl fmt::Display for Unfinished {
             write!(f, " and {} more", self.shards.len() - NAMED)?;
         }
         let mut comma = if named.is_empty() { "" } else { "," };
+        if self.events {
+            write!(f, "{comma} events that were not handled, which come again")?;
+            comma = ",";
+        }
         if self.operations {
             write!(f, "{comma} operations under way, which the next process takes up")?;
             comma = ",";
@@ -123,6 +138,7 @@ pub struct Daemon {
     listener: Listener,
     shards: Shards,
     rest: Rest,
+    events: EventsPart,
     operations: OperationsPart,
     upkeep: JoinHandle<()>,
     _redis: Option<RedisPart>,
@@ -142,6 +158,7 @@ impl Daemon {
         observer: impl Fn(ShardEvent) + Send + Sync + 'static,
     ) -> Result<Self, StartError> {
         let token = settings.discord.token.clone().ok_or(StartError::NoToken)?;
+        let handlers = handlers::load(&settings.handlers)?;
         // Before anything has something to say: a taken port or store should be the only line.
         let bound = api::bind(settings.api.bind)?;
         let store = Store::approach(&settings.store).await?;
@@ -159,6 +176,7 @@ impl Daemon {
 
         let shares = settings.redis.url.is_some().then(|| readiness.register("redis"));
         let shared: Arc<dyn OperationStore> = Arc::new(store.clone());
+        let sessions: Arc<dyn EventStore> = Arc::new(store.clone());
         let rest = Rest::start(settings, token.clone(), Some(Arc::clone(&shared)))?;
         let redis = match shares {
             Some(part) => Some(RedisPart::start(&rest.gate, part).await),
@@ -172,8 +190,19 @@ impl Daemon {
         control.open(Arc::clone(operations.desk()));
         operations.arrive_when(rest.opens(OPENS_WITHIN));
         let upkeep = tokio::spawn(upkeep(recorder));
-        let found = discovery::find(settings, rest.gate.as_ref(), &rest.calls, &[], &part).await?;
-        let gateway = GatewayPart::new(part, found.range.count());
+        let known = sessions.sessions().await.map_err(StartError::Sessions)?;
+        let found = discovery::find(settings, rest.gate.as_ref(), &rest.calls, &known, &part).await?;
+        let which = Which { shards: found.shards, range: found.range.numbers().collect() };
+        let desk = Arc::clone(operations.desk());
+        let mut beginning = EventsPart::prepare(settings, handlers, Arc::clone(&sessions), &rest, desk, which).await?;
+        let (mut feeds, resume) = (std::mem::take(&mut beginning.feeds), std::mem::take(&mut beginning.sessions));
+        let events = EventsPart::start(beginning);
+        let gateway = Arc::new(GatewayPart::new(part, found.range.count()));
+        let observer = Arc::new(move |event| {
+            gateway.observe(event);
+            observer(event);
+        });
+        let queue = IdentifyQueue::new(sessions, found.limits, WallClock::system(), observer.clone());
         let config = ShardsConfig {
             token,
             gateway_url: found.url,
@@ -181,23 +210,17 @@ impl Daemon {
             range: found.range,
             intents: settings.gateway.intents,
             presence: Some(settings.gateway.presence.clone()),
-            queue: identify_queue(&found.limits),
-            resume: Vec::new(),
+            queue,
+            resume,
             threads: settings.gateway.threads,
             buffer: Allowance { events: settings.gateway.buffer_events, bytes: settings.gateway.buffer_bytes },
             reconnects: Reconnects { base: settings.gateway.reconnect_base, cap: settings.gateway.reconnect_cap },
             hello_within: settings.gateway.hello_timeout,
         };
-        let shards = Shards::start(
-            config,
-            |_| gateway_part::feed_without_handlers(),
-            move |event| {
-                gateway.observe(event);
-                observer(event);
-            },
-        )
-        .map_err(StartError::Threads)?;
-        Ok(Self { readiness, listener, shards, rest, operations, upkeep, _redis: redis })
+        let feed =
+            move |shard| feeds.remove(&shard).expect("invariant: each shard of the range has a feed, and starts once");
+        let shards = Shards::start(config, feed, move |event| observer(event)).map_err(StartError::Threads)?;
+        Ok(Self { readiness, listener, shards, rest, events, operations, upkeep, _redis: redis })
     }
 
     /// The way to Discord's REST API.
@@ -232,28 +255,27 @@ impl Daemon {
     pub async fn shutdown(mut self, timeout: Duration) -> Result<(), Unfinished> {
         let deadline = Instant::now() + timeout;
         self.readiness.stopping();
-        let (drained, closed) =
-            tokio::join!(self.operations.drain(timeout), tokio::time::timeout_at(deadline, self.shards.shutdown()));
+        // What has come is handled while operations end: what handlers give is kept, and done by whoever comes next.
+        let told = async {
+            let closed = tokio::time::timeout_at(deadline, self.shards.shutdown()).await;
+            let handled = self.events.drain(deadline.saturating_duration_since(Instant::now())).await;
+            (closed, handled)
+        };
+        let (drained, (closed, handled)) = tokio::join!(self.operations.drain(timeout), told);
         let shards = if closed.is_ok() { Vec::new() } else { self.shards.open() };
         // If there is no time for it, the others find out by the silence.
         let _ = tokio::time::timeout_at(deadline, self.rest.leave()).await;
         let listener = tokio::time::timeout_at(deadline, self.listener.stop()).await.is_err();
         // What it has said it keeps it has kept; this only lets others in sooner.
         let _ = tokio::time::timeout_at(deadline, self.operations.close()).await;
+        self.events.stop();
         self.upkeep.abort();
-        if drained && shards.is_empty() && !listener {
+        if drained && handled && shards.is_empty() && !listener {
             Ok(())
         } else {
-            Err(Unfinished { timeout, shards, operations: !drained, listener })
+            Err(Unfinished { timeout, shards, events: !handled, operations: !drained, listener })
         }
     }
-}
-
-/// Counts IDENTIFYs for as long as the process lives.
-fn identify_queue(limits: &IdentifyLimits) -> InMemoryQueue {
-    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-    let (remaining, reset_after) = limits.left.map_or((limits.a_day, DAY), |left| (left.remaining, left.reset_after));
-    InMemoryQueue::new(limits.max_concurrency, remaining.min(limits.a_day), reset_after, limits.a_day)
 }
 
 async fn upkeep(recorder: PrometheusHandle) {
@@ -271,11 +293,12 @@ mod tests {
     #[test]
     fn what_has_not_finished_is_named_but_not_without_end() {
         let timeout = Duration::from_millis(5);
-        let few = Unfinished { timeout, shards: vec![0, 3], operations: false, listener: true };
+        let few = Unfinished { timeout, shards: vec![0, 3], events: false, operations: false, listener: true };
         assert!(few.to_string().ends_with("= 5; not finished: shards 0, 3, the API listener"), "{few}");
-        let many = Unfinished { timeout, shards: (0..16_000).collect(), operations: false, listener: false };
+        let many =
+            Unfinished { timeout, shards: (0..16_000).collect(), events: false, operations: false, listener: false };
         assert!(many.to_string().ends_with("8, 9 and 15990 more"), "{many}");
-        let listener = Unfinished { timeout, shards: vec![], operations: false, listener: true };
+        let listener = Unfinished { timeout, shards: vec![], events: false, operations: false, listener: true };
         assert!(listener.to_string().ends_with("not finished: the API listener"), "{listener}");
     }
 }

@@ -1,13 +1,10 @@
-//! How ready the gateway is, as told by its shards; and where their events go.
+//! How ready the gateway is, as told by its shards.
 
 use std::{
     collections::BTreeSet,
     sync::{Mutex, PoisonError},
     time::Duration,
 };
-
-use guildhall_actors::events::{Allowance, Credit, Feed, Told};
-use tokio::sync::mpsc;
 
 use crate::{api::PartHandle, discord::ShardEvent};
 
@@ -70,27 +67,6 @@ impl GatewayPart {
         }
         self.part.not_ready(&reason);
     }
-}
-
-/// How much of a shard may be on its way at once.
-const ALLOWANCE: Allowance = Allowance { events: 4_096, bytes: 16 * 1024 * 1024 };
-
-/// A way for a shard's events on which nobody waits for them: they are done with when they arrive.
-pub(super) fn feed_without_handlers() -> Feed {
-    let (tell, mut told) = mpsc::channel(1_024);
-    let credit = Credit::new(ALLOWANCE);
-    let feed = Feed::new(tell, credit.clone());
-    tokio::spawn(async move {
-        while let Some(told) = told.recv().await {
-            match told {
-                Told::Events(events) => {
-                    credit.give_back(events.len(), events.iter().map(|event| event.text.bytes()).sum());
-                }
-                Told::Began { .. } | Told::Passed { .. } => {}
-            }
-        }
-    });
-    feed
 }
 
 #[cfg(test)]

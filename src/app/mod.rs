@@ -4,6 +4,7 @@ pub mod admin_key;
 mod daemon;
 mod demo;
 mod discovery;
+mod events;
 mod fleet;
 mod gateway_part;
 mod identity;
@@ -19,6 +20,7 @@ pub use self::{
     daemon::{Daemon, Ended, StartError, Unfinished},
     demo::{Demo, DemoError, DemoSettings, NoAnswer},
     discovery::DiscoveryError,
+    events::{EventsPart, WebhookError},
     operations::OperationsPart,
     rest::{Rest, RestError},
     signals::{EndsWith, Signal, Signals},

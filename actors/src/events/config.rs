@@ -1,6 +1,6 @@
 //! How events are handled.
 
-use std::ops::Range;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use guildhall_core::event::handler::Defer;
@@ -12,7 +12,7 @@ pub struct EventsConfig {
     /// All shards of the bot.
     pub shards: u32,
     /// Those of this process.
-    pub range: Range<u32>,
+    pub own: BTreeSet<u32>,
     /// How long a handler may take before its event is put into the inbox, so that its session need not wait.
     pub slow: Duration,
     /// How long a webhook may take in all.
@@ -51,7 +51,7 @@ impl Default for EventsConfig {
         let millis = Duration::from_millis;
         Self {
             shards: 1,
-            range: 0..1,
+            own: BTreeSet::from([0]),
             slow: seconds(2),
             within: seconds(10),
             answer_within: millis(2_500),

@@ -70,18 +70,18 @@ impl Events {
     /// Reads what the store knows: sessions, what was handled of them, and what waits in the inbox. Asks until it answers.
     pub async fn prepare(outside: Outside, clock: WallClock, config: EventsConfig, allowance: Allowance) -> Prepared {
         let Outside { handlers, store, brain, answers, desk } = outside;
-        let range = config.range.clone();
+        let own = config.own.clone();
         let shards = config.shards;
         let hub = Hub::new(handlers, store, brain, answers, desk, clock, config);
         let known = hub.until_kept("sessions", || hub.store.sessions()).await;
         let mut resumed = Vec::new();
-        for kept in known.into_iter().filter(|kept| kept.shards == shards && range.contains(&kept.shard)) {
+        for kept in known.into_iter().filter(|kept| kept.shards == shards && own.contains(&kept.shard)) {
             let handled = hub.until_kept("handled", || hub.store.handled_after(&kept.session, kept.confirmed)).await;
             resumed.push((kept, handled));
         }
         inbox::count(&hub).await;
         let (tell, told) = mpsc::channel(TOLD);
-        let credits: HashMap<u32, Arc<Credit>> = range.map(|shard| (shard, Credit::new(allowance))).collect();
+        let credits: HashMap<u32, Arc<Credit>> = own.into_iter().map(|shard| (shard, Credit::new(allowance))).collect();
         let feed = |(shard, credit): (&u32, &Arc<Credit>)| (*shard, Feed::new(tell.clone(), Arc::clone(credit)));
         let feeds = credits.iter().map(feed).collect();
         let sessions = resumed.iter().map(|(kept, _)| kept.clone()).collect();

@@ -193,7 +193,7 @@ impl Hub {
     pub(super) fn is_ours(&self, event: &Event) -> bool {
         let shards = u64::from(self.config.shards.max(1));
         let shard = event.guild.map_or(0, |guild| (guild >> 22) % shards);
-        u32::try_from(shard).is_ok_and(|shard| self.config.range.contains(&shard))
+        u32::try_from(shard).is_ok_and(|shard| self.config.own.contains(&shard))
     }
 
     pub(super) fn key(&self, event: &Event, handler: &Handler) -> InboxKey {

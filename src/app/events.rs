@@ -1,0 +1,153 @@
+//! Events put together: the handlers, whoever they talk to, and the threads that they run on.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use actix_rt::Arbiter;
+use guildhall_actors::{
+    events::{Allowance, EventSeat, EventStore, Events, EventsConfig, Feed, KeptSession, Outside, Prepared},
+    operations::{WallClock, desk::Desk},
+};
+use guildhall_core::{
+    event::handler::{Does, Handlers},
+    operation::Backoff,
+};
+use url::Url;
+
+use super::Rest;
+use crate::{
+    discord::FirstAnswers,
+    settings::Settings,
+    webhook::{Secret, Target, TargetError, WebhookConfig, Webhooks},
+};
+
+/// Why a webhook cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum WebhookError {
+    /// Its address or its secrets are wrong.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// It has no address.
+    #[error(
+        "the webhook of handler `{handler}` has no address: {why}; write a URL such as https://brain.example/events"
+    )]
+    Url {
+        /// Which handler.
+        handler: Arc<str>,
+        /// What is wrong with it.
+        why: url::ParseError,
+    },
+    /// A secret is none.
+    #[error("a secret of handler `{handler}` cannot be used: {why}")]
+    Secret {
+        /// Which handler.
+        handler: Arc<str>,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// The event side of this process.
+#[derive(Debug)]
+pub struct EventsPart {
+    events: Events,
+    /// Neither waits for the other: a busy router would keep guilds from their turn.
+    router: Arbiter,
+    guilds: Arbiter,
+}
+
+/// The event side, about to begin.
+#[derive(Debug)]
+pub(super) struct Beginning {
+    prepared: Prepared,
+    /// A way in for each shard.
+    pub(super) feeds: HashMap<u32, Feed>,
+    /// Sessions that shards should resume.
+    pub(super) sessions: Vec<KeptSession>,
+}
+
+/// All shards of the bot, and those of this process.
+#[derive(Clone, Debug)]
+pub(super) struct Which {
+    pub(super) shards: u32,
+    pub(super) range: BTreeSet<u32>,
+}
+
+impl EventsPart {
+    /// Reads what the store knows of sessions and of what waits.
+    pub(super) async fn prepare(
+        settings: &Settings,
+        handlers: Handlers,
+        store: Arc<dyn EventStore>,
+        rest: &Rest,
+        desk: Arc<Desk>,
+        which: Which,
+    ) -> Result<Beginning, WebhookError> {
+        let brain = Webhooks::new(targets(&handlers)?, &WebhookConfig::default(), rest.gate.breaker().clone())?;
+        let answers = FirstAnswers::new(rest.gate.clone(), settings.interactions.within);
+        let outside = Outside { handlers, store, brain: Arc::new(brain), answers: Arc::new(answers), desk };
+        let allowance = Allowance { events: settings.gateway.buffer_events, bytes: settings.gateway.buffer_bytes };
+        let clock = WallClock::system();
+        let mut prepared = Events::prepare(outside, clock, config(settings, which), allowance).await;
+        let (feeds, sessions) = (std::mem::take(&mut prepared.feeds), prepared.sessions.clone());
+        Ok(Beginning { prepared, feeds, sessions })
+    }
+
+    /// Begins to route. Must be called within an actix system.
+    pub(super) fn start(beginning: Beginning) -> Self {
+        let (router, guilds) = (Arbiter::new(), Arbiter::new());
+        let handle = guilds.handle();
+        let spawn = Box::new(move |seat: EventSeat| seat.run_on(&handle));
+        let events = Events::start_on(beginning.prepared, &router.handle(), spawn);
+        Self { events, router, guilds }
+    }
+
+    /// The way to it.
+    pub fn events(&self) -> &Events {
+        &self.events
+    }
+
+    /// Waits until all events that came are done. `false` if that took longer than it may; they come again.
+    pub async fn drain(&self, within: Duration) -> bool {
+        self.events.drain(within).await
+    }
+
+    /// Ends its threads.
+    pub fn stop(self) {
+        self.router.stop();
+        self.guilds.stop();
+    }
+}
+
+fn targets(handlers: &Handlers) -> Result<Vec<Target>, WebhookError> {
+    let mut targets = Vec::new();
+    for handler in handlers {
+        let Does::Webhook(webhook) = &handler.does else { continue };
+        let name = || Arc::clone(&handler.name);
+        let url = Url::parse(&webhook.url).map_err(|why| WebhookError::Url { handler: name(), why })?;
+        let secrets = webhook.secrets.iter().map(|secret| secret.expose().parse::<Secret>()).collect::<Result<_, _>>();
+        let secrets = secrets.map_err(|why| WebhookError::Secret { handler: name(), why: why.to_string() })?;
+        targets.push(Target { handler: name(), url, secrets, allow_private: webhook.allow_private });
+    }
+    Ok(targets)
+}
+
+fn config(settings: &Settings, Which { shards, range }: Which) -> EventsConfig {
+    let (set, defaults) = (&settings.handlers, EventsConfig::default());
+    EventsConfig {
+        shards,
+        own: range,
+        slow: set.slow,
+        within: set.timeout,
+        answer_within: settings.interactions.within,
+        defer: settings.interactions.defer,
+        ephemeral: settings.interactions.ephemeral,
+        attempts: set.attempts,
+        backoff: Backoff { base: set.backoff_base, cap: set.backoff_cap, ..defaults.backoff },
+        inbox_most: usize::try_from(set.inbox_most).unwrap_or(usize::MAX),
+        ..defaults
+    }
+}
