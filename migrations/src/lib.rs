@@ -10,6 +10,7 @@
 mod m0001_operations;
 mod m0003_instances;
 mod m0004_leases;
+mod m0005_events;
 
 pub use sea_orm_migration::MigratorTrait;
 use sea_orm_migration::{MigrationTrait, sea_orm::DbBackend};
@@ -25,15 +26,17 @@ impl MigratorTrait for Migrator {
             Box::new(m0001_operations::Migration),
             Box::new(m0003_instances::Migration),
             Box::new(m0004_leases::Migration),
+            Box::new(m0005_events::Migration),
         ]
     }
 }
 
-/// Writes a statement in the words of an engine: `{uuid}` and `{bytes}` stand for what it calls these types.
+/// Writes a statement in the words of an engine: `{uuid}` and `{bytes}` stand for what it calls these types, `{counted}` for a
+/// primary key that the engine counts up and never gives twice, `{by_key}` for rows that lie in the order of their key.
 fn for_engine(sql: &str, engine: DbBackend) -> String {
-    let (uuid, bytes) = match engine {
-        DbBackend::Postgres => ("UUID", "BYTEA"),
-        _ => ("BLOB", "BLOB"),
+    let (uuid, bytes, counted, by_key) = match engine {
+        DbBackend::Postgres => ("UUID", "BYTEA", "BIGSERIAL PRIMARY KEY", ""),
+        _ => ("BLOB", "BLOB", "INTEGER PRIMARY KEY AUTOINCREMENT", "WITHOUT ROWID"),
     };
-    sql.replace("{uuid}", uuid).replace("{bytes}", bytes)
+    sql.replace("{uuid}", uuid).replace("{bytes}", bytes).replace("{counted}", counted).replace("{by_key}", by_key)
 }

@@ -1,7 +1,7 @@
-//! Where operations are kept: a file of SQLite, or a database of PostgreSQL.
+//! Where operations are kept, and what was done with which event: a file of SQLite, or a database of PostgreSQL.
 //!
 //! ```text
-//!  submit, record, claim … ──▶ bounded queue ──▶ writer: one transaction for all that wait ──▶ engine
+//!  submit, record, commit … ─▶ bounded queue ──▶ writer: one transaction for all that wait ──▶ engine
 //!        ▲                                          │ commit
 //!        └──────────────── answers ─────────────────┘
 //!  load, show, list … ───────▶ a few connections that only read ──────────────────────────────▶ engine
@@ -12,6 +12,7 @@
 
 mod connect;
 mod events;
+mod events_port;
 mod file_lock;
 mod leases;
 mod members;

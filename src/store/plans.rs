@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use guildhall_actors::operations::ListFilter;
 use guildhall_core::operation::{Kind, State};
-use sea_orm::{ConnectionTrait as _, DatabaseConnection, Statement, Value};
+use sea_orm::{ConnectionTrait as _, DatabaseConnection, DbBackend, Statement, Value};
 use uuid::Uuid;
 
 use super::{
     Store, connect,
-    read::{operations, resolve},
+    read::{events, operations, resolve},
     rows::{self, Cell, Rows},
     write,
 };
@@ -75,15 +75,17 @@ async fn check(on: &DatabaseConnection, explain: &str, is_scan: impl Fn(&str) ->
         (write::UPDATE, write::CHANGES, vec![me()], "operations"),
         (resolve::BOUND, resolve::OBJECTS, vec!["role".into()], "operations_made"),
     ];
+    let alone = alone.into_iter().chain(events_alone(engine));
+    let with_rows = with_rows.into_iter().chain(events_with_rows(engine));
     // One row, and as many as make a statement of their own.
-    let with_rows = with_rows.into_iter().flat_map(|(sql, shape, after, index)| {
+    let with_rows = with_rows.flat_map(|(sql, shape, after, index)| {
         [1, 256].map(|count| {
             let mut rows = Rows::new();
             (0..count).for_each(|_| rows.push(&vec![Cell::Null; shape.0.len()]));
             (rows::statements(engine, sql, shape, rows, &after).next().unwrap(), index)
         })
     });
-    for (statement, index) in alone.into_iter().chain(with_rows) {
+    for (statement, index) in alone.chain(with_rows) {
         let sql = statement.sql.clone();
         let plan = plan(on, explain, statement).await;
         assert!(plan.contains(index), "{sql}\nshould use {index}:\n{plan}");
@@ -91,9 +93,67 @@ async fn check(on: &DatabaseConnection, explain: &str, is_scan: impl Fn(&str) ->
     }
 }
 
+/// What events need, with the index that each should use; the name of a primary key is the engine's own.
+fn events_alone(engine: DbBackend) -> Vec<(Statement, &'static str)> {
+    let number = |number: i64| Value::from(number);
+    let by_key = |table, key| if engine == DbBackend::Postgres { table } else { key };
+    let all = [
+        (events::SESSIONS, vec![], by_key("sessions_pkey", "sqlite_autoindex_sessions_1")),
+        (
+            events::HANDLED_AFTER,
+            vec!["s7".into(), number(5), "h".into(), number(10)],
+            by_key("handled_pkey", "USING PRIMARY KEY (session=? AND "),
+        ),
+        (events::WAITING, vec![number(5), number(10)], "inbox_waiting"),
+        (events::DEAD, vec![number(50_000), number(10)], "inbox_dead"),
+        (write::SWEEP_DEAD, vec![number(90), number(10)], "inbox_died"),
+        (write::STRAYS, vec![number(10)], by_key("handled_pkey", "SEARCH h USING PRIMARY KEY (session>?)")),
+        (write::SWEEP_STRAY, vec!["s7".into(), number(50), number(10)], by_key("handled_pkey", "USING PRIMARY KEY")),
+        (write::LAST_OF_BUCKET, vec![number(3), number(5), number(90)], "identifies_bucket"),
+        (write::LAST_OF_BUDGET, vec![number(5), number(999)], "identifies_at"),
+        (write::FORGET_IDENTIFIES, vec![number(5)], "identifies_at"),
+    ];
+    all.into_iter().map(|(sql, values, index)| (Statement::from_sql_and_values(engine, sql, values), index)).collect()
+}
+
+fn events_with_rows(engine: DbBackend) -> Vec<(&'static str, rows::Shape, Vec<Value>, &'static str)> {
+    let is_postgres = engine == DbBackend::Postgres;
+    let by_key = |table, key| if is_postgres { table } else { key };
+    let forget = if is_postgres { write::FORGET_ON_POSTGRES } else { write::FORGET };
+    vec![
+        (write::INSERT_HANDLED, write::HANDLED, vec![], "sessions_session"),
+        (write::REMOVE_HANDLED, write::KEYS, vec![], by_key("handled_pkey", "(session=? AND seq=? AND handler=?)")),
+        (write::IN_INBOX, write::KEYS, vec![], by_key("inbox_session_seq_handler_key", "sqlite_autoindex_inbox_1")),
+        (
+            write::PUT_OFF,
+            write::PUTTING_OFF,
+            vec![],
+            by_key("inbox_session_seq_handler_key", "sqlite_autoindex_inbox_1"),
+        ),
+        (write::KNOWN, write::SHARDS, vec![], by_key("sessions_pkey", "sqlite_autoindex_sessions_1")),
+        (forget, write::CONFIRMED, vec![], by_key("handled_pkey", "(session=? AND seq<?)")),
+        (events::VALUES, events::NAMED, vec![5_i64.into()], by_key("state_pkey", "sqlite_autoindex_state_1")),
+    ]
+}
+
+/// Rows about events: 100,000 each of what was handled, waits or is dead, and identifies; `{n}` is their number.
+const FILL_EVENTS: [&str; 5] = [
+    "INSERT INTO sessions (shards, shard, session, confirmed, updated_at)
+        SELECT 1000, {n}, 's' || {n}, 0, {n} FROM {numbers} WHERE {n} <= 1000",
+    "INSERT INTO handled (session, seq, handler, at) SELECT 's' || ({n} % 100), {n}, 'h', {n} FROM {numbers}",
+    "INSERT INTO inbox (session, seq, handler, lane, name, event, attempts, eligible_at, dead, created_at, died_at)
+        SELECT 's' || ({n} % 100), {n}, 'h', {n} % 10, 'member.join', '{}', 1, {n}, CASE WHEN {n} % 2 = 0 THEN 'no' END, {n},
+        CASE WHEN {n} % 2 = 0 THEN {n} END FROM {numbers}",
+    "INSERT INTO identifies (bucket, at) SELECT {n} % 16, {n} FROM {numbers}",
+    "INSERT INTO state (key, value) SELECT 'k' || {n}, '1' FROM {numbers}",
+];
+
 async fn fill(on: &DatabaseConnection, uuid: &str, hash: &str, numbers: &str) {
     let fill = FILL.replace("{uuid}", uuid).replace("{hash}", hash).replace("{numbers}", numbers).replace("{n}", "n");
     rows::query(on, &fill, Vec::new()).await.unwrap();
+    for fill in FILL_EVENTS {
+        rows::query(on, &fill.replace("{numbers}", numbers).replace("{n}", "n"), Vec::new()).await.unwrap();
+    }
 }
 
 #[tokio::test]
@@ -105,10 +165,12 @@ async fn sqlite_finds_rows_by_their_indexes() {
     let numbers = "(WITH RECURSIVE count (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM count WHERE n < 100000)
         SELECT n FROM count)";
     fill(&on, "unhex(printf('%032x', n))", "zeroblob(32)", numbers).await;
-    // Only the rows that a statement takes are read from first to last; an index, in its order and up to a limit.
+    // Only the rows that a statement takes or names itself are read from first to last; an index, in its order and up to a
+    // limit.
     let is_scan = |line: &str| {
-        let given =
-            ["SCAN v", "SCAN (subquery", "VALUES CLAUSE", "CONSTANT ROW"].iter().any(|rows| line.contains(rows));
+        let given = ["SCAN v", "SCAN (subquery", "VALUES CLAUSE", "CONSTANT ROW", "SCAN named"]
+            .iter()
+            .any(|rows| line.contains(rows));
         let whole = line.contains("SCAN ") && !line.contains(" USING ") && !given;
         whole || line.contains("TEMP B-TREE FOR ORDER BY") || line.contains("AUTOMATIC")
     };

@@ -7,7 +7,7 @@ use guildhall_actors::operations::{
     Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, Stored, SubmitError, Submitted, Swept,
     Wanted,
 };
-use guildhall_actors::right::Right;
+use guildhall_actors::{events::SetState, right::Right};
 use guildhall_core::{
     operation::{ManagedKind, OperationId, Queue, State},
     time::UnixMs,
@@ -26,7 +26,7 @@ use crate::events::emit;
 
 impl Store {
     /// Asks the writer, and waits for its answer.
-    async fn write(&self, job: Job) -> Result<Answer, StoreError> {
+    pub(super) async fn write(&self, job: Job) -> Result<Answer, StoreError> {
         let (reply, answer) = oneshot::channel();
         let sent = timeout(self.shared.timeout, self.shared.requests.send(Request { job, reply })).await;
         match sent {
@@ -41,7 +41,7 @@ impl Store {
     }
 
     /// Reads, for as long as a call may take.
-    async fn read<T>(&self, reading: impl Future<Output = Result<T, Trouble>>) -> Result<T, StoreError> {
+    pub(super) async fn read<T>(&self, reading: impl Future<Output = Result<T, Trouble>>) -> Result<T, StoreError> {
         let Ok(read) = timeout(self.shared.timeout, reading).await else {
             let says = "a read took longer than store.timeout_ms";
             emit(StoreFailed { what: "read", why: "late", says });
@@ -68,6 +68,8 @@ macro_rules! answer {
         }
     };
 }
+
+pub(super) use answer;
 
 impl OperationStore for Store {
     fn submit(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<Submitted>, SubmitError> {
@@ -175,7 +177,7 @@ impl OperationStore for Store {
     }
 
     fn set_state(&self, key: &str, value: Option<String>, expires_at: Option<UnixMs>) -> StoreFuture<'_, ()> {
-        let job = Job::SetState { key: kept(key), value: value.map(|value| kept(&value)), expires_at };
+        let job = Job::SetState(SetState { key: key.to_owned(), value, expires_at });
         Box::pin(async move { self.write(job).await.map(drop) })
     }
 }

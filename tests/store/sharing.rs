@@ -6,6 +6,7 @@ use guildhall::{
     settings::Lease,
     store::{Notice, Store},
 };
+use guildhall_actors::events::{Committed, EventStore as _, Handled};
 use guildhall_actors::operations::{Claim, ClaimFrom, OperationStore as _, Recorded, Submitted, Word};
 use guildhall_core::operation::{Queue, State};
 use sea_orm::{ConnectionTrait as _, Database, DatabaseConnection, DbBackend, Statement, TransactionTrait as _};
@@ -15,6 +16,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
+use crate::events_setup::{commit, entry, gives, handled};
 use crate::setup::{Engine, Place, STUCK, at, change, claim, keyed, operation, record, state_of, submit};
 
 /// Short enough to wait for, long enough for a busy machine to keep.
@@ -364,6 +366,63 @@ async fn a_process_that_leaves_hands_everything_over_before_it_has_gone() {
     let notice = heard(&mut notices, |notice| matches!(notice, Notice::Queues(_))).await;
     assert_eq!(notice, Notice::Queues(vec![(queue, None)]));
     assert_eq!(due(&second, 10).await.len(), 1);
+    first.close().await;
+    second.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_handlers_give_is_told_to_the_process_whose_queue_it_is() {
+    let place = place().await;
+    let first = join(&place, &[]).await;
+    let second = join(&place, &[&first]).await;
+    let (mut heard_by_first, queue) = (first.notices(), ours(&first)[0]);
+    let item = gives("s", 1, vec![operation(queue)]);
+    let accepted = Committed::Done(vec![Submitted::Accepted { seq: 1 }]);
+    assert_eq!(commit(&second, item).await, accepted);
+    let notice = heard(&mut heard_by_first, |notice| matches!(notice, Notice::Queues(_))).await;
+    assert_eq!(notice, Notice::Queues(vec![(queue, None)]));
+    first.close().await;
+    second.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_processes_that_handle_the_same_events_do_each_once_and_give_places_in_order() {
+    let place = place().await;
+    let first = join(&place, &[]).await;
+    let second = join(&place, &[&first]).await;
+    let handle = |store: Store, backwards: bool| async move {
+        let mut kept = 0;
+        for round in 0..20 {
+            let batch = round * 10..round * 10 + 10;
+            let seqs: Vec<u64> = if backwards { batch.rev().collect() } else { batch.collect() };
+            // Those that give something wait for each other's queue, the others only for each other's rows.
+            let gives_one = round % 5 == 0;
+            let both = |seq| {
+                let operations = if gives_one { vec![operation(queues()[0])] } else { Vec::new() };
+                let waits = Handled { inbox: Some(entry("s", seq, 1)), ..handled("s", seq, "h") };
+                [waits, Handled { operations, ..handled("s", seq, "other") }]
+            };
+            let answers = store.commit(seqs.into_iter().flat_map(both).collect()).await.unwrap();
+            kept += answers.iter().filter(|answer| matches!(answer, Committed::Done(_))).count();
+        }
+        kept
+    };
+    let reader = first.clone();
+    let reading = async {
+        // Reads on while they write: what is read after a place is all there is.
+        let (mut after, mut read) = (0, 0);
+        while read < 200 {
+            let page = reader.inbox(after, 7).await.unwrap();
+            read += page.len();
+            after = page.last().map_or(after, |entry| entry.place);
+            tokio::task::yield_now().await;
+        }
+        assert!(reader.inbox(after, 7).await.unwrap().is_empty());
+    };
+    let both = async { tokio::join!(handle(first.clone(), false), handle(second.clone(), true), reading) };
+    let (one, other, ()) = timeout(STUCK, both).await.unwrap();
+    assert_eq!(one + other, 400);
+    assert_eq!(first.load(queues()[0], 0, 999).await.unwrap().len(), 40);
     first.close().await;
     second.close().await;
 }

@@ -1,5 +1,6 @@
 //! What only reads: several connections, each on its own.
 
+pub(super) mod events;
 pub(super) mod instances;
 pub(super) mod letters;
 pub(super) mod operations;

@@ -2,12 +2,17 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use guildhall_actors::operations::Pausable;
+use guildhall_actors::{
+    events::{Committed, Handled},
+    operations::Pausable,
+};
 use guildhall_core::operation::State;
 use sea_orm::DatabaseTransaction;
 use uuid::Uuid;
 
-use super::{Answer, Context, Job, Trouble, letters, queues, record, single, submit, sweep};
+use super::{
+    Answer, Context, Job, Trouble, handled, identify, inbox, letters, queues, record, sessions, single, state, sweep,
+};
 use crate::store::{members::Said, rows::query};
 
 /// Does all jobs. They were asked at one time, so in any order; those that are alike keep theirs.
@@ -31,9 +36,19 @@ pub(super) async fn carry_out(
         Job::Submit(batch) => Some(batch.as_slice()),
         _ => None,
     });
-    let accepted = submit::all(on, context, &batches.iter().map(|(_, batch)| *batch).collect::<Vec<_>>()).await?;
-    for ((place, _), submitted) in batches.iter().zip(accepted) {
+    let commits = pick(jobs, |job| match job {
+        Job::Commit(done) => Some(done.as_slice()),
+        _ => None,
+    });
+    let requests: Vec<_> = batches.iter().map(|(_, batch)| *batch).collect();
+    let done: Vec<&Handled> = commits.iter().flat_map(|(_, done)| done.iter()).collect();
+    let (submitted, committed) = handled::all(on, context, &requests, &done).await?;
+    for ((place, _), submitted) in batches.iter().zip(submitted) {
         put(*place, Answer::Submitted(submitted));
+    }
+    let mut committed = committed.into_iter();
+    for (place, done) in &commits {
+        put(*place, Answer::Committed(committed.by_ref().take(done.len()).collect()));
     }
     let releases = pick(jobs, |job| match job {
         Job::Release(queue, fence) => Some((*queue, *fence)),
@@ -42,9 +57,36 @@ pub(super) async fn carry_out(
     for (place, released) in queues::release(on, context, &releases).await? {
         put(place, Answer::Released(released));
     }
+    let values = pick(jobs, |job| match job {
+        Job::SetState(set) => Some(set),
+        _ => None,
+    });
+    state::set(on, values.iter().map(|(_, set)| *set)).await?;
+    values.iter().for_each(|(place, _)| put(*place, Answer::Kept));
+    // After what handlers have done: what a session is confirmed past is in the store by then.
+    let sessions = pick(jobs, |job| match job {
+        Job::KeepSessions(sessions) => Some(sessions.as_slice()),
+        _ => None,
+    });
+    sessions::keep(on, sessions.iter().flat_map(|(_, sessions)| sessions.iter())).await?;
+    sessions.iter().for_each(|(place, _)| put(*place, Answer::Kept));
+    let put_off = pick(jobs, |job| match job {
+        Job::PutOff(key, later, now) => Some((key, later, *now)),
+        _ => None,
+    });
+    for (place, found) in inbox::put_off(on, &put_off).await? {
+        put(place, Answer::Found(found));
+    }
     for (place, job) in jobs.iter().enumerate() {
         match job {
-            Job::Record(_) | Job::Submit(_) | Job::Release(..) => {}
+            Job::Record(_)
+            | Job::Submit(_)
+            | Job::Release(..)
+            | Job::SetState(_)
+            | Job::Commit(_)
+            | Job::KeepSessions(_)
+            | Job::PutOff(..)
+            | Job::Identify(_) => {}
             Job::Redrive(batch) => put(place, Answer::Redriven(letters::redrive(on, context, batch).await?)),
             Job::Claim(from) => put(place, Answer::Claimed(queues::claim(on, context, from).await?)),
             Job::Cancel(id, now) => put(place, Answer::Moved(single::cancel(on, context, *id, *now).await?)),
@@ -55,10 +97,14 @@ pub(super) async fn carry_out(
                 put(place, Answer::Kept);
             }
             Job::Sweep(retention, now) => put(place, Answer::Swept(sweep::sweep(on, *retention, *now).await?)),
-            Job::SetState { key, value, expires_at } => {
-                single::set_state(on, key, value.as_deref(), *expires_at).await?;
-                put(place, Answer::Kept);
-            }
+            Job::Revive(dead, now) => put(place, Answer::Found(inbox::revive(on, *dead, *now).await?)),
+            Job::SweepEvents(before) => put(place, Answer::SweptEvents(sessions::sweep(on, *before).await?)),
+        }
+    }
+    // What all processes take in turn comes last: nobody waits for a process that waits for another.
+    for (place, job) in jobs.iter().enumerate() {
+        if let Job::Identify(ask) = job {
+            put(place, Answer::Identified(identify::ask(on, *ask).await?));
         }
     }
     let answered = answers.into_iter().map(|answer| answer.expect("invariant: every job has its answer"));
@@ -79,7 +125,19 @@ async fn lock(on: &DatabaseTransaction, jobs: &[&Job]) -> Result<HashMap<i64, Op
             Job::Submit(batch) | Job::Redrive(batch) => lines.extend(batch.iter().map(|new| new.queue.number())),
             Job::Release(queue, _) | Job::Pause(Pausable::Queue(queue), _) => lines.push(queue.number()),
             Job::Cancel(id, _) | Job::Hasten(id, _) => operations.push(*id),
-            Job::Claim(_) | Job::Pause(Pausable::All, _) | Job::Discard(_) | Job::Sweep(..) | Job::SetState { .. } => {}
+            Job::Commit(done) => {
+                lines.extend(done.iter().flat_map(|done| &done.operations).map(|new| new.queue.number()));
+            }
+            Job::Claim(_)
+            | Job::Pause(Pausable::All, _)
+            | Job::Discard(_)
+            | Job::Sweep(..)
+            | Job::SetState(_)
+            | Job::KeepSessions(_)
+            | Job::PutOff(..)
+            | Job::Revive(..)
+            | Job::SweepEvents(_)
+            | Job::Identify(_) => {}
         }
     }
     lines.extend(queues::of_operations(on, operations).await?);
@@ -105,6 +163,12 @@ async fn tell(
         match (job, answer) {
             (Job::Submit(batch), Answer::Submitted(Ok(_))) | (Job::Redrive(batch), Answer::Redriven(Ok(_))) => {
                 new.extend(batch.iter().map(|new| new.queue.number()).filter(|line| concerns_others(*line)));
+            }
+            (Job::Commit(done), Answer::Committed(committed)) => {
+                let is_kept = |committed: &Committed| matches!(committed, Committed::Done(_));
+                let kept = done.iter().zip(committed).filter(|(_, committed)| is_kept(committed));
+                let lines = kept.flat_map(|(done, _)| &done.operations).map(|new| new.queue.number());
+                new.extend(lines.filter(|line| concerns_others(*line)));
             }
             // It was this process's own until now.
             (Job::Release(queue, _), Answer::Released(true)) if !members.is_ours(queue.number()) => {

@@ -2,10 +2,16 @@
 
 mod batch;
 mod finish;
+mod handled;
+mod identify;
+mod inbox;
+mod job;
 mod letters;
 mod queues;
 mod record;
+mod sessions;
 mod single;
+mod state;
 mod submit;
 mod sweep;
 
@@ -17,33 +23,31 @@ use std::{
 
 use guildhall_actors::{
     failpoint::{self, Point},
-    operations::{
-        Change, Claim, ClaimFrom, Fence, LetterFilter, NewOperation, Pausable, Recorded, Retention, StoreError,
-        SubmitError, Submitted, Swept,
-    },
-};
-use guildhall_core::{
-    operation::{OperationId, Queue, State},
-    time::UnixMs,
+    operations::Recorded,
 };
 use sea_orm::{
     ConnectionTrait as _, DatabaseConnection, DatabaseTransaction, DbErr, RuntimeErr, SqliteTransactionMode,
     TransactionOptions, TransactionTrait as _,
 };
 use tokio::{
-    sync::{mpsc, oneshot, watch},
+    sync::{mpsc, watch},
     time::{Instant, timeout},
 };
 
-pub(super) use self::{
-    queues::{LINES, NEXT_DUE, PAUSED},
-    record::guild_number,
-};
 #[cfg(test)]
 pub(super) use self::{
+    handled::{HANDLED, INSERT as INSERT_HANDLED, KEYS, REMOVE as REMOVE_HANDLED},
+    identify::{FORGET as FORGET_IDENTIFIES, LAST_OF_BUCKET, LAST_OF_BUDGET},
+    inbox::{PRESENT as IN_INBOX, PUT_OFF, PUTTING_OFF},
     queues::{TAKE_DUE, take_due_of_ours},
     record::{CHANGES, UPDATE},
+    sessions::{CONFIRMED, FORGET, FORGET_ON_POSTGRES, KNOWN, SHARDS, STRAYS, SWEEP_DEAD, SWEEP_STRAY},
     sweep::OPERATIONS as SWEEP,
+};
+pub(super) use self::{
+    job::{Answer, Job, Request},
+    queues::{LINES, NEXT_DUE, PAUSED},
+    record::guild_number,
 };
 use super::{
     Health, Meaning, Trouble,
@@ -63,43 +67,6 @@ const BATCH_BYTES: usize = 8 << 20;
 const RACES: u32 = 5;
 /// How often an idle connection is looked after while it is lost.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
-
-/// Something to write.
-#[derive(Debug)]
-pub(super) enum Job {
-    Submit(Vec<NewOperation>),
-    Redrive(Vec<NewOperation>),
-    Claim(ClaimFrom),
-    Release(Queue, Fence),
-    Record(Vec<Change>),
-    Cancel(OperationId, UnixMs),
-    Hasten(OperationId, UnixMs),
-    Discard(LetterFilter),
-    Pause(Pausable, bool),
-    Sweep(Retention, UnixMs),
-    SetState { key: String, value: Option<String>, expires_at: Option<UnixMs> },
-}
-
-/// What came of it.
-#[derive(Debug)]
-pub(super) enum Answer {
-    Submitted(Result<Vec<Submitted>, SubmitError>),
-    Redriven(Result<Vec<OperationId>, SubmitError>),
-    Claimed(Vec<Claim>),
-    Released(bool),
-    Recorded(Vec<Recorded>),
-    Moved(Option<(State, Queue)>),
-    Discarded(u64),
-    Swept(Swept),
-    Kept,
-}
-
-/// A job, and who waits for it.
-#[derive(Debug)]
-pub(super) struct Request {
-    pub(super) job: Job,
-    pub(super) reply: oneshot::Sender<Result<Answer, StoreError>>,
-}
 
 /// What every job may need to know.
 #[derive(Clone, Debug)]
@@ -233,6 +200,10 @@ impl Writer {
                 | Answer::Moved(_)
                 | Answer::Discarded(_)
                 | Answer::Swept(_)
+                | Answer::Committed(_)
+                | Answer::Identified(_)
+                | Answer::Found(_)
+                | Answer::SweptEvents(_)
                 | Answer::Kept => Vec::new(),
             };
             let tenure = self.context.members.tenure();
@@ -392,29 +363,6 @@ fn gather(first: Request, waiting: &mut mpsc::Receiver<Request>) -> VecDeque<Req
         batch.push_back(next);
     }
     batch
-}
-
-impl Job {
-    /// How many rows it writes, and how many bytes of text, about.
-    fn size(&self) -> (usize, usize) {
-        match self {
-            Self::Submit(batch) | Self::Redrive(batch) => {
-                (batch.len(), batch.iter().map(|operation| operation.payload.len()).sum())
-            }
-            Self::Record(changes) => {
-                let text = |change: &Change| change.result.as_ref().map_or(0, String::len);
-                (changes.len(), changes.iter().map(text).sum())
-            }
-            Self::SetState { value, .. } => (1, value.as_ref().map_or(0, String::len)),
-            Self::Claim(_)
-            | Self::Release(..)
-            | Self::Cancel(..)
-            | Self::Hasten(..)
-            | Self::Discard(_)
-            | Self::Pause(..)
-            | Self::Sweep(..) => (1, 0),
-        }
-    }
 }
 
 /// Whether one request of many may be at fault.

@@ -81,6 +81,17 @@ pub(super) async fn lock(
     rows.iter().map(owner).collect()
 }
 
+/// Waits until no other process of this store has this turn, and has it until the transaction ends. For what has no row to
+/// lock; PostgreSQL alone needs it.
+pub(super) async fn take_turn(on: &DatabaseTransaction, what: &str) -> Result<(), Trouble> {
+    const TAKE: &str =
+        "SELECT 1 FROM pg_advisory_xact_lock(hashtextextended(current_schema() || '/guildhall/' || $1, 0))";
+    if is_shared(on) {
+        query(on, TAKE, vec![what.into()]).await?;
+    }
+    Ok(())
+}
+
 /// The queues of operations.
 pub(super) async fn of_operations(
     on: &DatabaseTransaction,

@@ -1,4 +1,4 @@
-//! What concerns one operation or one value, and is rare.
+//! What concerns one operation, and is rare.
 
 use guildhall_core::{
     operation::{OperationId, Queue, State},
@@ -62,25 +62,4 @@ async fn as_it_stands(on: &DatabaseTransaction, id: OperationId) -> Result<Optio
 fn standing(row: &QueryResult) -> Result<(State, Queue), Trouble> {
     let state: String = row.try_get_by_index(0)?;
     Ok((state_named(&state)?, Queue::from_number(row.try_get_by_index(1)?)))
-}
-
-/// Keeps a value, or removes it.
-pub(super) async fn set_state(
-    on: &DatabaseTransaction,
-    key: &str,
-    value: Option<&str>,
-    expires_at: Option<UnixMs>,
-) -> Result<(), Trouble> {
-    const KEEP: &str = "INSERT INTO state (key, value, expires_at) VALUES ($1, $2, $3)
-        ON CONFLICT (key) DO UPDATE SET value = excluded.value, expires_at = excluded.expires_at";
-    match value {
-        Some(value) => {
-            let expires_at = expires_at.map(|at| signed(at.millis()));
-            query(on, KEEP, vec![key.into(), value.into(), expires_at.into()]).await?;
-        }
-        None => {
-            query(on, "DELETE FROM state WHERE key = $1", vec![key.into()]).await?;
-        }
-    }
-    Ok(())
 }

@@ -1,0 +1,66 @@
+//! The store as whoever handles events sees it.
+
+use std::sync::Arc;
+
+use guildhall_actors::{
+    events::{Committed, EventStore, Handled, Identifies, Identify, InboxEntry, InboxKey, KeptSession, Later},
+    operations::StoreFuture,
+};
+use guildhall_core::time::UnixMs;
+
+use super::{
+    Store,
+    port::answer,
+    read::events,
+    write::{Answer, Job},
+};
+
+impl EventStore for Store {
+    fn sessions(&self) -> StoreFuture<'_, Vec<KeptSession>> {
+        Box::pin(self.read(events::sessions(&self.shared.reading)))
+    }
+
+    fn keep_sessions(&self, sessions: Vec<KeptSession>) -> StoreFuture<'_, ()> {
+        Box::pin(async move { self.write(Job::KeepSessions(sessions)).await.map(drop) })
+    }
+
+    fn handled_after(&self, session: &str, seq: u64) -> StoreFuture<'_, Vec<(u64, Arc<str>)>> {
+        let session = session.to_owned();
+        Box::pin(async move { self.read(events::handled_after(&self.shared.reading, &session, seq)).await })
+    }
+
+    fn commit(&self, done: Vec<Handled>) -> StoreFuture<'_, Vec<Committed>> {
+        if done.is_empty() {
+            return Box::pin(std::future::ready(Ok(Vec::new())));
+        }
+        Box::pin(async move { Ok(answer!(self, Job::Commit(done), Committed)) })
+    }
+
+    fn inbox(&self, after: i64, limit: usize) -> StoreFuture<'_, Vec<InboxEntry>> {
+        Box::pin(self.read(events::inbox(&self.shared.reading, after, limit)))
+    }
+
+    fn put_off(&self, key: InboxKey, later: Later, now: UnixMs) -> StoreFuture<'_, bool> {
+        Box::pin(async move { Ok(answer!(self, Job::PutOff(key, later, now), Found)) })
+    }
+
+    fn dead_events(&self, before: Option<i64>, limit: usize) -> StoreFuture<'_, Vec<InboxEntry>> {
+        Box::pin(self.read(events::dead(&self.shared.reading, before, limit)))
+    }
+
+    fn revive(&self, place: i64, now: UnixMs) -> StoreFuture<'_, bool> {
+        Box::pin(async move { Ok(answer!(self, Job::Revive(place, now), Found)) })
+    }
+
+    fn sweep_events(&self, before: UnixMs) -> StoreFuture<'_, u64> {
+        Box::pin(async move { Ok(answer!(self, Job::SweepEvents(before), SweptEvents)) })
+    }
+
+    fn identify(&self, ask: Identifies) -> StoreFuture<'_, Identify> {
+        Box::pin(async move { Ok(answer!(self, Job::Identify(ask), Identified)) })
+    }
+
+    fn values(&self, keys: Vec<String>, now: UnixMs) -> StoreFuture<'_, Vec<Option<String>>> {
+        Box::pin(async move { self.read(events::values(&self.shared.reading, &keys, now)).await })
+    }
+}

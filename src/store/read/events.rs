@@ -1,0 +1,118 @@
+//! Sessions, what was done with which event, and events that wait.
+
+use std::{collections::HashMap, sync::Arc};
+
+use guildhall_actors::events::{InboxEntry, InboxKey, KeptSession};
+use guildhall_core::time::UnixMs;
+use sea_orm::{ConnectionTrait, QueryResult};
+
+use super::{MOST, limit};
+use crate::store::{
+    operation_row::{small, time},
+    rows::{Cell, Holds, Rows, Shape, kept, query, with_rows},
+    trouble::Trouble,
+    write::signed,
+};
+
+pub(in crate::store) const SESSIONS: &str =
+    "SELECT shards, shard, session, resume_url, confirmed, updated_at FROM sessions ORDER BY shards, shard";
+
+pub(in crate::store) async fn sessions(on: &impl ConnectionTrait) -> Result<Vec<KeptSession>, Trouble> {
+    let session = |row: &QueryResult| {
+        Ok(KeptSession {
+            shards: small(row, 0)?,
+            shard: small(row, 1)?,
+            session: Arc::from(row.try_get_by_index::<String>(2)?),
+            resume_url: row.try_get_by_index(3)?,
+            confirmed: row.try_get_by_index::<i64>(4)?.unsigned_abs(),
+            at: time(row.try_get_by_index(5)?),
+        })
+    };
+    query(on, SESSIONS, Vec::new()).await?.iter().map(session).collect()
+}
+
+pub(in crate::store) const HANDLED_AFTER: &str = "SELECT seq, handler FROM handled WHERE session = $1
+    AND (seq, handler) > ($2, $3) ORDER BY seq, handler LIMIT $4 + 0";
+
+/// All of them, page by page: with one missing, a handler would be told an event twice.
+pub(in crate::store) async fn handled_after(
+    on: &impl ConnectionTrait,
+    session: &str,
+    seq: u64,
+) -> Result<Vec<(u64, Arc<str>)>, Trouble> {
+    let mut found: Vec<(u64, Arc<str>)> = Vec::new();
+    // No handler sorts after the first number that is meant, and before its first handler.
+    let mut after = (signed(seq.saturating_add(1)), String::new());
+    loop {
+        let values = vec![kept(session).into(), after.0.into(), after.1.clone().into(), limit(MOST).into()];
+        let page = query(on, HANDLED_AFTER, values).await?;
+        for row in &page {
+            after = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
+            found.push((after.0.unsigned_abs(), Arc::from(after.1.as_str())));
+        }
+        if page.len() < MOST {
+            return Ok(found);
+        }
+    }
+}
+
+pub(in crate::store) const WAITING: &str =
+    "SELECT place, session, seq, handler, lane, name, event, attempts, eligible_at,
+    dead, created_at FROM inbox WHERE dead IS NULL AND place > $1 ORDER BY place LIMIT $2 + 0";
+
+pub(in crate::store) const DEAD: &str = "SELECT place, session, seq, handler, lane, name, event, attempts, eligible_at,
+    dead, created_at FROM inbox WHERE dead IS NOT NULL AND place < $1 ORDER BY place DESC LIMIT $2 + 0";
+
+pub(in crate::store) async fn inbox(
+    on: &impl ConnectionTrait,
+    after: i64,
+    most: usize,
+) -> Result<Vec<InboxEntry>, Trouble> {
+    query(on, WAITING, vec![after.into(), limit(most).into()]).await?.iter().map(entry).collect()
+}
+
+pub(in crate::store) async fn dead(
+    on: &impl ConnectionTrait,
+    before: Option<i64>,
+    most: usize,
+) -> Result<Vec<InboxEntry>, Trouble> {
+    let before = before.unwrap_or(i64::MAX);
+    query(on, DEAD, vec![before.into(), limit(most).into()]).await?.iter().map(entry).collect()
+}
+
+fn entry(row: &QueryResult) -> Result<InboxEntry, Trouble> {
+    let key = InboxKey {
+        session: Arc::from(row.try_get_by_index::<String>(1)?),
+        seq: row.try_get_by_index::<i64>(2)?.unsigned_abs(),
+        handler: Arc::from(row.try_get_by_index::<String>(3)?),
+    };
+    Ok(InboxEntry {
+        key,
+        place: row.try_get_by_index(0)?,
+        lane: row.try_get_by_index(4)?,
+        name: row.try_get_by_index(5)?,
+        event: row.try_get_by_index(6)?,
+        attempts: small(row, 7)?,
+        eligible_at: time(row.try_get_by_index(8)?),
+        dead: row.try_get_by_index(9)?,
+        created_at: time(row.try_get_by_index(10)?),
+    })
+}
+
+pub(in crate::store) const NAMED: Shape = Shape(&[("its_key", Holds::Text)]);
+
+pub(in crate::store) const VALUES: &str = "SELECT s.key, s.value FROM {v} JOIN state s ON s.key = v.its_key
+    WHERE s.expires_at IS NULL OR s.expires_at > $2";
+
+/// Values by their keys, unless their time is up.
+pub(in crate::store) async fn values(
+    on: &impl ConnectionTrait,
+    keys: &[String],
+    now: UnixMs,
+) -> Result<Vec<Option<String>>, Trouble> {
+    let rows = Rows::of(keys.iter().map(|key| Cell::Text(key)));
+    let found = with_rows(on, VALUES, NAMED, rows, vec![signed(now.millis()).into()]).await?;
+    let value = |row: &QueryResult| Ok::<_, Trouble>((row.try_get_by_index(0)?, row.try_get_by_index(1)?));
+    let found: HashMap<String, String> = found.iter().map(value).collect::<Result<_, _>>()?;
+    Ok(keys.iter().map(|key| found.get(&kept(key)).cloned()).collect())
+}

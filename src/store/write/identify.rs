@@ -1,0 +1,50 @@
+//! How often shards identify, over all processes of a bot.
+
+use std::time::Duration;
+
+use guildhall_actors::events::{Identifies, Identify};
+use sea_orm::DatabaseTransaction;
+
+use super::{Trouble, queues, signed};
+use crate::store::rows::query;
+
+/// What is counted over.
+const DAY: i64 = 24 * 60 * 60 * 1_000;
+
+/// The last of a bucket. What lies further ahead than this was counted by a clock that was wrong.
+pub(in crate::store) const LAST_OF_BUCKET: &str = "SELECT at FROM identifies WHERE bucket = $1 AND at > $2 AND at <= $3
+    ORDER BY at DESC LIMIT 1";
+
+/// The one that the day's budget was used up by, counted from the last.
+pub(in crate::store) const LAST_OF_BUDGET: &str =
+    "SELECT at FROM identifies WHERE at > $1 ORDER BY at DESC LIMIT 1 OFFSET $2 + 0";
+
+/// Twice as long as they count: the clock of whoever removes them may be ahead.
+pub(in crate::store) const FORGET: &str =
+    "DELETE FROM identifies WHERE id IN (SELECT id FROM identifies WHERE at <= $1 ORDER BY at LIMIT 500)";
+
+/// Whether a shard may identify; it is counted if so.
+pub(super) async fn ask(on: &DatabaseTransaction, ask: Identifies) -> Result<Identify, Trouble> {
+    const COUNT: &str = "INSERT INTO identifies (bucket, at) VALUES ($1, $2)";
+    queues::take_turn(on, "identifies").await?;
+    let (bucket, now) = (i64::from(ask.bucket), signed(ask.now.millis()));
+    let Some(newer) = ask.a_day.checked_sub(1) else { return Ok(Identify::Spent(millis(DAY))) };
+    let spent = query(on, LAST_OF_BUDGET, vec![(now - DAY).into(), i64::from(newer).into()]).await?;
+    if let Some(row) = spent.first() {
+        let at: i64 = row.try_get_by_index(0)?;
+        return Ok(Identify::Spent(millis((at + DAY - now).min(DAY))));
+    }
+    let spacing = i64::try_from(ask.spacing.as_micros().div_ceil(1_000)).unwrap_or(DAY).min(DAY);
+    let near = vec![bucket.into(), (now - spacing).into(), (now + spacing).into()];
+    if let Some(row) = query(on, LAST_OF_BUCKET, near).await?.first() {
+        let at: i64 = row.try_get_by_index(0)?;
+        return Ok(Identify::Wait(millis(at + spacing - now)));
+    }
+    query(on, COUNT, vec![bucket.into(), now.into()]).await?;
+    query(on, FORGET, vec![(now - 2 * DAY).into()]).await?;
+    Ok(Identify::Now)
+}
+
+fn millis(millis: i64) -> Duration {
+    Duration::from_millis(u64::try_from(millis).unwrap_or(0))
+}

@@ -1,0 +1,195 @@
+//! Events that wait for a handler, apart from their session.
+
+use std::collections::{BTreeMap, HashSet};
+
+use guildhall_actors::events::{InboxEntry, InboxKey, Later};
+use guildhall_core::time::UnixMs;
+use sea_orm::{DatabaseTransaction, QueryResult};
+
+use super::{
+    Trouble,
+    handled::{KEYS, Key, key, key_in, rows_of},
+    queues, signed,
+};
+use crate::store::rows::{Cell, Holds, Rows, Shape, query, with_rows};
+
+/// An entry that is to be put at the end.
+pub(super) struct New<'a> {
+    key: &'a Key,
+    lane: i64,
+    name: &'a str,
+    event: &'a str,
+    attempts: i64,
+    eligible_at: i64,
+    dead: Option<&'a str>,
+    why: Option<&'a str>,
+    created_at: i64,
+    died_at: Option<i64>,
+}
+
+impl<'a> New<'a> {
+    pub(super) fn of(entry: &'a InboxEntry, key: &'a Key, now: UnixMs) -> Self {
+        Self {
+            key,
+            lane: entry.lane,
+            name: &entry.name,
+            event: &entry.event,
+            attempts: entry.attempts.into(),
+            eligible_at: signed(entry.eligible_at.millis()),
+            dead: entry.dead.as_deref(),
+            why: entry.dead.as_deref(),
+            created_at: signed(entry.created_at.millis()),
+            died_at: entry.dead.as_ref().map(|_| signed(now.millis())),
+        }
+    }
+}
+
+pub(in crate::store) const PRESENT: &str = "SELECT session, seq, handler FROM inbox
+    WHERE (session, seq, handler) IN (SELECT its_session, its_seq, its_handler FROM {v})";
+
+/// Which of these wait, or are dead. Nobody else changes them until the transaction ends.
+pub(super) async fn present<'a>(
+    on: &DatabaseTransaction,
+    keys: impl IntoIterator<Item = &'a Key>,
+) -> Result<HashSet<Key>, Trouble> {
+    let lock = if queues::is_shared(on) { " ORDER BY session, seq, handler FOR UPDATE" } else { "" };
+    let select = format!("{PRESENT}{lock}");
+    with_rows(on, &select, KEYS, rows_of(keys), Vec::new()).await?.iter().map(key_in).collect()
+}
+
+pub(super) async fn remove<'a>(
+    on: &DatabaseTransaction,
+    keys: impl IntoIterator<Item = &'a Key>,
+) -> Result<(), Trouble> {
+    const REMOVE: &str =
+        "DELETE FROM inbox WHERE (session, seq, handler) IN (SELECT its_session, its_seq, its_handler FROM {v})";
+    with_rows(on, REMOVE, KEYS, rows_of(keys), Vec::new()).await?;
+    Ok(())
+}
+
+/// Puts entries at the end, in this order.
+pub(super) async fn insert(on: &DatabaseTransaction, entries: &[New<'_>]) -> Result<(), Trouble> {
+    const SHAPE: Shape = Shape(&[
+        ("n", Holds::Number),
+        ("session", Holds::Text),
+        ("seq", Holds::Number),
+        ("handler", Holds::Text),
+        ("lane", Holds::Number),
+        ("name", Holds::Text),
+        ("event", Holds::Text),
+        ("attempts", Holds::Number),
+        ("eligible_at", Holds::Number),
+        ("dead", Holds::Text),
+        ("why", Holds::Text),
+        ("created_at", Holds::Number),
+        ("died_at", Holds::Number),
+    ]);
+    // The condition holds for every row that is meant: without one, SQLite puts the order before the limit of `{v}`, and
+    // takes the room that is left there for rows.
+    const INSERT: &str = "INSERT INTO inbox (session, seq, handler, lane, name, event, attempts, eligible_at, dead, why,
+        created_at, died_at) SELECT session, seq, handler, lane, name, event, attempts, eligible_at, dead, why, created_at,
+        died_at FROM {v} WHERE n >= 0 ORDER BY n";
+    if entries.is_empty() {
+        return Ok(());
+    }
+    // Places are given in the order in which they are committed: whoever reads on after a place misses none before it.
+    queues::take_turn(on, "inbox").await?;
+    let mut rows = Rows::new();
+    for (n, new) in entries.iter().enumerate() {
+        let (session, seq, handler) = new.key;
+        rows.push(&[
+            Cell::Number(signed(n as u64)),
+            Cell::Text(session),
+            Cell::Number(*seq),
+            Cell::Text(handler),
+            Cell::Number(new.lane),
+            Cell::Text(new.name),
+            Cell::Text(new.event),
+            Cell::Number(new.attempts),
+            Cell::Number(new.eligible_at),
+            new.dead.into(),
+            new.why.into(),
+            Cell::Number(new.created_at),
+            new.died_at.into(),
+        ]);
+    }
+    with_rows(on, INSERT, SHAPE, rows, Vec::new()).await?;
+    Ok(())
+}
+
+pub(in crate::store) const PUTTING_OFF: Shape = Shape(&[
+    ("its_session", Holds::Text),
+    ("its_seq", Holds::Number),
+    ("its_handler", Holds::Text),
+    ("tried", Holds::Number),
+    ("says", Holds::Text),
+    ("again_at", Holds::Number),
+    ("ends_at", Holds::Number),
+]);
+
+pub(in crate::store) const PUT_OFF: &str =
+    "UPDATE inbox SET attempts = v.tried, why = v.says, eligible_at = COALESCE(v.again_at, eligible_at),
+    dead = CASE WHEN v.again_at IS NULL THEN v.says END,
+    died_at = CASE WHEN v.again_at IS NULL THEN COALESCE(died_at, v.ends_at) END
+    FROM {v} WHERE session = v.its_session AND seq = v.its_seq AND handler = v.its_handler
+    AND (dead IS NULL OR v.again_at IS NULL) RETURNING session, seq, handler";
+
+/// What became of entries that could not be handled; which of them are there. What is dead is not tried again by a word that
+/// comes late.
+pub(super) async fn put_off(
+    on: &DatabaseTransaction,
+    asked: &[(usize, (&InboxKey, &Later, UnixMs))],
+) -> Result<Vec<(usize, bool)>, Trouble> {
+    let keys: Vec<Key> = asked.iter().map(|(_, (which, ..))| key(which)).collect();
+    // In order, and of those about one entry the last.
+    let last: BTreeMap<&Key, &(&InboxKey, &Later, UnixMs)> =
+        keys.iter().zip(asked.iter().map(|(_, asked)| asked)).collect();
+    let mut rows = Rows::new();
+    for ((session, seq, handler), (_, later, now)) in last {
+        let (attempts, why, again_at) = match later {
+            Later::Again { at, attempts, why } => (*attempts, why, Some(signed(at.millis()))),
+            Later::Dead { attempts, why } => (*attempts, why, None),
+        };
+        rows.push(&[
+            Cell::Text(session),
+            Cell::Number(*seq),
+            Cell::Text(handler),
+            Cell::Number(attempts.into()),
+            Cell::Text(why),
+            again_at.into(),
+            Cell::Number(signed(now.millis())),
+        ]);
+    }
+    let changed = with_rows(on, PUT_OFF, PUTTING_OFF, rows, Vec::new()).await?;
+    let changed: HashSet<Key> = changed.iter().map(key_in).collect::<Result<_, _>>()?;
+    Ok(asked.iter().zip(&keys).map(|((place, _), key)| (*place, changed.contains(key))).collect())
+}
+
+/// Puts a dead entry at the end, as if nobody had tried it; whether there is one.
+pub(super) async fn revive(on: &DatabaseTransaction, place: i64, now: UnixMs) -> Result<bool, Trouble> {
+    const TAKE: &str = "DELETE FROM inbox WHERE place = $1 AND dead IS NOT NULL
+        RETURNING session, seq, handler, lane, name, event, why, created_at";
+    let rows = query(on, TAKE, vec![place.into()]).await?;
+    let Some(row) = rows.first() else { return Ok(false) };
+    put_back(on, row, now).await?;
+    Ok(true)
+}
+
+async fn put_back(on: &DatabaseTransaction, row: &QueryResult, now: UnixMs) -> Result<(), Trouble> {
+    let name: String = row.try_get_by_index(4)?;
+    let event: String = row.try_get_by_index(5)?;
+    let why: Option<String> = row.try_get_by_index(6)?;
+    let new = New {
+        key: &key_in(row)?,
+        lane: row.try_get_by_index(3)?,
+        name: &name,
+        event: &event,
+        attempts: 0,
+        eligible_at: signed(now.millis()),
+        dead: None,
+        why: why.as_deref(),
+        created_at: row.try_get_by_index(7)?,
+        died_at: None,
+    };
+    insert(on, &[new]).await
+}

@@ -1,0 +1,102 @@
+//! What the writer is asked for, and what it answers.
+
+use guildhall_actors::{
+    events::{Committed, Handled, Identifies, Identify, InboxKey, KeptSession, Later, SetState},
+    operations::{
+        Change, Claim, ClaimFrom, Fence, LetterFilter, NewOperation, Pausable, Recorded, Retention, StoreError,
+        SubmitError, Submitted, Swept,
+    },
+};
+use guildhall_core::{
+    operation::{OperationId, Queue, State},
+    time::UnixMs,
+};
+use tokio::sync::oneshot;
+
+/// Something to write.
+#[derive(Debug)]
+pub(in crate::store) enum Job {
+    Submit(Vec<NewOperation>),
+    Redrive(Vec<NewOperation>),
+    Claim(ClaimFrom),
+    Release(Queue, Fence),
+    Record(Vec<Change>),
+    Cancel(OperationId, UnixMs),
+    Hasten(OperationId, UnixMs),
+    Discard(LetterFilter),
+    Pause(Pausable, bool),
+    Sweep(Retention, UnixMs),
+    SetState(SetState),
+    Commit(Vec<Handled>),
+    KeepSessions(Vec<KeptSession>),
+    PutOff(InboxKey, Later, UnixMs),
+    Revive(i64, UnixMs),
+    SweepEvents(UnixMs),
+    Identify(Identifies),
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(in crate::store) enum Answer {
+    Submitted(Result<Vec<Submitted>, SubmitError>),
+    Redriven(Result<Vec<OperationId>, SubmitError>),
+    Claimed(Vec<Claim>),
+    Released(bool),
+    Recorded(Vec<Recorded>),
+    Moved(Option<(State, Queue)>),
+    Discarded(u64),
+    Swept(Swept),
+    Committed(Vec<Committed>),
+    Identified(Identify),
+    /// Whether what was to be changed is there.
+    Found(bool),
+    SweptEvents(u64),
+    Kept,
+}
+
+/// A job, and who waits for it.
+#[derive(Debug)]
+pub(in crate::store) struct Request {
+    pub(in crate::store) job: Job,
+    pub(in crate::store) reply: oneshot::Sender<Result<Answer, StoreError>>,
+}
+
+impl Job {
+    /// How many rows it writes, and how many bytes of text, about.
+    pub(super) fn size(&self) -> (usize, usize) {
+        match self {
+            Self::Submit(batch) | Self::Redrive(batch) => (batch.len(), payloads(batch)),
+            Self::Record(changes) => {
+                let text = |change: &Change| change.result.as_ref().map_or(0, String::len);
+                (changes.len(), changes.iter().map(text).sum())
+            }
+            Self::SetState(set) => (1, set.value.as_ref().map_or(0, String::len)),
+            Self::Commit(done) => {
+                let sizes = done.iter().map(size_of_handled);
+                sizes.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
+            }
+            Self::KeepSessions(sessions) => (sessions.len(), 0),
+            Self::Claim(_)
+            | Self::Release(..)
+            | Self::Cancel(..)
+            | Self::Hasten(..)
+            | Self::Discard(_)
+            | Self::Pause(..)
+            | Self::Sweep(..)
+            | Self::PutOff(..)
+            | Self::Revive(..)
+            | Self::SweepEvents(_)
+            | Self::Identify(_) => (1, 0),
+        }
+    }
+}
+
+fn size_of_handled(done: &Handled) -> (usize, usize) {
+    let values: usize = done.set.iter().map(|set| set.value.as_ref().map_or(0, String::len)).sum();
+    let event = done.inbox.as_ref().map_or(0, |entry| entry.event.len());
+    (1 + done.operations.len() + done.set.len(), payloads(&done.operations) + values + event)
+}
+
+fn payloads(batch: &[NewOperation]) -> usize {
+    batch.iter().map(|operation| operation.payload.len()).sum()
+}

@@ -1,0 +1,181 @@
+//! How far the sessions of shards are confirmed, and what that makes needless.
+
+use std::collections::{BTreeMap, HashMap};
+
+use guildhall_actors::events::KeptSession;
+use guildhall_core::time::UnixMs;
+use sea_orm::DatabaseTransaction;
+
+use super::{Trouble, queues, signed};
+use crate::store::rows::{Cell, Holds, Rows, Shape, kept, query, with_rows};
+
+/// How much of a kind one sweep removes at most.
+const SWEEP: i64 = 500;
+
+/// How many sessions that nobody has one sweep looks at.
+const SWEEP_SESSIONS: i64 = 20;
+
+/// Of how many shards, and which of them.
+type Which = (i64, i64);
+
+pub(in crate::store) const SHARDS: Shape = Shape(&[("of_shards", Holds::Number), ("nth", Holds::Number)]);
+
+pub(in crate::store) const KNOWN: &str =
+    "SELECT shards, shard, session, resume_url, confirmed, updated_at FROM sessions
+    WHERE (shards, shard) IN (SELECT of_shards, nth FROM {v})";
+
+/// Rows up to a number, by session.
+pub(in crate::store) const CONFIRMED: Shape = Shape(&[("its_session", Holds::Text), ("up_to", Holds::Number)]);
+
+pub(in crate::store) const FORGET: &str = "DELETE FROM handled WHERE (session, seq, handler) IN
+    (SELECT h.session, h.seq, h.handler FROM {v} JOIN handled h ON h.session = v.its_session AND h.seq <= v.up_to)";
+
+pub(in crate::store) const FORGET_ON_POSTGRES: &str =
+    "DELETE FROM handled USING {v} WHERE session = v.its_session AND seq <= v.up_to";
+
+struct Session {
+    session: String,
+    resume_url: Option<String>,
+    confirmed: i64,
+    updated_at: i64,
+}
+
+impl Session {
+    fn of(told: &KeptSession) -> Self {
+        Self {
+            session: kept(&told.session),
+            resume_url: told.resume_url.clone(),
+            confirmed: signed(told.confirmed),
+            updated_at: signed(told.at.millis()),
+        }
+    }
+
+    /// What is known of it now: it never goes back.
+    fn and(&self, later: Self) -> Self {
+        Self {
+            session: later.session,
+            resume_url: later.resume_url.or_else(|| self.resume_url.clone()),
+            confirmed: self.confirmed.max(later.confirmed),
+            updated_at: self.updated_at.max(later.updated_at),
+        }
+    }
+}
+
+/// Keeps sessions, and forgets what they are confirmed past, and all of those that others have taken the place of.
+pub(super) async fn keep<'a>(
+    on: &DatabaseTransaction,
+    told: impl IntoIterator<Item = &'a KeptSession>,
+) -> Result<(), Trouble> {
+    let told: Vec<(Which, &KeptSession)> =
+        told.into_iter().map(|one| ((i64::from(one.shards), i64::from(one.shard)), one)).collect();
+    if told.is_empty() {
+        return Ok(());
+    }
+    let mut known = known(on, told.iter().map(|(which, _)| *which)).await?;
+    let mut forget: HashMap<String, i64> = HashMap::new();
+    for (which, told) in told {
+        let new = Session::of(told);
+        let now = match known.remove(&which) {
+            Some(before) if before.session == new.session => before.and(new),
+            Some(before) => {
+                forget.insert(before.session, i64::MAX);
+                new
+            }
+            None => new,
+        };
+        known.insert(which, now);
+    }
+    for session in known.values() {
+        let up_to = forget.entry(session.session.clone()).or_insert(session.confirmed);
+        *up_to = session.confirmed.max(*up_to);
+    }
+    upsert(on, &known).await?;
+    let mut rows = Rows::new();
+    for (session, up_to) in &forget {
+        rows.push(&[Cell::Text(session), Cell::Number(*up_to)]);
+    }
+    let sql = if queues::is_shared(on) { FORGET_ON_POSTGRES } else { FORGET };
+    with_rows(on, sql, CONFIRMED, rows, Vec::new()).await?;
+    Ok(())
+}
+
+async fn known(
+    on: &DatabaseTransaction,
+    which: impl Iterator<Item = Which>,
+) -> Result<BTreeMap<Which, Session>, Trouble> {
+    let mut rows = Rows::new();
+    for (shards, shard) in which {
+        rows.push(&[Cell::Number(shards), Cell::Number(shard)]);
+    }
+    let lock = if queues::is_shared(on) { " ORDER BY shards, shard FOR NO KEY UPDATE" } else { "" };
+    let mut known = BTreeMap::new();
+    for row in with_rows(on, &format!("{KNOWN}{lock}"), SHARDS, rows, Vec::new()).await? {
+        let session = Session {
+            session: row.try_get_by_index(2)?,
+            resume_url: row.try_get_by_index(3)?,
+            confirmed: row.try_get_by_index(4)?,
+            updated_at: row.try_get_by_index(5)?,
+        };
+        known.insert((row.try_get_by_index(0)?, row.try_get_by_index(1)?), session);
+    }
+    Ok(known)
+}
+
+async fn upsert(on: &DatabaseTransaction, sessions: &BTreeMap<Which, Session>) -> Result<(), Trouble> {
+    const SHAPE: Shape = Shape(&[
+        ("shards", Holds::Number),
+        ("shard", Holds::Number),
+        ("session", Holds::Text),
+        ("resume_url", Holds::Text),
+        ("confirmed", Holds::Number),
+        ("updated_at", Holds::Number),
+    ]);
+    // Another process may have put the same there since it was looked for.
+    const UPSERT: &str = "INSERT INTO sessions (shards, shard, session, resume_url, confirmed, updated_at)
+        SELECT shards, shard, session, resume_url, confirmed, updated_at FROM {v} WHERE 1 = 1
+        ON CONFLICT (shards, shard) DO UPDATE SET session = excluded.session, resume_url = excluded.resume_url,
+        confirmed = CASE WHEN sessions.session = excluded.session AND sessions.confirmed > excluded.confirmed
+        THEN sessions.confirmed ELSE excluded.confirmed END, updated_at = excluded.updated_at";
+    let mut rows = Rows::new();
+    for ((shards, shard), kept) in sessions {
+        rows.push(&[
+            Cell::Number(*shards),
+            Cell::Number(*shard),
+            Cell::Text(&kept.session),
+            kept.resume_url.as_deref().into(),
+            Cell::Number(kept.confirmed),
+            Cell::Number(kept.updated_at),
+        ]);
+    }
+    with_rows(on, UPSERT, SHAPE, rows, Vec::new()).await?;
+    Ok(())
+}
+
+pub(in crate::store) const SWEEP_DEAD: &str = "DELETE FROM inbox WHERE place IN (SELECT place FROM inbox
+    WHERE died_at IS NOT NULL AND died_at < $1 ORDER BY died_at LIMIT $2 + 0) RETURNING place";
+
+/// The sessions that rows are of, one step in the index each, and of these the ones that no shard has.
+pub(in crate::store) const STRAYS: &str = "WITH RECURSIVE named (session) AS (SELECT (SELECT MIN(session) FROM handled)
+    UNION ALL SELECT (SELECT MIN(h.session) FROM handled h WHERE h.session > named.session) FROM named
+    WHERE named.session IS NOT NULL) SELECT named.session FROM named WHERE named.session IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.session = named.session) LIMIT $1 + 0";
+
+/// Numbers grow with time, so a look at the first of them is enough.
+pub(in crate::store) const SWEEP_STRAY: &str = "DELETE FROM handled WHERE (session, seq, handler) IN
+    (SELECT session, seq, handler FROM (SELECT session, seq, handler, at FROM handled WHERE session = $1
+    ORDER BY seq LIMIT $3 + 0) AS oldest WHERE at < $2) RETURNING seq";
+
+/// Removes dead events, sessions that nobody has told of since then, and rows of sessions that no shard has; a small batch of
+/// each, and how many in all.
+pub(super) async fn sweep(on: &DatabaseTransaction, before: UnixMs) -> Result<u64, Trouble> {
+    // There are few sessions: as many as shards.
+    const SESSIONS: &str = "DELETE FROM sessions WHERE updated_at < $1 RETURNING shard";
+    let before = signed(before.millis());
+    let mut swept = query(on, SWEEP_DEAD, vec![before.into(), SWEEP.into()]).await?.len();
+    swept += query(on, SESSIONS, vec![before.into()]).await?.len();
+    for row in query(on, STRAYS, vec![SWEEP_SESSIONS.into()]).await? {
+        let session: String = row.try_get_by_index(0)?;
+        swept += query(on, SWEEP_STRAY, vec![session.into(), before.into(), SWEEP.into()]).await?.len();
+    }
+    Ok(swept as u64)
+}

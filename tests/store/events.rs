@@ -1,0 +1,315 @@
+//! What the port to sessions and handled events promises.
+
+use std::{sync::Arc, time::Duration};
+
+use guildhall_actors::{
+    events::{Committed, EventStore as _, Handled, Identifies, Identify, KeptSession, SetState},
+    operations::{NewOperation, OperationStore as _, SubmitError, Submitted},
+};
+use guildhall_core::operation::{Queue, State};
+use tokio::sync::Barrier;
+
+use crate::{
+    events_setup::{commit, done, entry, gives, handled, key, seqs, session, set},
+    setup::{Engine, GUILD, at, fresh, in_guild, keyed, new_id, on_both, operation, state_of, submit},
+};
+
+const QUEUE: Queue = Queue::Guild(GUILD);
+
+/// A place where one operation is too many.
+async fn narrow(engine: Engine, most: u64) -> (guildhall::store::Store, crate::setup::Place) {
+    let mut place = crate::setup::Place::new(engine).await;
+    place.settings.max_queued = most;
+    (place.open().await, place)
+}
+
+on_both! {
+    async fn what_a_handler_gave_is_kept_with_its_row_and_only_once(engine) {
+        let (store, _place) = fresh(engine).await;
+        let operation = in_guild();
+        let item = Handled {
+            operations: vec![operation.clone()],
+            set: vec![set("sess:1", Some("{\"a\":1}"))],
+            ..handled("s", 1, "welcome")
+        };
+        let accepted = Committed::Done(vec![Submitted::Accepted { seq: 1 }]);
+        assert_eq!(store.commit(vec![item.clone()]).await.unwrap(), [accepted]);
+        assert_eq!(store.handled_after("s", 0).await.unwrap(), [(1, Arc::from("welcome"))]);
+        assert_eq!(store.values(vec!["sess:1".to_owned()], at(0)).await.unwrap(), [Some("{\"a\":1}".to_owned())]);
+        // Told again, with another operation and another value: a handler that ran twice need not do the same twice.
+        let again = Handled { operations: vec![in_guild()], set: vec![set("sess:1", Some("2"))], ..item };
+        assert_eq!(commit(&store, again).await, Committed::Before);
+        let loaded = store.load(QUEUE, 0, 9).await.unwrap();
+        assert_eq!(loaded.iter().map(|stored| stored.operation.id).collect::<Vec<_>>(), [operation.id]);
+        assert_eq!(store.values(vec!["sess:1".to_owned()], at(0)).await.unwrap(), [Some("{\"a\":1}".to_owned())]);
+        assert_eq!(commit(&store, handled("s", 1, "other")).await, done(), "each handler has a row of its own");
+        assert_eq!(commit(&store, handled("t", 1, "welcome")).await, done(), "and so has each session");
+        let rows = store.handled_after("s", 0).await.unwrap();
+        assert_eq!(rows, [(1, Arc::from("other")), (1, Arc::from("welcome"))]);
+        assert!(store.commit(Vec::new()).await.unwrap().is_empty());
+    }
+
+    async fn the_same_item_twice_in_one_call_is_kept_once(engine) {
+        let (store, _place) = fresh(engine).await;
+        let twice = || gives("s", 7, vec![in_guild()]);
+        let answers = store.commit(vec![twice(), handled("s", 8, "h"), twice(), twice()]).await.unwrap();
+        let accepted = Committed::Done(vec![Submitted::Accepted { seq: 1 }]);
+        assert_eq!(answers, [accepted, done(), Committed::Before, Committed::Before]);
+        assert_eq!(store.load(QUEUE, 0, 9).await.unwrap().len(), 1);
+        assert_eq!(seqs(&store, "s", 0).await, [7, 8]);
+    }
+
+    async fn an_item_that_is_refused_leaves_nothing_and_its_neighbours_stay(engine) {
+        let (store, _place) = narrow(engine, 2).await;
+        submit(&store, &NewOperation { payload_hash: [1; 32], ..keyed("used") }).await;
+        let refused = |seq, operations| Handled {
+            set: vec![set(&format!("set:{seq}"), Some("1"))],
+            inbox: Some(entry("s", seq, 5)),
+            ..gives("s", seq, operations)
+        };
+        let (other, free) = (operation(Queue::User(1)), operation(Queue::User(2)));
+        let unknown = NewOperation { refers_to: vec![new_id()], ..in_guild() };
+        let items = vec![
+            gives("s", 1, vec![other.clone()]),
+            // The key is another payload's: the first of it goes nowhere either.
+            refused(2, vec![operation(Queue::User(3)), keyed("used")]),
+            refused(3, vec![unknown]),
+            refused(4, vec![in_guild(), in_guild()]),
+            gives("s", 5, vec![free.clone()]),
+            handled("s", 6, "h"),
+        ];
+        let answers = store.commit(items).await.unwrap();
+        let accepted = || Committed::Done(vec![Submitted::Accepted { seq: 1 }]);
+        assert_eq!((&answers[0], &answers[4], &answers[5]), (&accepted(), &accepted(), &done()));
+        assert!(matches!(answers[1], Committed::Refused(SubmitError::KeyReused { index: 1, .. })), "{answers:?}");
+        assert!(matches!(answers[2], Committed::Refused(SubmitError::NoSuchOperation { index: 0, .. })), "{answers:?}");
+        assert!(matches!(answers[3], Committed::Refused(SubmitError::Full { most: 2, .. })), "{answers:?}");
+        assert_eq!(seqs(&store, "s", 0).await, [1, 5, 6]);
+        let values = store.values((2..5).map(|seq| format!("set:{seq}")).collect(), at(0)).await.unwrap();
+        assert_eq!(values, [None, None, None]);
+        assert!(store.inbox(0, 9).await.unwrap().is_empty());
+        assert_eq!(store.load(QUEUE, 0, 9).await.unwrap().len(), 1);
+        assert!(store.load(Queue::User(3), 0, 9).await.unwrap().is_empty());
+        assert_eq!(state_of(&store, other.id).await, State::Queued);
+        assert_eq!(state_of(&store, free.id).await, State::Queued);
+        // What was refused may be tried again, with less.
+        assert_eq!(commit(&store, refused(4, vec![in_guild()])).await, Committed::Done(vec![
+            Submitted::Accepted { seq: 2 },
+        ]));
+        assert_eq!(seqs(&store, "s", 3).await, [4, 5, 6]);
+    }
+
+    async fn an_item_that_is_refused_does_not_stand_in_the_way_of_the_next_with_its_key(engine) {
+        let (store, _place) = narrow(engine, 1).await;
+        let answers = store.commit(vec![
+            gives("s", 1, vec![in_guild(), in_guild()]),
+            gives("s", 1, vec![in_guild()]),
+            gives("s", 1, vec![]),
+        ]).await.unwrap();
+        assert!(matches!(answers[0], Committed::Refused(SubmitError::Full { .. })), "{answers:?}");
+        assert_eq!(answers[1..], [Committed::Done(vec![Submitted::Accepted { seq: 1 }]), Committed::Before]);
+    }
+
+    async fn a_key_of_an_operation_finds_what_it_made_before(engine) {
+        let (store, _place) = fresh(engine).await;
+        let first = keyed("event:s:1:h:0");
+        submit(&store, &first).await;
+        let again = NewOperation { id: new_id(), ..first.clone() };
+        let existing = Submitted::Existing { id: first.id, state: State::Queued, result: None };
+        assert_eq!(commit(&store, gives("s", 1, vec![again])).await, Committed::Done(vec![existing]));
+        assert_eq!(store.load(QUEUE, 0, 9).await.unwrap().len(), 1);
+    }
+
+    async fn a_thousand_items_are_kept_like_one(engine) {
+        let (store, _place) = fresh(engine).await;
+        let items: Vec<_> = (1..=1_000).map(|seq| match seq % 3 {
+            0 => gives("s", seq, vec![operation(Queue::User(seq))]),
+            1 => Handled { inbox: Some(entry("s", seq, 1)), ..handled("s", seq, "h") },
+            _ => handled("s", seq, "h"),
+        }).collect();
+        let answers = store.commit(items.clone()).await.unwrap();
+        assert!(answers.iter().all(|answer| matches!(answer, Committed::Done(_))));
+        assert_eq!(seqs(&store, "s", 0).await, (1..=1_000).collect::<Vec<_>>());
+        assert_eq!(seqs(&store, "s", 990).await, (991..=1_000).collect::<Vec<_>>());
+        let waiting = store.inbox(0, 1_000).await.unwrap();
+        let in_order = waiting.iter().map(|entry| entry.key.seq);
+        assert!(in_order.eq((1..=1_000).filter(|seq| seq % 3 == 1)));
+        assert!(waiting.is_sorted_by(|one, next| one.place < next.place));
+        assert_eq!(store.depths().await.unwrap()["queued"], 333);
+        assert_eq!(store.commit(items).await.unwrap(), vec![Committed::Before; 1_000]);
+    }
+
+    async fn callers_at_one_time_are_answered_each_for_itself(engine) {
+        let (store, _place) = fresh(engine).await;
+        let barrier = Arc::new(Barrier::new(48));
+        let callers: Vec<_> = (0..48_u64).map(|nth| {
+            let (store, barrier) = (store.clone(), Arc::clone(&barrier));
+            tokio::spawn(async move {
+                barrier.wait().await;
+                // Three callers an event, with two items each: one of the three has it.
+                let seq = nth / 3 * 2;
+                let items = vec![gives("s", seq, vec![in_guild()]), handled("s", seq + 1, "h")];
+                store.commit(items).await.unwrap()
+            })
+        }).collect();
+        let (mut kept, mut before) = (0, 0);
+        for caller in callers {
+            let answers = caller.await.unwrap();
+            assert_eq!(answers.len(), 2);
+            assert_eq!(answers[0] == Committed::Before, answers[1] == Committed::Before, "{answers:?}");
+            if answers[0] == Committed::Before { before += 1 } else { kept += 1 }
+        }
+        assert_eq!((kept, before), (16, 32));
+        assert_eq!(store.load(QUEUE, 0, 99).await.unwrap().len(), 16);
+    }
+
+    async fn a_value_ends_is_removed_and_the_last_of_several_counts(engine) {
+        let (store, _place) = fresh(engine).await;
+        let until = SetState { expires_at: Some(at(50)), ..set("until", Some("1")) };
+        let items = vec![
+            Handled { set: vec![set("a", Some("1")), set("b", Some("1")), until], ..handled("s", 1, "h") },
+            Handled { set: vec![set("a", Some("2")), set("b", None), set("c", None)], ..handled("s", 2, "h") },
+        ];
+        store.commit(items).await.unwrap();
+        let asked: Vec<String> = ["a", "b", "until", "nothing", "a"].map(str::to_owned).to_vec();
+        let some = |value: &str| Some(value.to_owned());
+        let now = store.values(asked.clone(), at(49)).await.unwrap();
+        assert_eq!(now, [some("2"), None, some("1"), None, some("2")]);
+        assert_eq!(store.values(asked, at(50)).await.unwrap()[2], None);
+        store.set_state("a", None, None).await.unwrap();
+        assert_eq!(store.state("a").await.unwrap(), None);
+        assert!(store.values(Vec::new(), at(0)).await.unwrap().is_empty());
+    }
+
+    async fn a_session_is_kept_and_its_confirmed_number_never_goes_back(engine) {
+        let (store, _place) = fresh(engine).await;
+        assert!(store.sessions().await.unwrap().is_empty());
+        let (first, second) = (session(0, "a", 10), session(1, "b", 3));
+        store.keep_sessions(vec![first.clone(), second.clone()]).await.unwrap();
+        assert_eq!(store.sessions().await.unwrap(), [first.clone(), second.clone()]);
+        let back = KeptSession { confirmed: 9, at: at(5), ..first.clone() };
+        let on = KeptSession { confirmed: 4, resume_url: None, ..second.clone() };
+        store.keep_sessions(vec![back, on]).await.unwrap();
+        let now = KeptSession { at: at(5), ..first.clone() };
+        let moved = KeptSession { confirmed: 4, ..second.clone() };
+        assert_eq!(store.sessions().await.unwrap(), [now, moved], "and the address that is known stays");
+        // Several words on one session at one time.
+        let words = [12, 11, 13, 2].map(|confirmed| KeptSession { confirmed, ..first.clone() });
+        store.keep_sessions(words.to_vec()).await.unwrap();
+        assert_eq!(store.sessions().await.unwrap()[0].confirmed, 13);
+        // The same shard of another number of shards is another one.
+        let of_three = KeptSession { shards: 3, ..session(0, "c", 1) };
+        store.keep_sessions(vec![of_three.clone()]).await.unwrap();
+        assert_eq!(store.sessions().await.unwrap().len(), 3);
+        assert!(store.sessions().await.unwrap().contains(&of_three));
+    }
+
+    async fn what_a_session_is_confirmed_past_is_forgotten_but_not_done_again(engine) {
+        let (store, _place) = fresh(engine).await;
+        store.keep_sessions(vec![session(0, "a", 0), session(1, "b", 0)]).await.unwrap();
+        let items = (1..=6).flat_map(|seq| [handled("a", seq, "x"), handled("a", seq, "y"), handled("b", seq, "x")]);
+        store.commit(items.collect()).await.unwrap();
+        store.keep_sessions(vec![session(0, "a", 4)]).await.unwrap();
+        assert_eq!(seqs(&store, "a", 0).await, [5, 5, 6, 6]);
+        assert_eq!(seqs(&store, "b", 0).await, [1, 2, 3, 4, 5, 6]);
+        let late = gives("a", 4, vec![in_guild()]);
+        assert_eq!(commit(&store, late).await, Committed::Before, "every handler is done with it");
+        assert!(store.load(QUEUE, 0, 9).await.unwrap().is_empty());
+    }
+
+    async fn another_session_takes_the_place_of_the_one_before(engine) {
+        let (store, _place) = fresh(engine).await;
+        store.keep_sessions(vec![session(0, "a", 5), session(1, "b", 5)]).await.unwrap();
+        store.commit(vec![handled("a", 6, "h"), handled("b", 6, "h"), handled("new", 1, "h")]).await.unwrap();
+        store.keep_sessions(vec![session(0, "new", 0)]).await.unwrap();
+        let sessions = store.sessions().await.unwrap();
+        assert_eq!(sessions, [session(0, "new", 0), session(1, "b", 5)], "its numbers begin again");
+        assert!(seqs(&store, "a", 0).await.is_empty());
+        assert_eq!((seqs(&store, "b", 0).await, seqs(&store, "new", 0).await), (vec![6], vec![1]));
+    }
+
+    async fn what_was_answered_survives_a_process_that_ends_without_a_word(engine) {
+        let (store, place) = fresh(engine).await;
+        let operation = in_guild();
+        store.keep_sessions(vec![session(0, "s", 1)]).await.unwrap();
+        let waits = Handled { inbox: Some(entry("s", 3, 9)), ..handled("s", 3, "h") };
+        store.commit(vec![gives("s", 2, vec![operation.clone()]), waits]).await.unwrap();
+        // Nobody closes it: what it has on its way is lost, and so are its connections.
+        drop(store);
+        let store = reopened(&place).await;
+        assert_eq!(store.sessions().await.unwrap(), [session(0, "s", 1)]);
+        assert_eq!(seqs(&store, "s", 1).await, [2, 3]);
+        assert_eq!(state_of(&store, operation.id).await, State::Queued);
+        assert_eq!(store.inbox(0, 9).await.unwrap()[0].key, key("s", 3, "h"));
+        assert_eq!(commit(&store, gives("s", 2, vec![in_guild()])).await, Committed::Before);
+    }
+
+    async fn of_many_askers_of_one_bucket_one_identifies_within_the_spacing(engine) {
+        let (store, place) = fresh(engine).await;
+        // Half of them ask through another process, where there can be one.
+        let other = match engine {
+            Engine::Sqlite => store.clone(),
+            Engine::Postgres => place.open().await,
+        };
+        let ask = |bucket, now| Identifies { bucket, spacing: Duration::from_secs(5), a_day: 1_000, now: at(now) };
+        let barrier = Arc::new(Barrier::new(16));
+        let askers: Vec<_> = (0..16).map(|nth| {
+            let (store, barrier) = (if nth % 2 == 0 { store.clone() } else { other.clone() }, Arc::clone(&barrier));
+            tokio::spawn(async move {
+                barrier.wait().await;
+                store.identify(ask(3, nth)).await.unwrap()
+            })
+        }).collect();
+        let mut let_go = 0;
+        for asker in askers {
+            match asker.await.unwrap() {
+                Identify::Now => let_go += 1,
+                Identify::Wait(wait) => assert!(wait > Duration::from_secs(4) && wait < Duration::from_secs(6), "{wait:?}"),
+                Identify::Spent(left) => panic!("{left:?}"),
+            }
+        }
+        assert_eq!(let_go, 1);
+        assert_eq!(store.identify(ask(4, 0)).await.unwrap(), Identify::Now, "another bucket has its own turn");
+        assert_eq!(store.identify(ask(4, 4_999)).await.unwrap(), Identify::Wait(Duration::from_millis(1)));
+        assert_eq!(store.identify(ask(4, 5_000)).await.unwrap(), Identify::Now);
+        other.close().await;
+    }
+
+    async fn a_days_identifies_are_counted_over_all_buckets_and_restarts(engine) {
+        const DAY: u64 = 24 * 60 * 60 * 1_000;
+        let (store, place) = fresh(engine).await;
+        let ask = |bucket, now| Identifies { bucket, spacing: Duration::from_secs(5), a_day: 3, now: at(now) };
+        for (bucket, now) in [(0, 0), (1, 10_000), (0, 20_000)] {
+            assert_eq!(store.identify(ask(bucket, now)).await.unwrap(), Identify::Now);
+        }
+        store.close().await;
+        let store = place.open().await;
+        let left = Duration::from_millis(DAY - 30_000);
+        assert_eq!(store.identify(ask(2, 30_000)).await.unwrap(), Identify::Spent(left));
+        assert_eq!(store.identify(ask(2, DAY - 1)).await.unwrap(), Identify::Spent(Duration::from_millis(1)));
+        assert_eq!(store.identify(ask(2, DAY)).await.unwrap(), Identify::Now, "the first is a day ago");
+        assert_eq!(store.identify(ask(3, DAY)).await.unwrap(), Identify::Spent(Duration::from_secs(10)));
+        let none = Identifies { a_day: 0, ..ask(3, DAY) };
+        assert!(matches!(store.identify(none).await.unwrap(), Identify::Spent(_)));
+    }
+
+    async fn a_clock_that_was_set_back_does_not_stop_shards_for_long(engine) {
+        let (store, _place) = fresh(engine).await;
+        let ask = |now| Identifies { bucket: 0, spacing: Duration::from_secs(5), a_day: 1_000, now: at(now) };
+        assert_eq!(store.identify(ask(3_600_000)).await.unwrap(), Identify::Now);
+        assert_eq!(store.identify(ask(0)).await.unwrap(), Identify::Now);
+        // A clock that is a little behind waits for what another has just done.
+        assert_eq!(store.identify(ask(3_599_000)).await.unwrap(), Identify::Wait(Duration::from_secs(6)));
+    }
+}
+
+/// Opens it as soon as the process before has let go of it.
+async fn reopened(place: &crate::setup::Place) -> guildhall::store::Store {
+    loop {
+        match guildhall::store::Store::open(&place.settings).await {
+            Ok(store) => return store,
+            Err(guildhall::store::OpenError::InUse { .. }) => tokio::task::yield_now().await,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What handlers have done, for tests.
+
+use std::sync::Arc;
+
+use guildhall::store::Store;
+use guildhall_actors::{
+    events::{Committed, EventStore as _, Handled, InboxEntry, InboxKey, KeptSession, SetState},
+    operations::NewOperation,
+};
+
+use crate::setup::at;
+
+pub(crate) fn key(session: &str, seq: u64, handler: &str) -> InboxKey {
+    InboxKey { session: Arc::from(session), seq, handler: Arc::from(handler) }
+}
+
+/// A handler that did nothing but look.
+pub(crate) fn handled(session: &str, seq: u64, handler: &str) -> Handled {
+    Handled {
+        key: key(session, seq, handler),
+        operations: Vec::new(),
+        set: Vec::new(),
+        inbox: None,
+        from_inbox: false,
+        at: at(0),
+    }
+}
+
+/// The handler `h`, which gave these.
+pub(crate) fn gives(session: &str, seq: u64, operations: Vec<NewOperation>) -> Handled {
+    Handled { operations, ..handled(session, seq, "h") }
+}
+
+/// An event that waits for the handler `h`.
+pub(crate) fn entry(session: &str, seq: u64, lane: i64) -> InboxEntry {
+    InboxEntry {
+        key: key(session, seq, "h"),
+        place: 0,
+        lane,
+        name: "member.join".to_owned(),
+        event: format!("{{\"seq\":{seq}}}"),
+        attempts: 1,
+        eligible_at: at(7),
+        dead: None,
+        created_at: at(3),
+    }
+}
+
+pub(crate) fn set(key: &str, value: Option<&str>) -> SetState {
+    SetState { key: key.to_owned(), value: value.map(str::to_owned), expires_at: None }
+}
+
+/// A session of one of two shards.
+pub(crate) fn session(shard: u32, name: &str, confirmed: u64) -> KeptSession {
+    let resume_url = Some(format!("wss://{name}.example"));
+    KeptSession { shard, shards: 2, session: Arc::from(name), resume_url, confirmed, at: at(0) }
+}
+
+pub(crate) fn done() -> Committed {
+    Committed::Done(Vec::new())
+}
+
+pub(crate) async fn commit(store: &Store, item: Handled) -> Committed {
+    store.commit(vec![item]).await.unwrap().remove(0)
+}
+
+/// The numbers of rows of a session.
+pub(crate) async fn seqs(store: &Store, session: &str, after: u64) -> Vec<u64> {
+    store.handled_after(session, after).await.unwrap().into_iter().map(|(seq, _)| seq).collect()
+}
