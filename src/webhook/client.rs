@@ -56,7 +56,8 @@ impl Client {
         };
         let reach = if target.allow_private { Reach::Anywhere } else { Reach::Public };
         let within = config.connect_timeout;
-        let dialler = Dialler::new(host, target.url.port_or_known_default()?, reach, within, resolve);
+        // A little less than all of it, so that it is heard what there was no answer from.
+        let dialler = Dialler::new(host, target.url.port_or_known_default()?, reach, within.mul_f64(0.9), resolve);
         let secured = HttpsConnectorBuilder::new()
             .with_tls_config(tls.clone())
             .https_or_http()

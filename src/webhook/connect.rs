@@ -74,6 +74,7 @@ pub(super) struct Dialler {
     host: Host<String>,
     port: u16,
     reach: Reach,
+    /// For the lookup and all addresses together.
     within: Duration,
     resolve: Arc<dyn Resolve>,
     lookups: Arc<Semaphore>,
@@ -112,7 +113,7 @@ impl Dialler {
                     return Ok(stream);
                 }
                 Ok(Err(source)) => failed = ConnectError::Refused { address: *address, source },
-                Err(_) => failed = ConnectError::TimedOut(self.within),
+                Err(_) => failed = ConnectError::Refused { address: *address, source: late() },
             }
         }
         Err(failed)
@@ -145,14 +146,17 @@ impl Dialler {
             });
             looking.await.unwrap_or_else(|_| Err(io::Error::other("the lookup was ended")))
         };
-        let found = timeout_at(deadline, lookup).await.map_err(|_| ConnectError::Lookup {
-            host: name.clone(),
-            source: io::Error::new(io::ErrorKind::TimedOut, "no answer in time"),
-        })?;
+        let found = timeout_at(deadline, lookup)
+            .await
+            .map_err(|_| ConnectError::Lookup { host: name.clone(), source: late() })?;
         let mut addresses = found.map_err(|source| ConnectError::Lookup { host: name.clone(), source })?;
         addresses.truncate(ADDRESSES_MOST);
         Ok(addresses)
     }
+}
+
+fn late() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "no answer in time")
 }
 
 impl Service<Uri> for Dialler {
