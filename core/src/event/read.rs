@@ -28,7 +28,8 @@ pub enum Frame {
 ///
 /// # Errors
 ///
-/// When it is no frame; or one of an event without its type, its number, its payload; or of an interaction that nobody could answer.
+/// When it is no frame; or one of an event without its type, its number or its payload; or of an interaction that
+/// nobody could answer.
 pub fn read(text: String, shard: u32, session: &Arc<str>, at: UnixMs) -> Result<Frame, Malformed> {
     let envelope = Envelope::scan(&text)?;
     if envelope.op != 0 {

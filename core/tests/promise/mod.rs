@@ -10,7 +10,8 @@ use serde_json::Value;
 ///
 /// - it ends, and does not panic;
 /// - a text that a full parse reads as a frame is one, and everything that is found in it is what the parse finds;
-/// - a text that is not JSON is refused, and one that is JSON is refused only for what it lacks as a frame, or for its depth.
+/// - a text that is not JSON is refused, and one that is JSON is refused only for what it lacks as a frame, or for its
+///   depth.
 ///
 /// # Panics
 ///
@@ -29,7 +30,8 @@ pub(crate) fn holds(text: &str) {
         Err(_) => {
             let json = serde_json::from_str::<IgnoredAny>(text).is_ok();
             match scanned {
-                // It is JSON of which a full parse dislikes a value: a number that is too large, half of a surrogate pair.
+                // It is JSON of which a full parse dislikes a value: a number that is too large, half of a surrogate
+                // pair.
                 Ok(_) => assert!(json, "what is accepted is JSON"),
                 Err(Malformed::TooDeep { .. }) => {}
                 Err(Malformed::Syntax { expected, .. }) => assert!(!json || expected == "an object", "{expected}"),

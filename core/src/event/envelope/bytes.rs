@@ -3,8 +3,8 @@
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGH: u64 = 0x8080_8080_8080_8080;
 
-/// The highest bit of each byte that is less than this, which is at most 128. It is right for the first of them; for those behind it,
-/// it may be wrong.
+/// The highest bit of each byte that is less than this, which is at most 128. It is right for the first of them; for
+/// those behind it, it may be wrong.
 #[inline]
 const fn below(eight: u64, least: u8) -> u64 {
     eight.wrapping_sub(ONES * least as u64) & !eight & HIGH
@@ -18,19 +18,22 @@ const fn equal(eight: u64, byte: u8) -> u64 {
 
 /// Where, from here on, the first quote, backslash or control character is: the end if there is none.
 #[inline]
-pub(super) fn plain(bytes: &[u8], mut at: usize) -> usize {
-    while let Some(chunk) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
+pub(super) fn plain(bytes: &[u8], at: usize) -> usize {
+    let mut rest = bytes.get(at..).unwrap_or_default();
+    while let Some((chunk, behind)) = rest.split_first_chunk::<8>() {
         let eight = u64::from_le_bytes(*chunk);
         let found = equal(eight, b'"') | equal(eight, b'\\') | below(eight, b' ');
         if found != 0 {
-            return at + found.trailing_zeros() as usize / 8;
+            return bytes.len() - rest.len() + found.trailing_zeros() as usize / 8;
         }
-        at += 8;
+        rest = behind;
     }
-    while bytes.get(at).is_some_and(|&byte| !matches!(byte, b'"' | b'\\' | 0..b' ')) {
-        at += 1;
+    while let Some((byte, behind)) = rest.split_first()
+        && !matches!(byte, b'"' | b'\\' | 0..b' ')
+    {
+        rest = behind;
     }
-    at
+    bytes.len() - rest.len()
 }
 
 /// The number that these digits are; nothing if they are not all digits, there are none, or there is no room.

@@ -16,7 +16,7 @@ mod word;
 use std::num::NonZeroU64;
 use std::ops::Range;
 
-use self::cursor::{Cursor, Fault, Scalar};
+use self::cursor::{Cursor, Fault, Scalar, Span};
 pub use self::word::Word;
 
 /// Why a text is no frame. Nothing of what it holds is said.
@@ -194,15 +194,21 @@ impl<'a> Scan<'a> {
             let key = self.cursor.key()?;
             match self.cursor.unescaped(key) {
                 Some(key) => self.value(place, key)?,
-                // A key that is no text is none of those that are wanted.
-                None => match self.cursor.word(key).text() {
-                    Some(key) => self.value(place, key.as_bytes())?,
-                    None => self.cursor.skip()?,
-                },
+                None => self.escaped(place, key)?,
             }
             more = self.cursor.goes_on()?;
         }
         Ok(())
+    }
+
+    /// The value of a key that has escapes in it. Hardly any has.
+    #[cold]
+    fn escaped(&mut self, place: Place, key: Span) -> Result<(), Fault> {
+        match self.cursor.word(key).text() {
+            Some(key) => self.value(place, key.as_bytes()),
+            // A key that is no text is none of those that are wanted.
+            None => self.cursor.skip(),
+        }
     }
 
     /// A value that is an object, or is of no interest.
@@ -211,7 +217,7 @@ impl<'a> Scan<'a> {
     }
 
     /// The value of a key. What an earlier one of the same name has left is forgotten.
-    #[inline]
+    #[inline(always)]
     fn value(&mut self, place: Place, key: &[u8]) -> Result<(), Fault> {
         match place {
             Place::Frame => match key {
