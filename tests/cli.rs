@@ -108,3 +108,66 @@ fn a_health_check_fails_in_one_line_when_nobody_answers() {
         assert!(says.contains(why) && says.lines().count() == 1, "{says}");
     }
 }
+
+const HANDLERS: &str = "[[handlers]]\nname = 'welcome'\non = 'member.join'\nwhen = { guild = '1' }\n\
+    do = [{ kind = 'assign_role', payload = { user_id = '{user_id}', role_id = '8' } }]\n\
+    [[handlers]]\nname = 'brain'\non = 'member.#'\n\
+    webhook = { url = 'https://brain.example/', secrets = ['whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0'] }\n";
+
+fn handlers(args: &[&str]) -> Guildhall {
+    Guildhall::new(&[&["handlers"], args].concat())
+        .env("GUILDHALL__HANDLERS__FILE", "handlers.toml")
+        .file("handlers.toml", HANDLERS)
+        .file("join.json", r#"{"t": "GUILD_MEMBER_ADD", "d": {"guild_id": "1", "user": {"id": "2"}}}"#)
+        .file("message.json", r#"{"t": "MESSAGE_CREATE", "d": {"guild_id": "1"}}"#)
+}
+
+#[test]
+fn handlers_check_shows_what_each_listens_to_or_all_that_is_wrong() {
+    let fine = handlers(&["check"]).output();
+    assert_eq!(fine.status.code(), Some(0), "{}", text(&fine.stderr));
+    let shown = text(&fine.stdout);
+    assert!(shown.contains("welcome  on member.join: a rule"), "{shown}");
+    assert!(
+        shown.contains("brain    on member.#: asks https://brain.example/") && !shown.contains("whsec_"),
+        "{shown}"
+    );
+
+    let wrong = handlers(&["check"]).file("handlers.toml", &HANDLERS.replace("role_id", "rle_id")).output();
+    let says = text(&wrong.stderr);
+    assert_eq!(wrong.status.code(), Some(1));
+    for hint in ["2 things are wrong", "handlers.toml", "`handlers[0].do[0].payload.rle_id`", "did you mean `role_id`?"]
+    {
+        assert!(says.contains(hint), "no {hint} in {says}");
+    }
+
+    for (file, hint) in [("", "GUILDHALL__HANDLERS__FILE"), ("nowhere.toml", "nowhere.toml cannot be read")] {
+        let none = handlers(&["check"]).env("GUILDHALL__HANDLERS__FILE", file).output();
+        assert_eq!(none.status.code(), Some(1));
+        assert!(text(&none.stderr).contains(hint), "{}", text(&none.stderr));
+    }
+}
+
+#[test]
+fn handlers_test_shows_what_would_be_done_with_an_event() {
+    let wanted = handlers(&["test", "join.json"]).output();
+    let shown = text(&wanted.stdout);
+    assert_eq!(wanted.status.code(), Some(0), "{shown}{}", text(&wanted.stderr));
+    assert!(
+        shown.contains(r#"would submit {"kind":"assign_role","payload":{"role_id":"8","user_id":"2"}}"#),
+        "{shown}"
+    );
+    assert!(shown.contains("would POST to https://brain.example/") && !shown.contains("whsec_"), "{shown}");
+
+    let json = handlers(&["test", "join.json", "--json"]).output();
+    let shown: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    let body = &shown["handlers"][1]["would"]["ask"]["body"];
+    assert_eq!((&body["event_type"], &body["data"]["user"]["id"]), (&"member.join".into(), &"2".into()), "{shown}");
+
+    let unwanted = handlers(&["test", "message.json"]).output();
+    assert_eq!(unwanted.status.code(), Some(1));
+    assert!(text(&unwanted.stdout).contains("No handler wants this event."), "{}", text(&unwanted.stdout));
+    let no_event = handlers(&["test", "handlers.toml"]).output();
+    assert_eq!(no_event.status.code(), Some(1));
+    assert!(text(&no_event.stderr).contains("handlers.toml: this is no event"), "{}", text(&no_event.stderr));
+}

@@ -11,6 +11,7 @@ mod check;
 mod condition;
 mod names;
 mod pattern;
+mod placeholder;
 mod read;
 mod rule;
 mod shape;

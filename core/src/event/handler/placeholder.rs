@@ -1,0 +1,166 @@
+//! Placeholders: what stands between braces in a [`Template`].
+
+use serde_json::Value;
+
+use super::body::event_id;
+use super::template::{Known, Names, State, Template, TemplateProblem};
+use super::view::{Path, View};
+use crate::operation::payload::{
+    form::{listed, nearest},
+    invalid::shown,
+};
+
+/// A placeholder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hole {
+    /// What stands between the braces, without the question mark.
+    shown: String,
+    source: Source,
+    optional: bool,
+}
+
+/// Where its value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Source {
+    Envelope(Field),
+    Data(Path),
+    State { key: Template, path: Path },
+}
+
+/// What is known of an event before its payload is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field {
+    User,
+    Guild,
+    Channel,
+    Interaction,
+    InteractionToken,
+    Id,
+    Type,
+    Shard,
+}
+
+const FIELDS: [(&str, Field); 8] = [
+    ("user_id", Field::User),
+    ("guild_id", Field::Guild),
+    ("channel_id", Field::Channel),
+    ("interaction_id", Field::Interaction),
+    ("interaction_token", Field::InteractionToken),
+    ("event_id", Field::Id),
+    ("event_type", Field::Type),
+    ("shard_id", Field::Shard),
+];
+
+impl Hole {
+    /// Reads what stands between braces.
+    pub(super) fn parse(between: &str, names: Names<'_>) -> Result<Self, String> {
+        let (inner, optional) = match between.strip_suffix('?') {
+            Some(inner) => (inner, true),
+            None => (between, false),
+        };
+        let source = if let Some(path) = inner.strip_prefix("data.") {
+            let path = Path::parse(path).filter(|_| !path.contains(['{', '}', ' ']));
+            Source::Data(path.ok_or_else(|| {
+                format!("has `{{{}}}`, which is no path; write `{{data.user.username}}`", shown(between))
+            })?)
+        } else if let Some(needed) = inner.strip_prefix("state.") {
+            Self::state(needed, names)?
+        } else {
+            match FIELDS.iter().find(|(name, _)| *name == inner) {
+                Some((_, field)) => Source::Envelope(*field),
+                None => return Err(unknown(inner)),
+            }
+        };
+        Ok(Self { shown: inner.to_owned(), source, optional })
+    }
+
+    fn state(needed: &str, names: Names<'_>) -> Result<Source, String> {
+        let Names::EventAndState(needs) = names else {
+            return Err("must not name `state`, which is not looked up before it is known".to_owned());
+        };
+        // The longest, since one may begin like another.
+        let found = needs
+            .iter()
+            .filter_map(|key| Some((key, needed.strip_prefix(key.as_str())?)))
+            .filter(|(_, rest)| rest.is_empty() || rest.starts_with('.'))
+            .max_by_key(|(key, _)| key.len());
+        let Some((key, rest)) = found else {
+            let hint = format!("write it into `needs`: needs = [\"{}\"]", shown(needed));
+            return Err(format!("names `state.{}`, which is not looked up; {hint}", shown(needed)));
+        };
+        let path = match rest.strip_prefix('.') {
+            None => Path::here(),
+            Some(path) => Path::parse(path).ok_or_else(|| format!("has no path behind `state.{}`", shown(key)))?,
+        };
+        Ok(Source::State { key: Template::parse(key, Names::Event)?, path })
+    }
+
+    /// What it stands for in an event.
+    pub(super) fn value(&self, view: &View<'_>, state: &State) -> Result<Value, TemplateProblem> {
+        let event = view.event();
+        let id = |id: Option<u64>| id.map(|id| Value::String(id.to_string()));
+        let found = match &self.source {
+            Source::Envelope(field) => match field {
+                Field::User => id(event.user),
+                Field::Guild => id(event.guild),
+                Field::Channel => id(event.channel),
+                Field::Interaction => id(event.interaction.as_ref().map(|interaction| interaction.id)),
+                Field::InteractionToken => {
+                    event.interaction.as_ref().map(|interaction| Value::String(interaction.token.clone()))
+                }
+                Field::Id => Some(Value::String(event_id(&event.origin))),
+                Field::Type => Some(Value::String(event.name.as_str().to_owned())),
+                Field::Shard => Some(Value::from(event.origin.shard)),
+            },
+            Source::Data(path) => match view.data() {
+                Some(data) => path.find(data).cloned(),
+                None => return Err(TemplateProblem::NotJson { placeholder: self.shown.clone() }),
+            },
+            Source::State { key, path } => {
+                state.get(&key.key(view, state)?).and_then(|value| path.find(value)).cloned()
+            }
+        };
+        match found {
+            Some(value) => Ok(value),
+            None if self.optional => Ok(Value::Null),
+            None => Err(TemplateProblem::Missing { placeholder: self.shown.clone() }),
+        }
+    }
+
+    /// Whether it is known what kind of value it stands for, whatever the event holds.
+    pub(super) const fn known(&self) -> Known {
+        match &self.source {
+            Source::Envelope(_) if !self.optional => Known::Kind,
+            Source::Envelope(_) | Source::Data(_) | Source::State { .. } => Known::Nothing,
+        }
+    }
+
+    /// Whether it stands for a number.
+    pub(super) const fn is_number(&self) -> bool {
+        matches!(self.source, Source::Envelope(Field::Shard))
+    }
+
+    /// What it may stand for. Ids differ, so that two of them in a list are not taken for one.
+    pub(super) const fn sample(&self) -> &'static str {
+        match &self.source {
+            Source::Envelope(Field::User) => "1000000000000000001",
+            Source::Envelope(Field::Guild) => "1000000000000000002",
+            Source::Envelope(Field::Channel) => "1000000000000000003",
+            Source::Envelope(Field::Interaction) => "1000000000000000004",
+            Source::Envelope(Field::InteractionToken) => "token",
+            Source::Envelope(Field::Id) => "session-1",
+            Source::Envelope(Field::Type) => "member.join",
+            Source::Envelope(Field::Shard) => "0",
+            Source::Data(_) | Source::State { .. } => "1",
+        }
+    }
+}
+
+fn unknown(name: &str) -> String {
+    let names = FIELDS.iter().map(|(name, _)| *name);
+    let hint = match nearest(name, names.clone().chain(["data.", "state."])) {
+        Some(meant) => format!("did you mean `{{{meant}}}`?"),
+        None => format!("there are {}, `data.…` and `state.…`", listed(names)),
+    };
+    format!("has `{{{}}}`, which stands for nothing; {hint} (Write `{{{{` for a brace that means itself.)", shown(name))
+}
