@@ -3,6 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod contract;
+mod events;
+mod events_inbox;
+mod events_setup;
 mod failing;
 mod model;
 mod opening;
