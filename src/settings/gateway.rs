@@ -1,6 +1,6 @@
 //! What the gateway connection asks for: the typed settings.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{fmt, ops::Range, str::FromStr, time::Duration};
 
 use twilight_model::gateway::{
     Intents,
@@ -59,6 +59,12 @@ impl ShardRange {
     pub fn numbers(self) -> impl ExactSizeIterator<Item = u32> + Clone {
         // A range of `u32` has no exact size where pointers are small; these bounds fit anywhere.
         (self.first as usize..self.last as usize + 1).map(|number| u32::try_from(number).unwrap_or(u32::MAX))
+    }
+
+    /// The same, as a range that ends before its end.
+    #[must_use]
+    pub const fn range(self) -> Range<u32> {
+        self.first..self.last + 1
     }
 
     /// How many there are.
@@ -213,6 +219,7 @@ mod tests {
     fn a_range_is_two_numbers_in_order() {
         let range: ShardRange = "4-7".parse().unwrap();
         assert_eq!((range.numbers().collect::<Vec<_>>(), range.count()), (vec![4, 5, 6, 7], 4));
+        assert_eq!(range.range(), 4..8);
         assert_eq!([3, 4, 7, 8].map(|shard| range.contains(shard)), [false, true, true, false]);
         assert_eq!((ShardRange::all(1).to_string(), ShardRange::all(3).to_string()), ("0-0".into(), "0-2".into()));
         for wrong in ["", "4", "-", "4-", "-4", "a-b", "1-2-3", "+1-2", "1-99999999999", "0-16000"] {

@@ -96,9 +96,11 @@ impl Backlog {
         self.sheddable = 0;
     }
 
+    /// Whether it holds as much as it may.
+    ///
     /// Numbers that follow each other are one item, so there are about as many others as events, unless somebody leaves
     /// numbers out on purpose.
-    fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.held.events >= self.most.events
             || self.held.bytes >= self.most.bytes
             || self.items.len() / 2 > self.most.events

@@ -277,6 +277,10 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
                 self.connected(Session::Resumed);
             }
             (Class::Fleeting | Class::Chatter | Class::Change | Class::Interaction | Class::Gateway, _) => {
+                // Nothing is dropped that can be told.
+                if self.backlog.is_full() {
+                    self.flush();
+                }
                 for (class, count) in self.backlog.event(event) {
                     emit(EventsShed { shard, class, count });
                 }
