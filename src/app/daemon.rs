@@ -192,12 +192,12 @@ impl Daemon {
         let upkeep = tokio::spawn(upkeep(recorder));
         let known = sessions.sessions().await.map_err(StartError::Sessions)?;
         let found = discovery::find(settings, rest.gate.as_ref(), &rest.calls, &known, &part).await?;
+        let gateway = Arc::new(GatewayPart::new(part, found.range.count()));
         let which = Which { shards: found.shards, range: found.range.numbers().collect() };
         let desk = Arc::clone(operations.desk());
         let mut beginning = EventsPart::prepare(settings, handlers, Arc::clone(&sessions), &rest, desk, which).await?;
         let (mut feeds, resume) = (std::mem::take(&mut beginning.feeds), std::mem::take(&mut beginning.sessions));
         let events = EventsPart::start(beginning);
-        let gateway = Arc::new(GatewayPart::new(part, found.range.count()));
         let observer = Arc::new(move |event| {
             gateway.observe(event);
             observer(event);

@@ -86,7 +86,7 @@ impl Rest {
         let credential = Credential::Application(self.application.get());
         let tokens = self.gate.tokens().clone();
         // The permit is given back unused.
-        async move { drop(tokens.acquire(credential, any, Lane::Interactive, within).await) }
+        async move { drop(tokens.acquire(credential, any, Lane::Operation, within).await) }
     }
 
     /// Where idempotency keys are remembered beside the store, if there is a Redis.

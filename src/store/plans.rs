@@ -168,7 +168,7 @@ async fn sqlite_finds_rows_by_their_indexes() {
     // Only the rows that a statement takes or names itself are read from first to last; an index, in its order and up to a
     // limit.
     let is_scan = |line: &str| {
-        let given = ["SCAN v", "SCAN (subquery", "VALUES CLAUSE", "CONSTANT ROW", "SCAN named"]
+        let given = ["SCAN v", "SCAN (subquery", "VALUES CLAUSE", "CONSTANT ROW", "SCAN named", "SCAN oldest"]
             .iter()
             .any(|rows| line.contains(rows));
         let whole = line.contains("SCAN ") && !line.contains(" USING ") && !given;

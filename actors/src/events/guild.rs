@@ -28,7 +28,9 @@ use super::store::{Committed, Handled};
 use super::tray::Tray;
 use crate::operations::SubmitError;
 use crate::telemetry::emit;
-use crate::telemetry::events::{EventBuried, EventHandled, EventPutOff, HandlerWould, InteractionAnswered};
+use crate::telemetry::events::{
+    EventBuried, EventHandled, EventPutOff, HandlerWould, InteractionAnswered, InteractionUntold,
+};
 
 /// Events that are handled together at most.
 const BATCH: usize = 64;
@@ -257,9 +259,7 @@ impl Worker {
                     return;
                 }
                 // The answer may get through all the same.
-                Told::Failed(why) => {
-                    emit(InteractionAnswered { how: if why.is_empty() { "failed" } else { "not_deferred" } })
-                }
+                Told::Failed(why) => emit(InteractionUntold { why: &why }),
             }
         }
         for handler in parcel.left().collect::<Vec<_>>() {
@@ -406,13 +406,12 @@ impl Worker {
         }
         if let Some(reply) = given.reply.take() {
             let whole = First::Whole(first_response(interaction.kind, reply));
-            let how = match self.hub.answers.tell(interaction, whole).await {
-                Told::Now => "answered",
-                Told::Before => "answered_before",
-                Told::TooLate => "too_late",
-                Told::Failed(_) => "failed",
-            };
-            emit(InteractionAnswered { how });
+            match self.hub.answers.tell(interaction, whole).await {
+                Told::Now => emit(InteractionAnswered { how: "answered" }),
+                Told::Before => emit(InteractionAnswered { how: "answered_before" }),
+                Told::TooLate => emit(InteractionAnswered { how: "too_late" }),
+                Told::Failed(why) => emit(InteractionUntold { why: &why }),
+            }
         }
         let kept = self.keeps(event, handler, Ran::Gave(given));
         self.keep_one(number, event, kept).await;

@@ -13,7 +13,7 @@ use super::config::EventsConfig;
 use super::feed::{Allowance, Credit, Feed};
 use super::hub::Hub;
 use super::inbox;
-use super::router::{Drain, EventsSnapshot, Observe, Router, SpawnEvents};
+use super::router::{Drain, EventsSnapshot, Observe, Resumed, Router, SpawnEvents};
 use super::store::{EventStore, KeptSession};
 use super::webhook::Brain;
 use crate::operations::WallClock;
@@ -47,7 +47,7 @@ pub struct Prepared {
     hub: Arc<Hub>,
     told: mpsc::Receiver<super::feed::Told>,
     credits: HashMap<u32, Arc<Credit>>,
-    resumed: Vec<(KeptSession, Vec<(u64, Arc<str>)>)>,
+    resumed: Vec<Resumed>,
     /// A way in for each shard of this process.
     pub feeds: HashMap<u32, Feed>,
     /// The sessions that shards should resume.

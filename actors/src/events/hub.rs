@@ -64,7 +64,6 @@ pub(super) enum Ran {
 }
 
 impl Hub {
-    #[expect(clippy::too_many_arguments, reason = "each is one of the things that it stands between")]
     pub(super) fn new(
         handlers: Handlers,
         store: Arc<dyn EventStore>,

@@ -38,6 +38,9 @@ use crate::telemetry::events::{
 /// Starts a guild, where guilds should run.
 pub type SpawnEvents = Box<dyn Fn(EventSeat) -> Addr<GuildEvents> + Send>;
 
+/// A session that goes on, and which handlers are done with which of its events that are not confirmed.
+pub(super) type Resumed = (KeptSession, Vec<(u64, Arc<str>)>);
+
 /// Names whose handlers are remembered. Some names are chosen by anybody.
 const NAMES: usize = 10_000;
 
@@ -89,7 +92,7 @@ impl Router {
         hub: Arc<Hub>,
         told: mpsc::Receiver<Told>,
         credits: HashMap<u32, Arc<Credit>>,
-        sessions: Vec<(KeptSession, Vec<(u64, Arc<str>)>)>,
+        sessions: Vec<Resumed>,
         spawn: SpawnEvents,
     ) -> Self {
         let mut lines = HashMap::new();
@@ -377,7 +380,7 @@ impl Actor for Router {
         if let Some(told) = self.told.take() {
             self.listen(told, ctx);
         }
-        ctx.run_interval(self.hub.config.keep_every, |actor, ctx| actor.keep(ctx));
+        ctx.run_interval(self.hub.config.keep_every, Self::keep);
         ctx.run_interval(LOOK_FOR_IDLE, |actor, _| actor.let_idle_go());
         let hub = Arc::clone(&self.hub);
         ctx.spawn(async move { inbox::work(hub).await }.into_actor(self));

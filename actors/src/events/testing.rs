@@ -291,7 +291,7 @@ pub(super) struct World {
 pub(super) const SESSION: &str = "s1";
 
 impl World {
-    pub(super) fn new(handlers: Value) -> Self {
+    pub(super) fn new(handlers: &Value) -> Self {
         let handlers = Handlers::parse(&serde_json::json!({ "handlers": handlers })).unwrap();
         Self { handlers, ..Self::default() }
     }

@@ -32,7 +32,7 @@ fn asks() -> Value {
 #[test]
 fn what_rules_give_is_kept_in_order_and_the_session_is_confirmed() {
     paused(async {
-        let world = World::new(echo());
+        let world = World::new(&echo());
         let (events, feeds) = world.start().await;
         begin(&feeds[&0], SESSION);
         feeds[&0].tell(Told::Events((2..=40).map(|seq| message(SESSION, seq, seq % 3 + 1)).collect())).unwrap();
@@ -53,7 +53,7 @@ fn what_rules_give_is_kept_in_order_and_the_session_is_confirmed() {
 #[test]
 fn what_nobody_wants_is_confirmed_at_once_and_writes_nothing_but_the_session() {
     paused(async {
-        let world = World::new(json!([{ "name": "idle", "on": "message.create", "do": [] }]));
+        let world = World::new(&json!([{ "name": "idle", "on": "message.create", "do": [] }]));
         let (events, feeds) = world.start().await;
         begin(&feeds[&0], SESSION);
         feeds[&0].tell(Told::Events((2..=9).map(|seq| message(SESSION, seq, 1)).collect())).unwrap();
@@ -107,7 +107,7 @@ fn live(world: &World, last: u64) {
 fn fails_at_each_step_and_nothing_is_lost_doubled_or_out_of_order() {
     for handlers in [echo(), asks()] {
         for (call, after) in (1..40).flat_map(|call| [(call, false), (call, true)]) {
-            let world = World::new(handlers.clone());
+            let world = World::new(&handlers);
             // One is slow, and one fails at first.
             world.brain.mood(4, [Mood::Fails(BrainError::Later { why: "later".to_owned(), retry_after: None })]);
             world.brain.mood(7, [Mood::Hangs]);
@@ -127,7 +127,7 @@ fn fails_at_each_step_and_nothing_is_lost_doubled_or_out_of_order() {
 #[test]
 fn a_brain_that_hangs_holds_back_its_own_guild_and_no_session() {
     paused(async {
-        let world = World::new(asks());
+        let world = World::new(&asks());
         let (events, feeds) = world.start().await;
         begin(&feeds[&0], SESSION);
         world.brain.mood(2, [Mood::Hangs]);
@@ -148,7 +148,7 @@ fn a_brain_that_hangs_holds_back_its_own_guild_and_no_session() {
 #[test]
 fn an_event_whose_brain_fails_is_tried_again_with_the_same_id_and_given_up_at_last() {
     paused(async {
-        let world = World { config: EventsConfig { attempts: 3, ..EventsConfig::default() }, ..World::new(asks()) };
+        let world = World { config: EventsConfig { attempts: 3, ..EventsConfig::default() }, ..World::new(&asks()) };
         let (_events, feeds) = world.start().await;
         begin(&feeds[&0], SESSION);
         let later = || Mood::Fails(BrainError::Later { why: "it answered 500".to_owned(), retry_after: None });
@@ -171,7 +171,7 @@ fn an_event_whose_brain_fails_is_tried_again_with_the_same_id_and_given_up_at_la
 fn what_is_missing_is_told_exactly_and_once() {
     paused(async {
         let gaps = json!([{ "name": "gaps", "on": "gateway.gap", "set": [{ "key": "gap:{data.session}:{data.first}", "value": "{data.last}" }], "do": [] }]);
-        let world = World::new(gaps);
+        let world = World::new(&gaps);
         let (events, feeds) = world.start().await;
         begin(&feeds[&0], SESSION);
         feeds[&0].tell(Told::Events(vec![message(SESSION, 2, 1), message(SESSION, 6, 1)])).unwrap();
@@ -191,7 +191,7 @@ fn what_is_missing_is_told_exactly_and_once() {
 fn an_interaction_is_deferred_first_and_then_answered() {
     paused(async {
         let hello = json!([{ "name": "hello", "on": "interaction.command.hello", "do": [], "reply": "hi {user_id}" }]);
-        let world = World::new(hello);
+        let world = World::new(&hello);
         let (events, feeds) = world.start().await;
         begin(&feeds[&0], SESSION);
         world.phone.answers.lock().unwrap().extend([AnswerTold::Now, AnswerTold::TooLate, AnswerTold::Before]);
@@ -211,7 +211,7 @@ fn what_cannot_be_deferred_is_answered_at_once() {
     paused(async {
         let webhook = json!({ "url": "https://brain.example/", "secrets": ["whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"] });
         let fills = json!([{ "name": "fill", "on": "interaction.autocomplete.#", "webhook": webhook }]);
-        let world = World::new(fills);
+        let world = World::new(&fills);
         let choices = json!([{ "name": "a", "value": "a" }]);
         world.brain.mood(2, [Mood::Says(Said { reply: Some(choices), ..Said::default() })]);
         let (events, feeds) = world.start().await;
@@ -232,7 +232,7 @@ fn an_event_that_breaks_its_guild_becomes_a_dead_letter_and_the_others_go_on() {
             { "name": "breaks", "on": "interaction.command.hello", "defer": "never", "do": [], "reply": "x" },
             { "name": "other", "on": "interaction.command.hello", "set": [{ "key": "heard:{interaction_id}", "value": true }], "do": [] },
         ]);
-        let mut world = World::new(both);
+        let mut world = World::new(&both);
         world.phone.panics = true;
         let (events, feeds) = world.start().await;
         begin(&feeds[&0], SESSION);
@@ -252,7 +252,7 @@ fn an_event_that_breaks_its_guild_becomes_a_dead_letter_and_the_others_go_on() {
 #[test]
 fn a_handler_in_the_shadow_does_nothing() {
     paused(async {
-        let mut world = World::new(echo());
+        let mut world = World::new(&echo());
         world.handlers = world.handlers.in_shadow();
         let (events, feeds) = world.start().await;
         begin(&feeds[&0], SESSION);
@@ -271,7 +271,7 @@ fn a_handler_hears_what_it_needs_and_rests_after_it() {
             "cooldown": { "key": "{user_id}", "for_ms": 60_000 },
             "do": [{ "kind": "send_message", "payload": payload }],
         }]);
-        let world = World::new(greets);
+        let world = World::new(&greets);
         world.store.put_state("sess:profile:77", &json!("Ada"));
         let (events, feeds) = world.start().await;
         begin(&feeds[&0], SESSION);

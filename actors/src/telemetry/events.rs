@@ -204,6 +204,18 @@ impl InternalEvent for InteractionAnswered {
     }
 }
 
+/// Discord could not be told anything of an interaction.
+pub(crate) struct InteractionUntold<'a> {
+    pub(crate) why: &'a str,
+}
+
+impl InternalEvent for InteractionUntold<'_> {
+    fn emit(self) {
+        warn!(why = self.why, "an interaction was neither deferred nor answered");
+        counter!(INTERACTIONS, "how" => "failed").increment(1);
+    }
+}
+
 /// The store did not answer.
 pub(crate) struct EventStoreRetried<'a> {
     pub(crate) what: &'static str,

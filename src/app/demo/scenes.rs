@@ -48,7 +48,7 @@ impl Demo {
         self.table.note("shards connected", Exactly(u64::from(SHARDS)), shards);
         println!("{shards} shards are connected: each said IDENTIFY over a real WebSocket and was answered READY.");
 
-        let guilds = self.until(u64::from(GUILDS), async || self.events("GUILD_CREATE").await).await?;
+        let guilds = self.until(u64::from(GUILDS), async || self.events("guild.create").await).await?;
         self.table.note("guilds arrived", Exactly(u64::from(GUILDS)), guilds);
         let mut spread = BTreeMap::new();
         for guild in self.sim.guilds() {
@@ -92,7 +92,7 @@ impl Demo {
             place.joined = self.sim.join(place.guild, spec).await?.ids;
         }
         let all = JOINS * u64::from(GUILDS);
-        let joined = self.until(all, async || self.events("GUILD_MEMBER_ADD").await).await?;
+        let joined = self.until(all, async || self.events("member.join").await).await?;
         self.table.note("members joined", Exactly(all), joined);
         println!("{joined} members joined, {JOINS} in every guild, and the shards told us.");
 
