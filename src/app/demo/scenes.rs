@@ -125,7 +125,7 @@ impl Demo {
         let fired = self.sim.fire(FireSpec::command(guild, COMMAND)).await?;
         let (Some(interaction), Some(token)) = (fired.id, fired.token) else { return Ok(()) };
         self.desk.ask_each(guild, task::answer(interaction, &token)).await?;
-        let received = self.until(1, async || self.events("INTERACTION_CREATE").await).await?;
+        let received = self.until(1, async || self.events("interaction").await).await?;
         self.table.note("commands received", Exactly(1), received);
         self.settle().await?;
         let interactions = self.sim.score().interactions;
