@@ -77,6 +77,7 @@ async fn while_the_gateway_is_silent_it_lives_but_is_not_ready() {
     let daemon = Guildhall::serve(&format!("ws://{}", silent.local_addr().unwrap())).spawn();
     let address = daemon.address();
     assert_eq!(get(address, "/livez").status, 200);
+    daemon.line_with("0 of 1 shards are connected");
     let answer = get(address, "/readyz");
     assert_eq!(answer.status, 503);
     assert_eq!(answer.json()["parts"]["gateway"]["reason"], "0 of 1 shards are connected");
