@@ -6,6 +6,7 @@ use guildhall_actors::{
     events::{Allowance, EventStore},
     operations::{IdempotencyCache, OperationStore, StoreError, WallClock},
 };
+use guildhall_core::event::handler::Handlers;
 use metrics_exporter_prometheus::{BuildError, PrometheusHandle};
 use tokio::{task::JoinHandle, time::Instant};
 
@@ -26,7 +27,6 @@ use crate::{
         operations::{PerformConfig, Performer},
     },
     events::{ListenerStarted, emit},
-    handlers::{self, HandlersError},
     metrics, process,
     settings::Settings,
     store::{OpenError, Store},
@@ -59,9 +59,6 @@ pub enum StartError {
     /// Calls to Discord cannot be made.
     #[error(transparent)]
     Rest(#[from] RestError),
-    /// The handlers are not as they should be.
-    #[error(transparent)]
-    Handlers(#[from] HandlersError),
     /// A webhook cannot be used.
     #[error(transparent)]
     Webhook(#[from] WebhookError),
@@ -154,11 +151,11 @@ impl Daemon {
     /// When there is no token, the address or the store cannot be had, or the process has started a daemon before.
     pub async fn start(
         settings: &Settings,
+        handlers: Handlers,
         key: &FoundKey,
         observer: impl Fn(ShardEvent) + Send + Sync + 'static,
     ) -> Result<Self, StartError> {
         let token = settings.discord.token.clone().ok_or(StartError::NoToken)?;
-        let handlers = handlers::load(&settings.handlers)?;
         // Before anything has something to say: a taken port or store should be the only line.
         let bound = api::bind(settings.api.bind)?;
         let store = Store::approach(&settings.store).await?;

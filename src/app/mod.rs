@@ -15,6 +15,8 @@ mod signals;
 
 use std::{future::Future, io};
 
+use guildhall_core::event::handler::Handlers;
+
 pub use self::{
     admin_key::FoundKey,
     daemon::{Daemon, Ended, StartError, Unfinished},
@@ -47,16 +49,21 @@ pub enum ServeError {
     Signals(#[source] io::Error),
 }
 
-/// Runs the daemon, whose API asks for this key, until a signal, or what else asks it to, or a fatal error ends it.
+/// Runs the daemon with these handlers, whose API asks for this key, until a signal, or what else asks it to, or a fatal error ends it.
 ///
 /// # Errors
 ///
 /// When it cannot start, has to end by itself, or cannot end in time.
-pub async fn serve(settings: &Settings, key: &FoundKey, ends_with: EndsWith) -> Result<(), ServeError> {
+pub async fn serve(
+    settings: &Settings,
+    handlers: Handlers,
+    key: &FoundKey,
+    ends_with: EndsWith,
+) -> Result<(), ServeError> {
     // First of all, so that a signal during the start is not lost.
     let mut signals = Signals::listen(ends_with).map_err(ServeError::Signals)?;
     let mut daemon = tokio::select! {
-        started = Daemon::start(settings, key, |_| {}) => started?,
+        started = Daemon::start(settings, handlers, key, |_| {}) => started?,
         signal = signals.first() => {
             // No shard is connected yet, so there is nothing to end in order.
             emit(ShutdownStarted { reason: signal.name() });

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use actix_rt::Arbiter;
+use guildhall_actors::events::EventStore as _;
 use guildhall_actors::operations::{
     Desk, IdempotencyCache, OperationStore, Operations, OperationsConfig, Pausable, Perform, Retention, Seat,
     StoreError, Swept, WallClock, Word,
@@ -11,6 +12,7 @@ use guildhall_actors::operations::{
 use guildhall_core::{
     guild::LineConfig,
     operation::{Backoff, OperationId, Queue},
+    time::UnixMs,
 };
 use tokio::{
     sync::broadcast::{self, error::RecvError},
@@ -60,8 +62,13 @@ impl OperationsPart {
             DeskConfig { max_attempts: settings.operations.max_attempts, ..DeskConfig::default() },
             Arc::new(move || clock.now()),
         );
-        let sweeper =
-            Sweeper { store: shared, clock, every: settings.operations.sweep_every, retention: retention(settings) };
+        let sweeper = Sweeper {
+            store: shared,
+            events: store.clone(),
+            clock,
+            every: settings.operations.sweep_every,
+            retention: retention(settings),
+        };
         let tasks = vec![
             tokio::spawn(count(Arc::clone(&sweeper.store))),
             tokio::spawn(sweeper.run()),
@@ -153,6 +160,7 @@ impl Hears for Told {
 /// Removes what was kept long enough.
 struct Sweeper {
     store: Arc<dyn OperationStore>,
+    events: Store,
     clock: WallClock,
     every: Duration,
     retention: Retention,
@@ -173,8 +181,11 @@ impl Sweeper {
     /// Small batches until nothing is left, so that nobody waits long for the store.
     async fn sweep(&self) -> Result<(), StoreError> {
         loop {
-            let swept = self.store.sweep(self.retention, self.clock.now()).await?;
-            if swept == Swept::default() {
+            let now = self.clock.now();
+            let swept = self.store.sweep(self.retention, now).await?;
+            let kept_for = u64::try_from(self.retention.dead_letters.as_millis()).unwrap_or(u64::MAX);
+            let events = self.events.sweep_events(UnixMs::new(now.millis().saturating_sub(kept_for))).await?;
+            if swept == Swept::default() && events == 0 {
                 return Ok(());
             }
             emit(SweptEvent { swept });

@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::ExitCode};
 use super::setting_flags::{self, SettingFlags};
 use crate::{
     app::{self, EndsWith, StartError},
-    logging,
+    handlers, logging,
 };
 
 #[derive(clap::Args, Debug)]
@@ -26,9 +26,11 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     // And so that the log knows what it must not hold.
     let key = app::admin_key::find(&settings)?;
     settings.api.admin_key = Some(key.key.clone());
-    logging::init(&settings.log, settings.secrets())?;
+    let handlers = handlers::load(&settings.handlers)?;
+    let secrets = settings.secrets().into_iter().chain(handlers::secrets(&handlers)).collect();
+    logging::init(&settings.log, secrets)?;
     app::raise_open_files();
     let ends_with = if args.until_input_ends { EndsWith::Input } else { EndsWith::Signals };
-    app::block_on(app::serve(&settings, &key, ends_with))??;
+    app::block_on(app::serve(&settings, handlers, &key, ends_with))??;
     Ok(ExitCode::SUCCESS)
 }
