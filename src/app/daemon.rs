@@ -263,9 +263,10 @@ impl Daemon {
         // If there is no time for it, the others find out by the silence.
         let _ = tokio::time::timeout_at(deadline, self.rest.leave()).await;
         let listener = tokio::time::timeout_at(deadline, self.listener.stop()).await.is_err();
+        // It asks the store for nothing more.
+        self.events.stop();
         // What it has said it keeps it has kept; this only lets others in sooner.
         let _ = tokio::time::timeout_at(deadline, self.operations.close()).await;
-        self.events.stop();
         self.upkeep.abort();
         if drained && handled && shards.is_empty() && !listener {
             Ok(())
