@@ -4,7 +4,7 @@ use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use guildhall_actors::{
     events::{Allowance, EventStore},
-    operations::{IdempotencyCache, OperationStore, StoreError, WallClock},
+    operations::{IdempotencyCache, OperationStore, WallClock},
 };
 use guildhall_core::event::handler::Handlers;
 use metrics_exporter_prometheus::{BuildError, PrometheusHandle};
@@ -13,7 +13,7 @@ use tokio::{task::JoinHandle, time::Instant};
 use super::{
     admin_key::FoundKey,
     discovery::{self, DiscoveryError},
-    events::{EventsPart, WebhookError, Which},
+    events::{self, EventsPart, WebhookError, Which},
     gateway_part::GatewayPart,
     identity,
     operations::OperationsPart,
@@ -62,9 +62,6 @@ pub enum StartError {
     /// A webhook cannot be used.
     #[error(transparent)]
     Webhook(#[from] WebhookError),
-    /// Sessions cannot be read.
-    #[error("cannot read which sessions to resume: {0}")]
-    Sessions(#[source] StoreError),
     /// Shards have no thread to run on.
     #[error("cannot start a thread for the shards: {0}")]
     Threads(#[source] io::Error),
@@ -187,7 +184,7 @@ impl Daemon {
         control.open(Arc::clone(operations.desk()));
         operations.arrive_when(rest.opens(OPENS_WITHIN));
         let upkeep = tokio::spawn(upkeep(recorder));
-        let known = sessions.sessions().await.map_err(StartError::Sessions)?;
+        let known = events::sessions(&*sessions, &part).await;
         let found = discovery::find(settings, rest.gate.as_ref(), &rest.calls, &known, &part).await?;
         let gateway = Arc::new(GatewayPart::new(part, found.range.count()));
         let which = Which { shards: found.shards, range: found.range.numbers().collect() };

@@ -19,10 +19,14 @@ use url::Url;
 
 use super::Rest;
 use crate::{
+    api::PartHandle,
     discord::FirstAnswers,
     settings::Settings,
     webhook::{Secret, Target, TargetError, WebhookConfig, Webhooks},
 };
+
+/// How long to wait before the store is asked again.
+const ASK_AGAIN: Duration = Duration::from_millis(250);
 
 /// Why a webhook cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -119,6 +123,17 @@ impl EventsPart {
     pub fn stop(self) {
         self.router.stop();
         self.guilds.stop();
+    }
+}
+
+/// The sessions that are known, asked for until the store answers; what is waited for is what `part` says.
+pub(super) async fn sessions(store: &dyn EventStore, part: &PartHandle) -> Vec<KeptSession> {
+    loop {
+        match store.sessions().await {
+            Ok(sessions) => return sessions,
+            Err(error) => part.not_ready(&format!("it is not known which sessions to resume: {error}")),
+        }
+        tokio::time::sleep(ASK_AGAIN).await;
     }
 }
 
