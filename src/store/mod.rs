@@ -47,7 +47,7 @@ pub use self::{leases::SqlLeases, members::Notice};
 use crate::settings::{Store as Settings, StoreUrl};
 
 /// How often it is tried to open a store whose connection is lost meanwhile.
-const TRIES: u32 = 3;
+const TRIES: u32 = 5;
 
 /// Why a store cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -104,6 +104,11 @@ pub enum OpenError {
          this process in"
     )]
     Lost(String),
+    /// Somebody else holds what is needed.
+    #[error(
+        "the store is busy: {0}; another program, or a process that stands still, holds it; try again, or look what it is"
+    )]
+    Busy(String),
     /// The engine does not let us in, or fails.
     #[error(
         "cannot open the store: {0}; check store.url (GUILDHALL__STORE__URL), and that what it names is there and lets \
@@ -125,9 +130,8 @@ impl OpenError {
     fn trouble(trouble: Trouble) -> Self {
         match trouble.meaning() {
             Meaning::Lost => Self::Lost(trouble.says()),
-            Meaning::Busy | Meaning::Full | Meaning::Refused | Meaning::Raced | Meaning::Corrupt => {
-                Self::Engine(trouble.says())
-            }
+            Meaning::Busy | Meaning::Raced => Self::Busy(trouble.says()),
+            Meaning::Full | Meaning::Refused | Meaning::Corrupt => Self::Engine(trouble.says()),
         }
     }
 
@@ -192,8 +196,9 @@ impl Store {
         let mut tried = 1;
         loop {
             match Self::open_once(settings, file.clone(), standing).await {
-                // It may have been lost because this process, or the server, stood still for a moment.
-                Err(OpenError::Lost(_)) if tried < TRIES => tried += 1,
+                // It may have been lost because this process, or the server, stood still for a moment; or another process
+                // stands still in the middle of something, which the server ends soon.
+                Err(OpenError::Lost(_) | OpenError::Busy(_)) if tried < TRIES => tried += 1,
                 opened => return opened,
             }
         }
