@@ -17,6 +17,9 @@ const ROUND: u32 = 40;
 /// A life is not waited on for longer than this, if nothing comes of it.
 const LONGEST: Duration = Duration::from_secs(4);
 
+/// Room for events in the daemon: so little that shards have to leave for want of it, or plenty.
+const BUFFERS: [u32; 3] = [32, 256, 4_096];
+
 /// How a life ends.
 #[derive(Clone, Copy, Debug)]
 enum End {
@@ -97,12 +100,13 @@ async fn comes_to_rest(stage: &Stage, sent: &Sent) {
     let mut life = resumed(stage).await;
     let done = stage.within(STUCK, |stage| stage.seen() >= sent.effects()).await;
     if !done {
-        eprintln!("{} effects, not {}\n{}", stage.seen(), sent.effects(), life.last_words());
+        eprintln!("{} effects, not {}\n{}", stage.seen(), sent.effects(), stage.tells_of(&life).await);
     }
     // What is confirmed was kept a while ago: the next one is told the last events again.
     life.kill();
     let mut life = resumed(stage).await;
-    assert!(stage.within(STUCK, Stage::all_sent).await, "not every event is read\n{}", life.last_words());
+    let read = stage.within(STUCK, Stage::all_sent).await;
+    assert!(read, "not every event is read\n{}", stage.tells_of(&life).await);
     let status = told_to_end(&mut life).await;
     assert!(status.success(), "{status}\n{}", life.last_words());
     let mut life = resumed(stage).await;
@@ -115,7 +119,7 @@ async fn comes_to_rest(stage: &Stage, sent: &Sent) {
 /// Restarts the daemon so often while events pour in, then lets it come to an end.
 async fn round(restarts: u32, seed: u64) -> Finding {
     let mut rng = Rng::with_seed(seed);
-    let stage = Stage::new().await;
+    let stage = Stage::new(BUFFERS[rng.usize(..BUFFERS.len())]).await;
     // Before the first session is kept, what happens in it is told to nobody.
     let mut life = stage.begin();
     let began = stage.within(STUCK, |stage| stage.sim.gateway_score().sessions_started == u64::from(SHARDS)).await;

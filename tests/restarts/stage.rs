@@ -43,11 +43,13 @@ pub(crate) struct Stage {
     pub(crate) sim: SimHandle,
     pub(crate) places: Vec<Place>,
     pub(crate) guilds: u64,
+    /// Events that a shard of the daemon keeps while they are not handled.
+    buffer: u32,
     folder: TempDir,
 }
 
 impl Stage {
-    pub(crate) async fn new() -> Self {
+    pub(crate) async fn new(buffer: u32) -> Self {
         let gateway = GatewayConfig {
             shards: SHARDS,
             max_concurrency: SHARDS,
@@ -80,14 +82,14 @@ impl Stage {
         let folder = tempfile::tempdir().unwrap();
         let owner = number(&state["guilds"][0]["owner_id"]);
         std::fs::write(folder.path().join("handlers.toml"), handlers(&places, owner)).unwrap();
-        Self { sim, places, guilds, folder }
+        Self { sim, places, guilds, buffer, folder }
     }
 
     /// Begins a life of the daemon, with short waits.
     pub(crate) fn begin(&self) -> Life {
         let (api, gateway) = (self.sim.api_url(), self.sim.gateway_url());
         let store = format!("sqlite:{}/guildhall.db", self.folder.path().display());
-        let shards = SHARDS.to_string();
+        let (shards, buffer) = (SHARDS.to_string(), self.buffer.to_string());
         let settings = [
             ("DISCORD__TOKEN", TOKEN),
             ("DISCORD__API_URL", &api),
@@ -95,6 +97,7 @@ impl Stage {
             ("GATEWAY__SHARDS", &shards),
             ("GATEWAY__MAX_CONCURRENCY", &shards),
             ("GATEWAY__INTENTS", "guilds,guild_members,guild_messages,message_content"),
+            ("GATEWAY__BUFFER_EVENTS", &buffer),
             ("GATEWAY__RECONNECT_BASE_MS", "10"),
             ("GATEWAY__RECONNECT_CAP_MS", "100"),
             ("HANDLERS__FILE", "handlers.toml"),
@@ -134,6 +137,18 @@ impl Stage {
     /// Whether every event was sent to whoever is connected.
     pub(crate) fn all_sent(&self) -> bool {
         self.sim.gateway_score().sessions.values().filter(|one| one.live).all(|one| one.sent_seq == one.last_seq)
+    }
+
+    /// How everything stands, for whoever has to find out what went wrong.
+    pub(crate) async fn tells_of(&self, life: &Life) -> String {
+        let sessions = self.sim.gateway_score().sessions;
+        let counted = match life.listens().await {
+            Some(address) => get(address, "/metrics").body,
+            None => String::new(),
+        };
+        let counted = counted.lines().filter(|line| line.contains("_gateway_") || line.contains("_event"));
+        let counted = counted.filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n");
+        format!("{}\n{sessions:#?}\n{counted}", life.last_words())
     }
 
     /// Waits until it holds, for so long at most; whether it did.
