@@ -1,0 +1,159 @@
+//! Compares what was sent with what came of it.
+
+use std::collections::{BTreeSet, HashSet};
+
+use guildhall_sim::{EffectScore, Score};
+
+use crate::{stage::SHARDS, weather::Sent};
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(crate) struct Finding {
+    pub(crate) effects: usize,
+    pub(crate) lost: usize,
+    pub(crate) duplicates: usize,
+    pub(crate) out_of_order: usize,
+    pub(crate) identifies: u64,
+    pub(crate) resumes: u64,
+    pub(crate) replayed: u64,
+    pub(crate) events: u64,
+    /// All that is not as it should be, in words.
+    pub(crate) wrong: Vec<String>,
+}
+
+impl Finding {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.effects += other.effects;
+        self.lost += other.lost;
+        self.duplicates += other.duplicates;
+        self.out_of_order += other.out_of_order;
+        self.identifies += other.identifies;
+        self.resumes += other.resumes;
+        self.replayed += other.replayed;
+        self.events += other.events;
+        self.wrong.extend(other.wrong);
+    }
+}
+
+/// The number of the event that an effect is of, and what was written, if it is an echo.
+fn origin(effect: &EffectScore) -> Option<(u64, Option<&str>)> {
+    let (event, mark) = match (effect.verb.as_str(), effect.kind.as_str()) {
+        ("create", "role") => (effect.name.as_str(), None),
+        ("create", "message") => effect.name.split_once(' ').map(|(event, mark)| (event, Some(mark)))?,
+        _ => return None,
+    };
+    Some((event.rsplit_once('-')?.1.parse().ok()?, mark))
+}
+
+/// Judges what there is when everything has come to rest.
+pub(crate) fn judge(score: &Score, sent: &Sent) -> Finding {
+    let gateway = &score.gateway;
+    let mut finding = Finding {
+        identifies: gateway.identifies,
+        resumes: gateway.resumes,
+        replayed: gateway.sessions.values().map(|session| session.replayed).sum(),
+        events: gateway.events_total,
+        ..Finding::default()
+    };
+    let guilds: BTreeSet<u64> = sent.joins.keys().chain(sent.written.keys()).copied().collect();
+    for guild in &guilds {
+        let effects = score.effects.get(&guild.to_string()).map_or(&[][..], Vec::as_slice);
+        let joins = sent.joins.get(guild).copied().unwrap_or_default();
+        let written = sent.written.get(guild).map_or(&[][..], Vec::as_slice);
+        of_guild(&mut finding, *guild, effects, joins, written);
+    }
+    for (guild, effects) in &score.effects {
+        if guild.parse().map_or(true, |guild| !guilds.contains(&guild)) {
+            finding.wrong.push(format!("{guild}: nobody asked for {effects:?}"));
+        }
+    }
+    for (what, is, should_be) in [
+        ("sessions begun", gateway.identifies, u64::from(SHARDS)),
+        ("sessions that ended", gateway.sessions_ended, 0),
+        ("resumes refused", gateway.resumes_refused, 0),
+        ("sessions overrun", gateway.slow_readers, 0),
+        ("objects made twice", score.duplicates, 0),
+    ] {
+        if is != should_be {
+            finding.wrong.push(format!("{what}: {is}, not {should_be}"));
+        }
+    }
+    finding
+}
+
+fn of_guild(finding: &mut Finding, guild: u64, effects: &[EffectScore], joins: u64, written: &[String]) {
+    let (mut last, mut seen) = (0, HashSet::new());
+    let (mut welcomed, mut echoed) = (0, Vec::new());
+    for effect in effects {
+        finding.effects += 1;
+        let Some((seq, mark)) = origin(effect) else {
+            finding.wrong.push(format!("{guild}: {} {} {:?}", effect.verb, effect.kind, effect.name));
+            continue;
+        };
+        if !seen.insert(seq) {
+            finding.duplicates += 1;
+            finding.wrong.push(format!("{guild}: again {:?}", effect.name));
+            continue;
+        }
+        if seq < last {
+            finding.out_of_order += 1;
+            finding.wrong.push(format!("{guild}: {seq} after {last}"));
+        }
+        last = seq;
+        match mark {
+            Some(mark) => echoed.push(mark),
+            None => welcomed += 1,
+        }
+    }
+    if welcomed != joins {
+        finding.lost += usize::try_from(joins.saturating_sub(welcomed)).unwrap_or(usize::MAX);
+        finding.wrong.push(format!("{guild}: {welcomed} of {joins} joins had their effect"));
+    }
+    let missing: Vec<_> = written.iter().filter(|mark| !echoed.contains(&mark.as_str())).collect();
+    if !missing.is_empty() {
+        finding.lost += missing.len();
+        finding.wrong.push(format!("{guild}: no echo of {missing:?}"));
+    } else if echoed != *written {
+        finding.wrong.push(format!("{guild}: {written:?} was written, and {echoed:?} echoed"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use guildhall_sim::{At, Snowflake};
+
+    use super::*;
+
+    fn effect(kind: &str, name: &str) -> EffectScore {
+        EffectScore {
+            arrived: At::from_micros(1),
+            at: At::from_micros(1),
+            answered: None,
+            verb: "create".to_owned(),
+            kind: kind.to_owned(),
+            object: Snowflake::new(1),
+            name: name.to_owned(),
+            overlapped: false,
+        }
+    }
+
+    fn found(effects: &[EffectScore], joins: u64, written: &[&str]) -> (usize, usize, usize, usize) {
+        let mut finding = Finding::default();
+        let written: Vec<String> = written.iter().map(|mark| (*mark).to_owned()).collect();
+        of_guild(&mut finding, 7, effects, joins, &written);
+        (finding.lost, finding.duplicates, finding.out_of_order, finding.wrong.len())
+    }
+
+    #[test]
+    fn what_is_lost_doubled_or_reordered_is_found() {
+        let good = [effect("role", "s-3"), effect("message", "s-5 mark-1"), effect("role", "s-9")];
+        assert_eq!(found(&good, 2, &["mark-1"]), (0, 0, 0, 0));
+        assert_eq!(found(&good, 3, &["mark-1"]), (1, 0, 0, 1));
+        assert_eq!(found(&good, 2, &["mark-1", "mark-2"]), (1, 0, 0, 1));
+        let twice = [effect("role", "s-3"), effect("role", "s-3")];
+        assert_eq!(found(&twice, 1, &[]), (0, 1, 0, 1));
+        assert_eq!(found(&twice, 2, &[]), (1, 1, 0, 2), "one was made twice, and another not at all");
+        assert_eq!(found(&[effect("role", "s-9"), effect("role", "s-3")], 2, &[]), (0, 0, 1, 1));
+        assert_eq!(found(&[effect("message", "s-9 mark-9")], 0, &[]).3, 1, "nobody wrote that");
+    }
+}

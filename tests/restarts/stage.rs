@@ -1,0 +1,209 @@
+//! A simulator with many guilds and four shards, and a daemon whose handlers leave a mark of every event that they want.
+
+use std::{net::SocketAddr, process::Command, time::Duration};
+
+use guildhall_sim::{BotConfig, GatewayConfig, LimitConfig, Sim, SimConfig, SimHandle};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{
+    life::Life,
+    support::{get, request},
+};
+
+/// A token of Discord's form: it says who the bot is.
+const TOKEN: &str = "MTk4NjIyNDgzNDcxOTI1MjQ4.again.ZnCjm1XVW7vRze4b7Cq4se7kKWs";
+const ADMIN_KEY: &str = "the-key-of-those-who-restart";
+
+pub(crate) const SHARDS: u32 = 4;
+const GUILDS: u32 = 1_000;
+/// Guilds where messages are written.
+const TALKATIVE: usize = 50;
+/// Of these, the ones where a join has an effect: one join in forty.
+const WELCOMING: usize = 25;
+
+/// Long enough that only something broken takes longer; never what a test waits for.
+pub(crate) const STUCK: Duration = Duration::from_secs(90);
+/// How often it is looked.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A guild whose events have effects.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) guild: u64,
+    pub(crate) channel: u64,
+    /// Its place among all guilds, the oldest first.
+    pub(crate) nth: u64,
+    /// Whether joins have effects, too.
+    pub(crate) welcomes: bool,
+}
+
+/// A simulator, and a folder that outlives the daemon.
+pub(crate) struct Stage {
+    pub(crate) sim: SimHandle,
+    pub(crate) places: Vec<Place>,
+    pub(crate) guilds: u64,
+    /// Events that a shard of the daemon keeps while they are not handled.
+    buffer: u32,
+    folder: TempDir,
+}
+
+impl Stage {
+    pub(crate) async fn new(buffer: u32) -> Self {
+        let gateway = GatewayConfig {
+            shards: SHARDS,
+            max_concurrency: SHARDS,
+            // It is never overrun: minutes of the storm.
+            replay_events: 1 << 17,
+            session_life: Duration::from_secs(600),
+            ..GatewayConfig::default()
+        };
+        let config = SimConfig {
+            bots: vec![BotConfig { token: TOKEN.to_owned(), ..BotConfig::default() }],
+            guilds: GUILDS,
+            members: 1,
+            channels: 1,
+            limits: LimitConfig::off(),
+            gateway,
+            ..SimConfig::default()
+        };
+        let sim = Sim::start(config).await.unwrap();
+        let state = get(sim.address(), &format!("/sim/state?limit={TALKATIVE}")).json();
+        let mut all: Vec<u64> = sim.guilds().into_iter().map(guildhall_sim::Snowflake::get).collect();
+        all.sort_unstable();
+        let places = state["guilds"].as_array().unwrap().iter().enumerate().map(|(place, held)| {
+            let guild = number(&held["id"]);
+            let channel = held["channels"].as_array().unwrap().iter().find(|channel| channel["type"] == 0).unwrap();
+            let nth = all.iter().position(|one| *one == guild).unwrap() as u64;
+            Place { guild, channel: number(&channel["id"]), nth, welcomes: place < WELCOMING }
+        });
+        let (places, guilds) = (places.collect::<Vec<_>>(), all.len() as u64);
+        assert_eq!((places.len(), guilds), (TALKATIVE, u64::from(GUILDS)));
+        let folder = tempfile::tempdir().unwrap();
+        let owner = number(&state["guilds"][0]["owner_id"]);
+        std::fs::write(folder.path().join("handlers.toml"), handlers(&places, owner)).unwrap();
+        Self { sim, places, guilds, buffer, folder }
+    }
+
+    /// Begins a life of the daemon, with short waits.
+    pub(crate) fn begin(&self) -> Life {
+        let (api, gateway) = (self.sim.api_url(), self.sim.gateway_url());
+        let store = format!("sqlite:{}/guildhall.db", self.folder.path().display());
+        let (shards, buffer) = (SHARDS.to_string(), self.buffer.to_string());
+        let settings = [
+            ("DISCORD__TOKEN", TOKEN),
+            ("DISCORD__API_URL", &api),
+            ("DISCORD__GATEWAY_URL", &gateway),
+            ("GATEWAY__SHARDS", &shards),
+            ("GATEWAY__MAX_CONCURRENCY", &shards),
+            ("GATEWAY__INTENTS", "guilds,guild_members,guild_messages,message_content"),
+            ("GATEWAY__BUFFER_EVENTS", &buffer),
+            ("GATEWAY__RECONNECT_BASE_MS", "10"),
+            ("GATEWAY__RECONNECT_CAP_MS", "100"),
+            ("HANDLERS__FILE", "handlers.toml"),
+            ("API__BIND", "127.0.0.1:0"),
+            ("API__ADMIN_KEY", ADMIN_KEY),
+            ("STORE__URL", &store),
+            ("LOG__FORMAT", "json"),
+            ("REST__REQUEST_TIMEOUT_MS", "2000"),
+            // The gate takes a killed process to have spent as many invalid requests as this: not too many.
+            ("LIMITS__GLOBAL", "200"),
+            ("LIMITS__MARGIN_MS", "0"),
+            ("LIMITS__SETTLING_MS", "0"),
+            // More than there are: a breaker that opens would only take time.
+            ("BREAKER__FAILURES_IN_ROW", "1000"),
+            ("BREAKER__MIN_CALLS", "100000"),
+            ("OPERATIONS__MAX_ATTEMPTS", "100"),
+            ("OPERATIONS__BACKOFF_BASE_MS", "10"),
+            ("OPERATIONS__BACKOFF_CAP_MS", "100"),
+            ("OPERATIONS__POLL_MS", "50"),
+        ];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_guildhall"));
+        command.arg("serve").env_clear().current_dir(self.folder.path());
+        command.envs(settings.map(|(name, value)| (format!("GUILDHALL__{name}"), value)));
+        Life::begin(command)
+    }
+
+    /// How many effects there are.
+    pub(crate) fn seen(&self) -> usize {
+        self.sim.score().effects.values().map(Vec::len).sum()
+    }
+
+    /// How many sessions were resumed.
+    pub(crate) fn resumes(&self) -> u64 {
+        self.sim.gateway_score().resumes
+    }
+
+    /// Whether every event was sent to whoever is connected.
+    pub(crate) fn all_sent(&self) -> bool {
+        self.sim.gateway_score().sessions.values().filter(|one| one.live).all(|one| one.sent_seq == one.last_seq)
+    }
+
+    /// How everything stands, for whoever has to find out what went wrong.
+    pub(crate) async fn tells_of(&self, life: &Life) -> String {
+        let sessions = self.sim.gateway_score().sessions;
+        let counted = match life.listens().await {
+            Some(address) => get(address, "/metrics").body,
+            None => String::new(),
+        };
+        let counted = counted.lines().filter(|line| line.contains("_gateway_") || line.contains("_event"));
+        let counted = counted.filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n");
+        format!("{}\n{sessions:#?}\n{counted}", life.last_words())
+    }
+
+    /// Waits until it holds, for so long at most; whether it did.
+    pub(crate) async fn within(&self, longest: Duration, holds: impl Fn(&Self) -> bool) -> bool {
+        let looks = async {
+            while !holds(self) {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        tokio::time::timeout(longest, looks).await.is_ok()
+    }
+}
+
+/// Which operations a daemon still has to do, or cannot do.
+pub(crate) fn undone(daemon: SocketAddr) -> Vec<Value> {
+    let mut undone = Vec::new();
+    for state in ["queued", "running", "delayed", "retrying", "reconciling", "dead", "needs_review"] {
+        let path = format!("/v1/operations?state={state}&limit=5");
+        let head = format!("Host: test\r\nConnection: close\r\nAuthorization: Bearer {ADMIN_KEY}");
+        let answer = request(daemon, &format!("GET {path} HTTP/1.1\r\n{head}\r\n\r\n"));
+        match answer.status {
+            200 => undone.extend(answer.json()["operations"].as_array().unwrap().iter().cloned()),
+            // It listens, and has not begun to do operations.
+            status => undone.push(Value::from(status)),
+        }
+    }
+    undone
+}
+
+/// A join makes a role, a message is echoed, each with the event's own id in its name; a gap is told to somebody.
+fn handlers(places: &[Place], confidant: u64) -> String {
+    let welcoming = places.iter().filter(|place| place.welcomes).map(|place| format!("\"{}\"", place.guild));
+    let welcoming = welcoming.collect::<Vec<_>>().join(", ");
+    format!(
+        r#"[[handlers]]
+name = "welcome"
+on = "member.join"
+when = {{ guild = [{welcoming}] }}
+do = [{{ kind = "create_role", payload = {{ name = "{{event_id}}" }} }}]
+
+[[handlers]]
+name = "echo"
+on = "message.create"
+when = {{ bot = false }}
+do = [{{ kind = "send_message", payload = {{ channel_id = "{{channel_id}}", content = "{{event_id}} {{data.content}}" }} }}]
+
+[[handlers]]
+name = "gaps"
+on = "gateway.gap"
+do = [{{ kind = "send_dm", payload = {{ user_id = "{confidant}", content = "gap {{event_id}}" }} }}]
+"#
+    )
+}
+
+/// An id as Discord writes it.
+fn number(id: &Value) -> u64 {
+    id.as_str().unwrap().parse().unwrap()
+}
