@@ -394,12 +394,12 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
 
     /// The next text of a shard that is closing; `None` when it has closed.
     async fn reads_on(&mut self) -> Option<String> {
-        match self.shard.next().await {
-            // Any other state: the other side vanished instead of answering, and twilight has connected anew.
-            Some(Ok(Message::Text(text))) if matches!(self.shard.state(), ShardState::Disconnected { .. }) => {
-                Some(text)
-            }
-            Some(_) | None => None,
+        let Some(Ok(Message::Text(text))) = self.shard.next().await else { return None };
+        match self.shard.state() {
+            // A READY or RESUMED that was on its way makes it active once more: to drop a READY would waste the session.
+            ShardState::Disconnected { .. } | ShardState::Active => Some(text),
+            // The other side vanished instead of answering, and twilight has connected anew.
+            ShardState::Identifying | ShardState::Resuming | ShardState::FatallyClosed => None,
         }
     }
 
