@@ -14,6 +14,7 @@ use tokio::time::{sleep, timeout};
 
 use super::answers::Answers;
 use super::config::EventsConfig;
+use super::interaction::Door;
 use super::store::{Committed, EventStore, Handled, InboxEntry, InboxKey, SetState};
 use super::webhook::{Asks, Body, Brain, BrainError, Said};
 use crate::operations::desk::Desk;
@@ -38,6 +39,8 @@ pub(super) struct Hub {
     /// The inbox has something new, or room again.
     pub(super) inbox_filled: Notify,
     pub(super) inbox_room: Notify,
+    /// The way in for interactions over HTTP.
+    pub(super) door: Door,
 }
 
 /// How much waits in the inbox, and for whom.
@@ -86,6 +89,7 @@ impl Hub {
             backlog: Mutex::default(),
             inbox_filled: Notify::new(),
             inbox_room: Notify::new(),
+            door: Door::default(),
         })
     }
 
