@@ -285,9 +285,8 @@ impl Worker {
         let retry_after = match timeout(self.hub.config.slow, &mut asking).await {
             Err(_) => {
                 let entry = self.hub.entry(event, handler, written);
-                let key = entry.key.clone();
                 emit(EventPutOff { handler: &handler.name, why: "slow" });
-                return self.put_off(number, self.hub.put(entry), Some((key, asking))).await;
+                return self.put_off(number, self.hub.put(entry), Some(asking)).await;
             }
             Ok(said) => match heard(said) {
                 Ran::Later { why, retry_after } => {
@@ -308,7 +307,7 @@ impl Worker {
     }
 
     /// Puts an event into the inbox, once there is room.
-    async fn put_off(&self, handler: usize, handled: Handled, asking: Option<(super::store::InboxKey, Asking)>) {
+    async fn put_off(&self, handler: usize, handled: Handled, asking: Option<Asking>) {
         loop {
             let room = self.hub.inbox_room.notified();
             if self.hub.inbox_len() < self.hub.config.inbox_most {
@@ -316,9 +315,15 @@ impl Worker {
             }
             room.await;
         }
+        let key = handled.key.clone();
+        let is_new = self.hub.expect(self.lane, handler, &key, asking);
         let committed = self.hub.commit(vec![handled]).await;
-        if committed.first() != Some(&Committed::Before) {
-            self.hub.on_put(self.lane, handler, asking);
+        match committed.first() {
+            Some(Committed::Done(_)) => self.hub.on_put(),
+            Some(Committed::Before | Committed::Refused(_)) | None if is_new => {
+                self.hub.on_taken(self.lane, handler, &key);
+            }
+            Some(Committed::Before | Committed::Refused(_)) | None => {}
         }
     }
 

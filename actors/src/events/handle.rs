@@ -15,7 +15,7 @@ use super::feed::{Allowance, Credit, Feed};
 use super::hub::Hub;
 use super::inbox;
 use super::interaction::Posted;
-use super::router::{Drain, EventsSnapshot, Interact, Observe, Resumed, Router, SpawnEvents};
+use super::router::{Drain, EventsSnapshot, Interact, LookIntoInbox, Observe, Resumed, Router, SpawnEvents};
 use super::store::{EventStore, KeptSession};
 use super::webhook::Brain;
 use crate::operations::WallClock;
@@ -109,6 +109,11 @@ impl Events {
     /// before this answers. Others are told now, and are not told twice if the interaction comes again.
     pub async fn interaction(&self, event: Event) -> Posted {
         self.router.send(Interact { event }).await.unwrap_or(Posted::Busy)
+    }
+
+    /// Somebody has revived an event: it is looked for now, not only after a while.
+    pub fn revived(&self) {
+        self.router.do_send(LookIntoInbox);
     }
 
     /// Waits until all events that came are done, and keeps how far sessions are confirmed. `false` if that took longer than

@@ -55,7 +55,7 @@ pub(super) async fn count(hub: &Hub) {
         after = last.place;
         for entry in &page {
             if let Some((handler, _)) = ours(hub, entry, &mut BTreeSet::new()) {
-                hub.on_put(entry.lane, handler, None);
+                hub.expect(entry.lane, handler, &entry.key, None);
             }
         }
     }
@@ -102,12 +102,14 @@ pub(super) async fn work(hub: Arc<Hub>) {
         line.running = false;
         match ended {
             Ended::Gone => {
-                line.waiting.pop_front();
+                let gone = line.waiting.pop_front();
                 loaded -= 1;
                 if line.waiting.is_empty() {
                     lines.remove(&whose);
                 }
-                hub.on_taken(whose.0, whose.1);
+                if let Some(gone) = gone {
+                    hub.on_taken(whose.0, whose.1, &gone.key);
+                }
             }
             Ended::Again { at, attempts } => {
                 if let Some(head) = line.waiting.front_mut() {
@@ -130,6 +132,8 @@ async fn load(hub: &Hub, lines: &mut Lines, after: &mut i64, loaded: &mut usize,
             if let Some((handler, _)) = ours(hub, &entry, missing) {
                 *after = entry.place;
                 *loaded += 1;
+                // Another process may have put it there, or a person has revived it.
+                hub.expect(entry.lane, handler, &entry.key, None);
                 lines.entry((entry.lane, handler)).or_default().waiting.push_back(entry);
             }
         }

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::answers::First;
 use super::hub::{Hub, Ran, heard, lane_of};
-use super::store::{Committed, Handled};
+use super::store::{Committed, Handled, InboxKey};
 use crate::telemetry::emit;
 use crate::telemetry::events::{EventHandled, HandlerWould, InteractionAnswered, InteractionUntold};
 
@@ -136,14 +136,18 @@ fn busy(why: &str) -> Posted {
 async fn put(hub: Arc<Hub>, event: Event, to: Vec<usize>, permit: OwnedSemaphorePermit) {
     let written = body(&event, &BTreeMap::new());
     let entry = |number: &usize| hub.put(hub.entry(&event, hub.handler(*number), written.clone()));
-    let committed = hub.commit(to.iter().map(entry).collect()).await;
+    let entries: Vec<Handled> = to.iter().map(entry).collect();
+    let keys: Vec<_> = entries.iter().map(|handled| handled.key.clone()).collect();
     // Another process looks after the events of its own guilds, and finds this one there.
-    if hub.is_ours(&event) {
-        for (number, committed) in to.iter().zip(committed) {
-            match committed {
-                Committed::Done(_) => hub.on_put(lane_of(&event), *number, None),
-                Committed::Before | Committed::Refused(_) => {}
-            }
+    let (ours, lane) = (hub.is_ours(&event), lane_of(&event));
+    let expects = |(number, key): (&usize, &InboxKey)| ours && hub.expect(lane, *number, key, None);
+    let expected: Vec<bool> = to.iter().zip(&keys).map(expects).collect();
+    let committed = hub.commit(entries).await;
+    for (((number, key), is_new), committed) in to.iter().zip(&keys).zip(expected).zip(committed) {
+        match committed {
+            Committed::Done(_) => hub.on_put(),
+            Committed::Before | Committed::Refused(_) if is_new => hub.on_taken(lane, *number, key),
+            Committed::Before | Committed::Refused(_) => {}
         }
     }
     drop(permit);

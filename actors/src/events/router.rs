@@ -442,6 +442,19 @@ impl Takes<Interact> for Router {
     }
 }
 
+/// Look into the inbox: somebody has put something there.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "()")]
+pub(super) struct LookIntoInbox;
+
+impl Takes<LookIntoInbox> for Router {
+    type Result = ();
+
+    fn handle(&mut self, _: LookIntoInbox, _: &mut Context<Self>) {
+        self.hub.on_put();
+    }
+}
+
 /// Wait until all events that came are done, then keep that they are.
 #[derive(Clone, Copy, Debug, Message)]
 #[rtype(result = "bool")]

@@ -182,7 +182,14 @@ impl EventStore for Memory {
     }
 
     fn revive(&self, place: i64, _: UnixMs) -> StoreFuture<'_, bool> {
-        self.answer(move |tables| tables.inbox.get_mut(&place).is_some_and(|entry| entry.dead.take().is_some()))
+        self.answer(move |tables| {
+            let is_dead = tables.inbox.get(&place).is_some_and(|entry| entry.dead.is_some());
+            let Some(mut entry) = tables.inbox.remove(&place).filter(|_| is_dead) else { return false };
+            tables.places += 1;
+            (entry.dead, entry.place) = (None, tables.places);
+            tables.inbox.insert(entry.place, entry);
+            true
+        })
     }
 
     fn sweep_events(&self, _: UnixMs) -> StoreFuture<'_, u64> {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use guildhall_core::time::UnixMs;
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::LocalSet;
@@ -389,5 +390,30 @@ fn what_a_handler_needs_it_hears_although_the_event_waited_in_the_inbox() {
         assert!(matches!(events.interaction(posted(3, 1, 2)).await, Posted::Answer(_)));
         world.until("nothing is left", || world.store.inbox_now().is_empty()).await;
         assert_eq!(world.store.said(), ["Ada"], "it rests");
+    });
+}
+
+#[test]
+fn an_event_that_a_person_revives_is_handled_and_what_comes_after_it_waits_behind_it() {
+    paused(async {
+        let world = World::new(&asks());
+        let (events, feeds) = world.start().await;
+        begin(&feeds[&0], SESSION);
+        let never = Mood::Fails(BrainError::Never { why: "it answered 302".to_owned() });
+        world.brain.mood(2, [never, Mood::Hangs]);
+        feeds[&0].tell(Told::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)])).unwrap();
+        world.until("the other is done", || world.store.said() == ["3"]).await;
+        let dead = world.store.inbox_now()[0].place;
+        assert!(EventStore::revive(&world.store, dead, UnixMs::new(0)).await.unwrap());
+        events.revived();
+        world.until("it is asked again", || world.brain.asked() == [2, 3, 2]).await;
+        feeds[&0].tell(Told::Events(vec![message(SESSION, 4, 1)])).unwrap();
+        assert!(events.drain(Duration::from_secs(5)).await);
+        assert_eq!(events.observe().await.map(|seen| seen.inbox), Some(2));
+        world.brain.go_on();
+        world.until("both are done", || world.store.said() == ["3", "2", "4"]).await;
+        world.until("nothing is left", || world.store.inbox_now().is_empty()).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(events.observe().await.map(|seen| seen.inbox), Some(0));
     });
 }
