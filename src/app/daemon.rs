@@ -20,7 +20,7 @@ use super::{
     rest::{Rest, RestError},
 };
 use crate::{
-    api::{self, AdminKey, BindError, Control, ControlConfig, Endpoint, Listener, Readiness},
+    api::{self, AdminKey, BindError, Control, ControlConfig, Endpoint, Listener, Readiness, Shelf},
     discord::{
         FatalClose, IdentifyQueue, Reconnects, ShardEnd, ShardEvent, Shards, ShardsConfig,
         operations::{PerformConfig, Performer},
@@ -187,6 +187,7 @@ impl Daemon {
         let shares = settings.redis.url.is_some().then(|| readiness.register("redis"));
         let shared: Arc<dyn OperationStore> = Arc::new(store.clone());
         let sessions: Arc<dyn EventStore> = Arc::new(store.clone());
+        let values = Arc::clone(&shared);
         let rest = Rest::start(settings, token.clone(), Some(Arc::clone(&shared)))?;
         let redis = match shares {
             Some(part) => Some(RedisPart::start(&rest.gate, part).await),
@@ -208,6 +209,12 @@ impl Daemon {
         let mut beginning = EventsPart::prepare(settings, handlers, Arc::clone(&sessions), &rest, desk, which).await?;
         let (mut feeds, resume) = (std::mem::take(&mut beginning.feeds), std::mem::take(&mut beginning.sessions));
         let events = EventsPart::start(beginning);
+        control.open_shelf(Shelf {
+            values,
+            store: Arc::clone(&sessions),
+            events: events.events().clone(),
+            clock: WallClock::system(),
+        });
         let interactions = posts.map(|(bound, key)| {
             let (window, events) = (settings.interactions.replay_window, events.events().clone());
             bound.take_interactions(Endpoint { key, window, events, clock: WallClock::system() })
