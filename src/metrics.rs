@@ -37,6 +37,8 @@ pub const IDEMPOTENCY_FORGOTTEN: &str = "guildhall_idempotency_forgotten_total";
 pub const API_REQUESTS: &str = "guildhall_api_requests_total";
 /// How long requests to the API took, by route.
 pub const API_REQUEST_SECONDS: &str = "guildhall_api_request_seconds";
+/// What was posted as an interaction and not signed by Discord, by what is wrong with it.
+pub const INTERACTIONS_REFUSED: &str = "guildhall_interactions_refused_total";
 /// Operations that are not done, by their state.
 pub const QUEUE_DEPTH: &str = "guildhall_queue_depth";
 /// Operations that were given up, and are kept for a person.
@@ -114,6 +116,7 @@ fn describe() {
     describe_counter!(IDEMPOTENCY_FORGOTTEN, "Idempotency keys that could not be put into Redis; the store has them.");
     describe_counter!(API_REQUESTS, "Requests to the API, by route and status.");
     describe_histogram!(API_REQUEST_SECONDS, Unit::Seconds, "How long requests to the API took, by route.");
+    describe_counter!(INTERACTIONS_REFUSED, "What was posted as an interaction and not signed by Discord, by why.");
     describe_gauge!(QUEUE_DEPTH, "Operations that are not done, by their state.");
     describe_gauge!(DEAD_LETTERS, "Operations that were given up, and are kept for a person.");
     describe_counter!(STORE_SWEPT, "Rows removed because they were kept long enough, by what they were.");

@@ -1,6 +1,6 @@
 //! What there is to say about the API.
 
-use std::{path::Path, time::Duration};
+use std::{net::SocketAddr, path::Path, time::Duration};
 
 use actix_web::http::StatusCode;
 use metrics::{counter, histogram};
@@ -8,7 +8,7 @@ use tracing::{debug, info, warn};
 
 use crate::{
     events::InternalEvent,
-    metrics::{API_REQUEST_SECONDS, API_REQUESTS},
+    metrics::{API_REQUEST_SECONDS, API_REQUESTS, INTERACTIONS_REFUSED},
 };
 
 /// A request was answered.
@@ -31,6 +31,31 @@ impl InternalEvent for ApiAnswered {
         }
         histogram!(API_REQUEST_SECONDS, "route" => route.clone()).record(took);
         counter!(API_REQUESTS, "route" => route, "method" => method, "status" => status.to_string()).increment(1);
+    }
+}
+
+/// Interactions are taken over HTTP.
+pub(super) struct InteractionsTaken {
+    /// Where, with the real port.
+    pub(super) address: SocketAddr,
+}
+
+impl InternalEvent for InteractionsTaken {
+    fn emit(self) {
+        info!(address = %self.address, "interactions are taken over HTTP");
+    }
+}
+
+/// Something was posted as an interaction that Discord did not sign. Discord itself does so now and then, on purpose.
+pub(super) struct InteractionRefused {
+    /// What is wrong with it, out of a fixed set.
+    pub(super) why: &'static str,
+}
+
+impl InternalEvent for InteractionRefused {
+    fn emit(self) {
+        debug!(why = self.why, "an interaction was refused");
+        counter!(INTERACTIONS_REFUSED, "why" => self.why).increment(1);
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 
 use actix_web::{
     App, HttpServer,
-    dev::ServerHandle,
+    dev::{Server, ServerHandle},
     middleware::from_fn,
     web::{Data, scope},
 };
@@ -34,15 +34,16 @@ const DRAIN_SECONDS: u64 = 1;
 
 /// The address cannot be listened on.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address}: {}", advice(.source))]
+#[error("cannot listen on {address}: {}", advice(.source, .set))]
 pub struct BindError {
     /// The address.
     pub address: SocketAddr,
+    /// What sets it.
+    set: &'static str,
     source: io::Error,
 }
 
-fn advice(error: &io::Error) -> String {
-    let set = "api.bind (GUILDHALL__API__BIND, --api-bind)";
+fn advice(error: &io::Error, set: &str) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
             format!("another process holds that port; stop it, or set {set} to another port (0 takes a free one)")
@@ -55,14 +56,28 @@ fn advice(error: &io::Error) -> String {
     }
 }
 
-/// Takes the address. Nothing is answered before [`Bound::serve`].
+/// What sets where the API is.
+pub const API_BIND: &str = "api.bind (GUILDHALL__API__BIND, --api-bind)";
+/// What sets where interactions are taken.
+pub const INTERACTIONS_BIND: &str = "interactions.bind (GUILDHALL__INTERACTIONS__BIND)";
+
+/// Takes the API's address. Nothing is answered before [`Bound::serve`].
 ///
 /// # Errors
 ///
 /// When the address cannot be had; the message says what to do.
 pub fn bind(address: SocketAddr) -> Result<Bound, BindError> {
+    bind_for(address, API_BIND)
+}
+
+/// Takes an address that this sets. Nothing is answered on it yet.
+///
+/// # Errors
+///
+/// When the address cannot be had; the message says what to do.
+pub fn bind_for(address: SocketAddr, set: &'static str) -> Result<Bound, BindError> {
     let bound = TcpListener::bind(address).and_then(|listener| Ok((listener.local_addr()?, listener)));
-    bound.map(|(address, listener)| Bound { address, listener }).map_err(|source| BindError { address, source })
+    bound.map(|(address, listener)| Bound { address, listener }).map_err(|source| BindError { address, set, source })
 }
 
 /// An address that is ours.
@@ -76,6 +91,10 @@ impl Bound {
     /// The address, with the real port.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    pub(super) fn into_parts(self) -> (SocketAddr, TcpListener) {
+        (self.address, self.listener)
     }
 
     /// Starts answering: health and metrics, and the API if there is to be one. Must be called within an actix system, on
@@ -112,8 +131,7 @@ impl Bound {
         .disable_signals()
         .listen(self.listener)?
         .run();
-        let handle = server.handle();
-        Ok(Listener { address: self.address, handle, task: actix_rt::spawn(server) })
+        Ok(Listener::of(self.address, server))
     }
 }
 
@@ -126,6 +144,11 @@ pub struct Listener {
 }
 
 impl Listener {
+    pub(super) fn of(address: SocketAddr, server: Server) -> Self {
+        let handle = server.handle();
+        Self { address, handle, task: actix_rt::spawn(server) }
+    }
+
     /// Where it listens, with the real port.
     pub fn address(&self) -> SocketAddr {
         self.address

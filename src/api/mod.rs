@@ -1,8 +1,9 @@
-//! The listener on `api.bind`: health, readiness, metrics and the API.
+//! The listener on `api.bind`: health, readiness, metrics and the API; and the one for interactions.
 //!
 //! ```text
 //! parts ──ready / not ready──▶ Readiness ◀── /readyz /startupz ── probes, operators
 //! events ──counters──▶ recorder ◀────────── /metrics ─────────── Prometheus
+//! events ◀───── interactions ◀──────────── POST ─────────────── Discord
 //! supervisor ◀── desk ◀── control ◀──────── /v1 ──────────────── whoever has the key
 //! ```
 
@@ -11,14 +12,16 @@ mod body;
 mod control;
 mod events;
 mod health;
+mod interactions;
 mod listener;
 mod problem;
 mod readiness;
 
 pub use self::{
     admin_key::{AdminKey, AdminKeyError, find_or_make},
-    control::{Control, ControlConfig},
+    control::{Control, ControlConfig, Shelf},
     events::AdminKeyInFile,
-    listener::{BindError, Bound, Listener, bind},
+    interactions::Endpoint,
+    listener::{API_BIND, BindError, Bound, INTERACTIONS_BIND, Listener, bind, bind_for},
     readiness::{PartHandle, Readiness},
 };

@@ -21,7 +21,7 @@ use super::{
     rest::{Rest, RestError},
 };
 use crate::{
-    api::{self, AdminKey, BindError, Control, ControlConfig, Listener, Readiness},
+    api::{self, AdminKey, BindError, Control, ControlConfig, Endpoint, Listener, Readiness, Shelf},
     discord::{
         FatalClose, IdentifyQueue, Reconnects, ShardEnd, ShardEvent, Shards, ShardsConfig,
         operations::{PerformConfig, Performer},
@@ -82,6 +82,9 @@ pub enum Ended {
     /// The listener ended.
     #[error("the API listener ended unexpectedly: {0}")]
     Listener(String),
+    /// The listener for interactions ended.
+    #[error("the listener for interactions ended unexpectedly: {0}")]
+    Interactions(String),
 }
 
 /// How long the gate is waited for before a process takes its part of the work. A gate takes a window to open; one that takes
@@ -130,6 +133,8 @@ impl fmt::Display for Unfinished {
 pub struct Daemon {
     readiness: Readiness,
     listener: Listener,
+    /// Where interactions are posted.
+    interactions: Option<Listener>,
     shards: Shards,
     rest: Rest,
     events: EventsPart,
@@ -155,6 +160,11 @@ impl Daemon {
         let token = settings.discord.token.clone().ok_or(StartError::NoToken)?;
         // Before anything has something to say: a taken port or store should be the only line.
         let bound = api::bind(settings.api.bind)?;
+        let posts = settings
+            .interactions
+            .public_key
+            .map(|key| api::bind_for(settings.interactions.bind, api::INTERACTIONS_BIND).map(|bound| (bound, key)));
+        let posts = posts.transpose()?;
         let store = Store::approach(&settings.store).await?;
         let control = Control::new(AdminKey::new(&key.key), ControlConfig::default());
         let recorder = metrics::install()?;
@@ -171,6 +181,7 @@ impl Daemon {
         let shares = settings.redis.url.is_some().then(|| readiness.register("redis"));
         let shared: Arc<dyn OperationStore> = Arc::new(store.clone());
         let sessions: Arc<dyn EventStore> = Arc::new(store.clone());
+        let values = Arc::clone(&shared);
         let rest = Rest::start(settings, token.clone(), Some(Arc::clone(&shared)))?;
         let redis = match shares {
             Some(part) => Some(RedisPart::start(&rest.gate, part).await),
@@ -192,6 +203,17 @@ impl Daemon {
         let mut beginning = EventsPart::prepare(settings, handlers, Arc::clone(&sessions), &rest, desk, which).await?;
         let (mut feeds, resume) = (std::mem::take(&mut beginning.feeds), std::mem::take(&mut beginning.sessions));
         let events = EventsPart::start(beginning);
+        control.open_shelf(Shelf {
+            values,
+            store: Arc::clone(&sessions),
+            events: events.events().clone(),
+            clock: WallClock::system(),
+        });
+        let interactions = posts.map(|(bound, key)| {
+            let (window, events) = (settings.interactions.replay_window, events.events().clone());
+            bound.take_interactions(Endpoint { key, window, events, clock: WallClock::system() })
+        });
+        let interactions = interactions.transpose().map_err(StartError::Serve)?;
         let observer = Arc::new(move |event| {
             gateway.observe(event);
             observer(event);
@@ -214,7 +236,7 @@ impl Daemon {
         let feed =
             move |shard| feeds.remove(&shard).expect("invariant: each shard of the range has a feed, and starts once");
         let shards = Shards::start(config, feed, move |event| observer(event)).map_err(StartError::Threads)?;
-        Ok(Self { readiness, listener, shards, rest, events, operations, upkeep, _redis: redis })
+        Ok(Self { readiness, listener, interactions, shards, rest, events, operations, upkeep, _redis: redis })
     }
 
     /// The way to Discord's REST API.
@@ -234,9 +256,8 @@ impl Daemon {
                 Some(ShardEnd::Refused(fatal)) => Ended::Refused(fatal),
                 Some(ShardEnd::Closed | ShardEnd::Panicked) | None => Ended::Shard,
             },
-            end = self.listener.ended() => {
-                Ended::Listener(end.err().map_or_else(|| "no error".to_owned(), |error| error.to_string()))
-            }
+            end = self.listener.ended() => Ended::Listener(why(end)),
+            end = ended(&mut self.interactions) => Ended::Interactions(why(end)),
         }
     }
 
@@ -251,6 +272,10 @@ impl Daemon {
         self.readiness.stopping();
         // What has come is handled while operations end: what handlers give is kept, and done by whoever comes next.
         let told = async {
+            // Discord would be told that somebody answers who does not.
+            if let Some(posts) = self.interactions.take() {
+                let _ = tokio::time::timeout_at(deadline, posts.stop()).await;
+            }
             let closed = tokio::time::timeout_at(deadline, self.shards.shutdown()).await;
             let handled = self.events.drain(deadline.saturating_duration_since(Instant::now())).await;
             (closed, handled)
@@ -271,6 +296,18 @@ impl Daemon {
             Err(Unfinished { timeout, shards, events: !handled, operations: !drained, listener })
         }
     }
+}
+
+/// Waits until a listener ends that there may not be.
+async fn ended(listener: &mut Option<Listener>) -> io::Result<()> {
+    match listener {
+        Some(listener) => listener.ended().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn why(end: io::Result<()>) -> String {
+    end.err().map_or_else(|| "no error".to_owned(), |error| error.to_string())
 }
 
 async fn upkeep(recorder: PrometheusHandle) {

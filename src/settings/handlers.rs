@@ -1,10 +1,10 @@
 //! What is done with events, and what becomes of interactions: the typed settings.
 
-use std::{path::PathBuf, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use guildhall_core::event::handler::Defer;
 
-use super::{of, resolve::Effective, take, value::Value};
+use super::{of, public_key::PublicKey, resolve::Effective, take, value::Value};
 
 /// What is done with events.
 #[derive(Clone, Debug)]
@@ -36,6 +36,12 @@ pub struct Interactions {
     pub ephemeral: bool,
     /// How long a handler has for one that is not deferred.
     pub within: Duration,
+    /// Whose signature counts on those that are posted; `None` takes none.
+    pub public_key: Option<PublicKey>,
+    /// Where they are posted.
+    pub bind: SocketAddr,
+    /// How far the time of their signatures may be from the present one.
+    pub replay_window: Duration,
 }
 
 pub(super) fn typed(effective: &[Effective]) -> Handlers {
@@ -60,5 +66,8 @@ pub(super) fn interactions(effective: &[Effective]) -> Interactions {
         },
         ephemeral: take!(effective, "interactions.ephemeral", Bool),
         within: Duration::from_millis(take!(effective, "interactions.within_ms", Integer)),
+        public_key: take!(effective, "interactions.public_key", PublicKey),
+        bind: take!(effective, "interactions.bind", Address),
+        replay_window: Duration::from_millis(take!(effective, "interactions.replay_window_ms", Integer)),
     }
 }

@@ -12,6 +12,7 @@ mod error;
 mod gateway;
 mod handlers;
 mod operations;
+mod public_key;
 mod redis;
 mod redis_url;
 mod resolve;
@@ -35,12 +36,12 @@ use std::{
 use guildhall_core::{breaker::BreakerConfig, invalid::InvalidConfig, limit::LimitConfig};
 use url::Url;
 
-pub(crate) use self::schema::env_name as environment_name;
 pub use self::{
     error::{Problem, SettingsError},
     gateway::{Gateway, ShardRange, ShardRangeError},
     handlers::{Handlers, Interactions},
     operations::{Operations, Retention},
+    public_key::{PublicKey, PublicKeyError},
     redis::Redis,
     redis_url::{RedisNode, RedisPlace, RedisUrl, RedisUrlError},
     secret::Token,
@@ -49,6 +50,7 @@ pub use self::{
     store_url::{StoreUrl, StoreUrlError},
     template::template,
 };
+pub(crate) use self::{public_key::from_hex, schema::env_name as environment_name};
 use self::{resolve::Effective, source::Layer, value::Value};
 
 /// Where the settings file is looked for when nobody names one. It may be missing.

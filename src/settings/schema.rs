@@ -32,6 +32,8 @@ pub(crate) enum Kind {
     Line { most: usize },
     /// An address and a port, as numbers.
     Address,
+    /// An Ed25519 key in hexadecimal. The empty text stands for none.
+    PublicKey,
     /// Directives for the log, as `tracing` understands them.
     Filter,
 }
@@ -634,6 +636,30 @@ pub(crate) const SCHEMA: &[Key] = &[
         default: Some("2500"),
         help: "How long a handler has for an interaction that is not deferred, in milliseconds. Discord waits for 3000.",
         allowed: "a whole number from 1 to 2900",
+    },
+    Key {
+        path: "interactions.public_key",
+        kind: Kind::PublicKey,
+        default: Some("\"\""),
+        help: "The application's public key, from the General Information page of Discord's developer portal: interactions \
+               that Discord posts are taken on `interactions.bind` if they are signed with it. Empty takes none; they come \
+               over the gateway.",
+        allowed: "64 hexadecimal digits, or nothing",
+    },
+    Key {
+        path: "interactions.bind",
+        kind: Kind::Address,
+        default: Some("\"127.0.0.1:8082\""),
+        help: "Where interactions that Discord posts are taken, as IP address and port; something in front of it has to speak \
+               TLS. Port 0 takes a free one.",
+        allowed: "an IP address and a port, such as 127.0.0.1:8082",
+    },
+    Key {
+        path: "interactions.replay_window_ms",
+        kind: Kind::Integer { min: 1_000, max: 3_600_000 },
+        default: Some("300000"),
+        help: "How far the time of a posted interaction's signature may be from the present one, in milliseconds.",
+        allowed: "a whole number from 1000 to 3600000",
     },
     Key {
         path: "egress.ip_group",

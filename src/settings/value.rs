@@ -8,6 +8,7 @@ use url::Url;
 
 use super::{
     gateway::{ShardRange, ShardRangeError},
+    public_key::{PublicKey, PublicKeyError},
     redis_url::{RedisUrl, RedisUrlError},
     schema::{Key, Kind, nearest_of},
     secret::Token,
@@ -29,6 +30,7 @@ pub(crate) enum Value {
     Intents(Intents),
     ShardRange(Option<ShardRange>),
     Address(SocketAddr),
+    PublicKey(Option<PublicKey>),
 }
 
 impl Value {
@@ -46,6 +48,7 @@ impl Value {
             Self::Intents(intents) => intent_names(*intents).into(),
             Self::ShardRange(range) => range.map_or_else(String::new, |range| range.to_string()).into(),
             Self::Address(address) => address.to_string().into(),
+            Self::PublicKey(key) => key.map_or_else(String::new, |key| key.to_string()).into(),
         }
     }
 }
@@ -134,6 +137,7 @@ fn parse(kind: Kind, raw: &Raw) -> Result<Value, Wrong> {
         (Kind::Address, Raw::Text(text) | Raw::String(text)) => {
             text.parse().map(Value::Address).map_err(|_| Wrong::Unfit)
         }
+        (Kind::PublicKey, Raw::Text(text) | Raw::String(text)) => public_key(text).map(Value::PublicKey),
         (Kind::Filter, Raw::Text(text) | Raw::String(text)) => filter(text),
         (
             Kind::Secret
@@ -149,6 +153,7 @@ fn parse(kind: Kind, raw: &Raw) -> Result<Value, Wrong> {
             | Kind::ShardRange
             | Kind::Line { .. }
             | Kind::Address
+            | Kind::PublicKey
             | Kind::Filter,
             _,
         ) => Err(Wrong::Unfit),
@@ -215,6 +220,13 @@ fn shard_range(text: &str) -> Result<Option<ShardRange>, Wrong> {
         return Ok(None);
     }
     text.parse().map(Some).map_err(|error: ShardRangeError| Wrong::Value(error.to_string()))
+}
+
+fn public_key(text: &str) -> Result<Option<PublicKey>, Wrong> {
+    if text.trim().is_empty() {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|error: PublicKeyError| Wrong::Value(error.to_string()))
 }
 
 fn line(text: &str, most: usize) -> Result<String, Wrong> {

@@ -14,23 +14,22 @@ use actix::{
     Actor, ActorFutureExt as _, Addr, ArbiterHandle, AsyncContext as _, Context, Handler as Takes, Message,
     MessageResult, WeakAddr, WrapFuture as _,
 };
-use guildhall_core::event::handler::{Does, Given, Handler, View, body};
-use guildhall_core::event::{Event, InteractionKind};
+use guildhall_core::event::Event;
+use guildhall_core::event::handler::{Does, Handler, View, body};
 use serde::Serialize;
 use tokio::task::consume_budget;
 use tokio::time::timeout;
 
 use super::answers::{First, Told};
 use super::hub::{Asking, Hub, Ran, again_at, heard};
+use super::interaction::{answers_at_once, first_response};
 use super::parcel::Parcel;
 use super::router::{GuildGone, Router};
 use super::store::{Committed, Handled};
 use super::tray::Tray;
 use crate::operations::SubmitError;
 use crate::telemetry::emit;
-use crate::telemetry::events::{
-    EventBuried, EventHandled, EventPutOff, HandlerWould, InteractionAnswered, InteractionUntold,
-};
+use crate::telemetry::events::{EventHandled, EventPutOff, HandlerWould, InteractionAnswered, InteractionUntold};
 
 /// Events that are handled together at most.
 const BATCH: usize = 64;
@@ -186,42 +185,11 @@ impl Worker {
             self.tray.execute(Some((parcel.event.origin.seq, number)));
             if handler.wants(&view) {
                 let ran = self.hub.apply(handler, &view, &BTreeMap::new());
-                handled.extend(self.keeps(&parcel.event, handler, ran));
+                handled.extend(self.hub.keeps(&parcel.event, handler, ran));
             }
         }
         self.tray.execute(None);
         handled
-    }
-
-    /// What has to be kept of what came of a handler that was not called in vain; nothing if that is nothing.
-    fn keeps(&self, event: &Event, handler: &Handler, ran: Ran) -> Option<Handled> {
-        let why = match ran {
-            Ran::Passed => return None,
-            Ran::Gave(given) if handler.shadow => {
-                emit(HandlerWould { handler: &handler.name, event, given: &given });
-                return None;
-            }
-            Ran::Gave(given) => {
-                let nothing = given == Given::default();
-                emit(EventHandled { handler: &handler.name, outcome: "handled" });
-                match self.hub.handled(event, handler, given) {
-                    // To repeat it is harmless.
-                    Ok(_) if nothing && matches!(handler.does, Does::Rule(_)) => return None,
-                    Ok(handled) => return Some(handled),
-                    Err(why) => why,
-                }
-            }
-            Ran::Later { why, .. } | Ran::Never { why } => why,
-        };
-        Some(self.bury(event, handler, why, 1))
-    }
-
-    /// The event is given up for this handler.
-    fn bury(&self, event: &Event, handler: &Handler, why: String, attempts: u32) -> Handled {
-        emit(EventBuried { handler: &handler.name, event: event.name.as_str(), why: &why });
-        let mut entry = self.hub.entry(event, handler, body(event, &BTreeMap::new()));
-        (entry.dead, entry.attempts) = (Some(why), attempts);
-        self.hub.put(entry)
     }
 
     /// Keeps what several events have given, and lets go of them.
@@ -280,7 +248,7 @@ impl Worker {
         if !handler.wants(&view) {
             return;
         }
-        let is_synchronous = self.answers_at_once(event, handler);
+        let is_synchronous = answers_at_once(&self.hub, event, handler);
         if !is_synchronous && self.hub.is_behind(self.lane, number) {
             let entry = self.hub.entry(event, handler, body(event, &BTreeMap::new()));
             return self.put_off(number, self.hub.put(entry), None).await;
@@ -288,7 +256,7 @@ impl Worker {
         let state = match self.hub.needs(handler, &view).await {
             Ok(Some(state)) => state,
             Ok(None) => return emit(EventHandled { handler: &handler.name, outcome: "cooldown" }),
-            Err(why) => return self.keep_one(number, event, Some(self.bury(event, handler, why, 1))).await,
+            Err(why) => return self.keep_one(number, event, Some(self.hub.bury(event, handler, why, 1))).await,
         };
         match &handler.does {
             Does::Rule(_) => {
@@ -296,7 +264,7 @@ impl Worker {
                 if is_synchronous {
                     return self.answer(number, event, ran).await;
                 }
-                let kept = self.keeps(event, handler, ran);
+                let kept = self.hub.keeps(event, handler, ran);
                 self.keep_one(number, event, kept).await;
             }
             Does::Webhook(_) => {
@@ -317,9 +285,8 @@ impl Worker {
         let retry_after = match timeout(self.hub.config.slow, &mut asking).await {
             Err(_) => {
                 let entry = self.hub.entry(event, handler, written);
-                let key = entry.key.clone();
                 emit(EventPutOff { handler: &handler.name, why: "slow" });
-                return self.put_off(number, self.hub.put(entry), Some((key, asking))).await;
+                return self.put_off(number, self.hub.put(entry), Some(asking)).await;
             }
             Ok(said) => match heard(said) {
                 Ran::Later { why, retry_after } => {
@@ -327,7 +294,7 @@ impl Worker {
                     retry_after
                 }
                 ran @ (Ran::Gave(_) | Ran::Passed | Ran::Never { .. }) => {
-                    let kept = self.keeps(event, handler, ran);
+                    let kept = self.hub.keeps(event, handler, ran);
                     // A webhook has been told: that has to be known, though it gave nothing.
                     return self.keep_one(number, event, kept).await;
                 }
@@ -340,7 +307,7 @@ impl Worker {
     }
 
     /// Puts an event into the inbox, once there is room.
-    async fn put_off(&self, handler: usize, handled: Handled, asking: Option<(super::store::InboxKey, Asking)>) {
+    async fn put_off(&self, handler: usize, handled: Handled, asking: Option<Asking>) {
         loop {
             let room = self.hub.inbox_room.notified();
             if self.hub.inbox_len() < self.hub.config.inbox_most {
@@ -348,9 +315,15 @@ impl Worker {
             }
             room.await;
         }
+        let key = handled.key.clone();
+        let is_new = self.hub.expect(self.lane, handler, &key, asking);
         let committed = self.hub.commit(vec![handled]).await;
-        if committed.first() != Some(&Committed::Before) {
-            self.hub.on_put(self.lane, handler, asking);
+        match committed.first() {
+            Some(Committed::Done(_)) => self.hub.on_put(),
+            Some(Committed::Before | Committed::Refused(_)) | None if is_new => {
+                self.hub.on_taken(self.lane, handler, &key);
+            }
+            Some(Committed::Before | Committed::Refused(_)) | None => {}
         }
     }
 
@@ -373,18 +346,10 @@ impl Worker {
                 self.put_off(number, self.hub.put(entry), None).await;
             }
             SubmitError::KeyReused { .. } | SubmitError::NoSuchOperation { .. } => {
-                let buried = self.bury(event, handler, error.to_string(), 1);
+                let buried = self.hub.bury(event, handler, error.to_string(), 1);
                 self.hub.commit(vec![buried]).await;
             }
         }
-    }
-
-    /// Whether Discord waits for the answer itself.
-    fn answers_at_once(&self, event: &Event, handler: &Handler) -> bool {
-        event.interaction.as_ref().is_some_and(|interaction| match interaction.kind {
-            InteractionKind::Autocomplete => true,
-            InteractionKind::Command | InteractionKind::Component | InteractionKind::Modal => !self.hub.defers(handler),
-        })
     }
 
     /// Answers an interaction at once, with what its handler replied.
@@ -395,7 +360,7 @@ impl Worker {
             Ran::Gave(given) => given,
             Ran::Passed => return,
             Ran::Later { why, .. } | Ran::Never { why } => {
-                let buried = self.bury(event, handler, why, 1);
+                let buried = self.hub.bury(event, handler, why, 1);
                 self.hub.commit(vec![buried]).await;
                 return;
             }
@@ -413,24 +378,7 @@ impl Worker {
                 Told::Failed(why) => emit(InteractionUntold { why: &why }),
             }
         }
-        let kept = self.keeps(event, handler, Ran::Gave(given));
+        let kept = self.hub.keeps(event, handler, Ran::Gave(given));
         self.keep_one(number, event, kept).await;
-    }
-}
-
-/// A reply as Discord takes it: one that says its type is taken as it is.
-fn first_response(kind: InteractionKind, reply: serde_json::Value) -> serde_json::Value {
-    use serde_json::{Value, json};
-    if reply.get("type").is_some_and(Value::is_number) && reply.get("data").is_some() {
-        return reply;
-    }
-    match (kind, reply) {
-        (InteractionKind::Autocomplete, Value::Array(choices)) => json!({ "type": 8, "data": { "choices": choices } }),
-        (InteractionKind::Autocomplete, reply) => json!({ "type": 8, "data": reply }),
-        (_, reply) if reply.get("custom_id").is_some() && reply.get("title").is_some() => {
-            json!({ "type": 9, "data": reply })
-        }
-        (_, Value::String(content)) => json!({ "type": 4, "data": { "content": content } }),
-        (_, reply) => json!({ "type": 4, "data": reply }),
     }
 }

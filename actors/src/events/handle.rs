@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor as _, Addr, ArbiterHandle};
+use guildhall_core::event::Event;
 use guildhall_core::event::handler::Handlers;
 use tokio::sync::mpsc;
 
@@ -13,7 +14,8 @@ use super::config::EventsConfig;
 use super::feed::{Allowance, Credit, Feed};
 use super::hub::Hub;
 use super::inbox;
-use super::router::{Drain, EventsSnapshot, Observe, Resumed, Router, SpawnEvents};
+use super::interaction::Posted;
+use super::router::{Drain, EventsSnapshot, Interact, LookIntoInbox, Observe, Resumed, Router, SpawnEvents};
 use super::store::{EventStore, KeptSession};
 use super::webhook::Brain;
 use crate::operations::WallClock;
@@ -101,6 +103,17 @@ impl Events {
         let Prepared { hub, told, credits, resumed, .. } = prepared;
         let router = Router::start_in_arbiter(arbiter, move |_| Router::new(hub, told, credits, resumed, spawn));
         Self { router }
+    }
+
+    /// Takes an interaction that came over HTTP, and says what to answer. Handlers that defer are told later: that is kept
+    /// before this answers. Others are told now, and are not told twice if the interaction comes again.
+    pub async fn interaction(&self, event: Event) -> Posted {
+        self.router.send(Interact { event }).await.unwrap_or(Posted::Busy)
+    }
+
+    /// Somebody has revived an event: it is looked for now, not only after a while.
+    pub fn revived(&self) {
+        self.router.do_send(LookIntoInbox);
     }
 
     /// Waits until all events that came are done, and keeps how far sessions are confirmed. `false` if that took longer than

@@ -1,6 +1,6 @@
 //! What guilds and the inbox share: the handlers, whoever they talk to, and how what they give is kept.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use tokio::time::{sleep, timeout};
 
 use super::answers::Answers;
 use super::config::EventsConfig;
+use super::interaction::Door;
 use super::store::{Committed, EventStore, Handled, InboxEntry, InboxKey, SetState};
 use super::webhook::{Asks, Body, Brain, BrainError, Said};
 use crate::operations::desk::Desk;
@@ -38,6 +39,8 @@ pub(super) struct Hub {
     /// The inbox has something new, or room again.
     pub(super) inbox_filled: Notify,
     pub(super) inbox_room: Notify,
+    /// The way in for interactions over HTTP.
+    pub(super) door: Door,
 }
 
 /// How much waits in the inbox, and for whom.
@@ -45,7 +48,8 @@ pub(super) struct Hub {
 struct Backlog {
     /// By lane and handler.
     waiting: HashMap<(i64, usize), usize>,
-    all: usize,
+    /// Those that are counted there.
+    counted: HashSet<InboxKey>,
     /// Calls that were begun before their events were put there.
     asking: HashMap<InboxKey, Asking>,
 }
@@ -86,6 +90,7 @@ impl Hub {
             backlog: Mutex::default(),
             inbox_filled: Notify::new(),
             inbox_room: Notify::new(),
+            door: Door::default(),
         })
     }
 
@@ -119,16 +124,23 @@ impl Hub {
     }
 
     pub(super) fn inbox_len(&self) -> usize {
-        self.backlog().all
+        self.backlog().counted.len()
+    }
+
+    /// An event waits in the inbox, or is about to. Whoever puts it there says so first: it may be gone before the store has
+    /// answered. `false` if that was said before.
+    pub(super) fn expect(&self, lane: i64, handler: usize, key: &InboxKey, asking: Option<Asking>) -> bool {
+        let mut backlog = self.backlog();
+        backlog.asking.extend(asking.map(|asking| (key.clone(), asking)));
+        let is_new = backlog.counted.insert(key.clone());
+        if is_new {
+            *backlog.waiting.entry((lane, handler)).or_default() += 1;
+        }
+        is_new
     }
 
     /// An event waits in the inbox.
-    pub(super) fn on_put(&self, lane: i64, handler: usize, asking: Option<(InboxKey, Asking)>) {
-        let mut backlog = self.backlog();
-        *backlog.waiting.entry((lane, handler)).or_default() += 1;
-        backlog.all += 1;
-        backlog.asking.extend(asking);
-        drop(backlog);
+    pub(super) fn on_put(&self) {
         self.inbox_filled.notify_one();
     }
 
@@ -137,11 +149,13 @@ impl Hub {
         self.backlog().asking.remove(key)
     }
 
-    /// An event waits there no more.
-    pub(super) fn on_taken(&self, lane: i64, handler: usize) {
+    /// An event waits there no more, or never did.
+    pub(super) fn on_taken(&self, lane: i64, handler: usize, key: &InboxKey) {
         let mut backlog = self.backlog();
-        backlog.all = backlog.all.saturating_sub(1);
-        if let Some(count) = backlog.waiting.get_mut(&(lane, handler)) {
+        backlog.asking.remove(key);
+        if backlog.counted.remove(key)
+            && let Some(count) = backlog.waiting.get_mut(&(lane, handler))
+        {
             *count -= 1;
             if *count == 0 {
                 backlog.waiting.remove(&(lane, handler));

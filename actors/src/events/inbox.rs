@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use guildhall_core::event::Event;
-use guildhall_core::event::handler::{Does, View, from_body};
+use guildhall_core::event::handler::{Does, View, body, from_body};
 use guildhall_core::time::UnixMs;
 use tokio::time::timeout;
 
@@ -55,7 +55,7 @@ pub(super) async fn count(hub: &Hub) {
         after = last.place;
         for entry in &page {
             if let Some((handler, _)) = ours(hub, entry, &mut BTreeSet::new()) {
-                hub.on_put(entry.lane, handler, None);
+                hub.expect(entry.lane, handler, &entry.key, None);
             }
         }
     }
@@ -102,12 +102,14 @@ pub(super) async fn work(hub: Arc<Hub>) {
         line.running = false;
         match ended {
             Ended::Gone => {
-                line.waiting.pop_front();
+                let gone = line.waiting.pop_front();
                 loaded -= 1;
                 if line.waiting.is_empty() {
                     lines.remove(&whose);
                 }
-                hub.on_taken(whose.0, whose.1);
+                if let Some(gone) = gone {
+                    hub.on_taken(whose.0, whose.1, &gone.key);
+                }
             }
             Ended::Again { at, attempts } => {
                 if let Some(head) = line.waiting.front_mut() {
@@ -130,6 +132,8 @@ async fn load(hub: &Hub, lines: &mut Lines, after: &mut i64, loaded: &mut usize,
             if let Some((handler, _)) = ours(hub, &entry, missing) {
                 *after = entry.place;
                 *loaded += 1;
+                // Another process may have put it there, or a person has revived it.
+                hub.expect(entry.lane, handler, &entry.key, None);
                 lines.entry((entry.lane, handler)).or_default().waiting.push_back(entry);
             }
         }
@@ -163,8 +167,10 @@ async fn one(hub: &Arc<Hub>, number: usize, entry: &InboxEntry, event: &Event) -
                 (Err(why), _) => Ran::Never { why },
                 (Ok(None), _) => Ran::Passed,
                 (Ok(Some(state)), Does::Rule(_)) => hub.apply(handler, &view, &state),
-                (Ok(Some(_)), Does::Webhook(_)) => {
-                    heard(hub.ask(handler, event, entry.event.clone(), hub.config.within).await)
+                (Ok(Some(state)), Does::Webhook(_)) => {
+                    // It may have been put there before anybody looked for what its handler needs.
+                    let written = if state.is_empty() { entry.event.clone() } else { body(event, &state) };
+                    heard(hub.ask(handler, event, written, hub.config.within).await)
                 }
             }
         }
@@ -172,10 +178,10 @@ async fn one(hub: &Arc<Hub>, number: usize, entry: &InboxEntry, event: &Event) -
     let given = match ran {
         Ran::Gave(given) if handler.shadow => {
             emit(HandlerWould { handler: &handler.name, event, given: &given });
-            Default::default()
+            None
         }
-        Ran::Gave(given) => given,
-        Ran::Passed => Default::default(),
+        Ran::Gave(given) => Some(given),
+        Ran::Passed => None,
         Ran::Later { why, retry_after } if attempts < hub.config.attempts => {
             let at = again_at(hub, attempts, retry_after);
             emit(EventPutOff { handler: &handler.name, why: &why });
@@ -185,11 +191,16 @@ async fn one(hub: &Arc<Hub>, number: usize, entry: &InboxEntry, event: &Event) -
             return put_off(hub, entry, Later::Dead { attempts, why }).await;
         }
     };
-    let mut handled = match hub.handled(event, handler, given) {
+    let did_something = given.is_some();
+    let mut handled = match hub.handled(event, handler, given.unwrap_or_default()) {
         Ok(handled) => handled,
         Err(why) => return put_off(hub, entry, Later::Dead { attempts, why }).await,
     };
     handled.from_inbox = true;
+    if !did_something {
+        // Who does nothing need not rest from it.
+        handled.set.clear();
+    }
     match hub.commit(vec![handled]).await.pop() {
         Some(Committed::Refused(error)) => {
             let why = error.to_string();

@@ -17,6 +17,8 @@ mod guild;
 mod handle;
 mod hub;
 mod inbox;
+mod interaction;
+mod keep;
 mod parcel;
 mod router;
 mod store;
@@ -32,6 +34,7 @@ pub use self::config::EventsConfig;
 pub use self::feed::{Allowance, Credit, Feed, Told};
 pub use self::guild::{EventSeat, GuildEvents, GuildEventsSnapshot, Observe as ObserveGuildEvents};
 pub use self::handle::{Events, Outside, Prepared};
+pub use self::interaction::Posted;
 pub use self::router::{EventsSnapshot, Router, SpawnEvents};
 pub use self::store::{
     Committed, EventStore, Handled, Identifies, Identify, InboxEntry, InboxKey, KeptSession, Later, SetState,

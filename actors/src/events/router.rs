@@ -15,18 +15,18 @@ use actix::{
 };
 use futures_util::FutureExt as _;
 use guildhall_core::event::handler::body;
-use guildhall_core::event::{Class, Event, EventName, InteractionKind, Origin, Text};
+use guildhall_core::event::{Class, Event, EventName, Origin, Text};
 use guildhall_core::session::Received;
 use guildhall_core::time::UnixMs;
 use serde::Serialize;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::answers::First;
 use super::feed::{Credit, Told};
 use super::guild::{EventSeat, GuildEvents};
 use super::hub::{Hub, lane_of};
 use super::inbox;
+use super::interaction::{self, Posted, deferral};
 use super::parcel::{Parcel, Session};
 use super::store::KeptSession;
 use super::tray::Tray;
@@ -268,16 +268,8 @@ impl Router {
     /// Tells Discord at once that an answer is on its way, before anything else is done.
     fn defer(&self, parcel: &mut Parcel) {
         let Some(interaction) = &parcel.event.interaction else { return };
-        if interaction.kind == InteractionKind::Autocomplete {
-            return;
-        }
-        let handlers = || parcel.left().map(|handler| self.hub.handler(handler));
-        if !handlers().any(|handler| self.hub.defers(handler) && !handler.shadow) {
-            return;
-        }
-        let ephemeral =
-            handlers().filter(|handler| self.hub.defers(handler)).any(|handler| self.hub.is_ephemeral(handler));
-        let told = self.hub.answers.tell(Arc::clone(interaction), First::Deferred { ephemeral }).shared();
+        let Some(first) = deferral(&self.hub, interaction, parcel.left()) else { return };
+        let told = self.hub.answers.tell(Arc::clone(interaction), first).shared();
         // It goes on although nobody waits for it yet.
         tokio::spawn(told.clone().map(drop));
         parcel.deferring = Some(told);
@@ -432,6 +424,34 @@ impl Takes<GuildGone> for Router {
                 actor.seat(lane, kept.tray, kept.restarts, ctx);
             }
         }));
+    }
+}
+
+/// Somebody began an interaction, and it came over HTTP.
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "Posted")]
+pub(super) struct Interact {
+    pub(super) event: Event,
+}
+
+impl Takes<Interact> for Router {
+    type Result = ResponseFuture<Posted>;
+
+    fn handle(&mut self, Interact { event }: Interact, _: &mut Context<Self>) -> Self::Result {
+        Box::pin(interaction::take(Arc::clone(&self.hub), event))
+    }
+}
+
+/// Look into the inbox: somebody has put something there.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "()")]
+pub(super) struct LookIntoInbox;
+
+impl Takes<LookIntoInbox> for Router {
+    type Result = ();
+
+    fn handle(&mut self, _: LookIntoInbox, _: &mut Context<Self>) {
+        self.hub.on_put();
     }
 }
 

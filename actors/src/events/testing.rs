@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use guildhall_core::event::handler::Handlers;
-use guildhall_core::event::{Event, Frame, Interaction, read};
+use guildhall_core::event::{Event, Frame, Interaction, read, read_interaction};
 use guildhall_core::time::UnixMs;
 use serde_json::Value;
 use tokio::sync::Notify;
@@ -182,7 +182,14 @@ impl EventStore for Memory {
     }
 
     fn revive(&self, place: i64, _: UnixMs) -> StoreFuture<'_, bool> {
-        self.answer(move |tables| tables.inbox.get_mut(&place).is_some_and(|entry| entry.dead.take().is_some()))
+        self.answer(move |tables| {
+            let is_dead = tables.inbox.get(&place).is_some_and(|entry| entry.dead.is_some());
+            let Some(mut entry) = tables.inbox.remove(&place).filter(|_| is_dead) else { return false };
+            tables.places += 1;
+            (entry.dead, entry.place) = (None, tables.places);
+            tables.inbox.insert(entry.place, entry);
+            true
+        })
     }
 
     fn sweep_events(&self, _: UnixMs) -> StoreFuture<'_, u64> {
@@ -340,12 +347,20 @@ pub(super) fn message(session: &str, seq: u64, guild: u64) -> Event {
 
 /// A command in a guild.
 pub(super) fn command(seq: u64, guild: u64, kind: u8) -> Event {
-    let d = serde_json::json!({
+    frame(SESSION, seq, "INTERACTION_CREATE", &interaction(seq, guild, kind))
+}
+
+/// The same, over HTTP.
+pub(super) fn posted(seq: u64, guild: u64, kind: u8) -> Event {
+    read_interaction(interaction(seq, guild, kind).to_string(), UnixMs::new(1_700_000_000_000)).unwrap()
+}
+
+fn interaction(seq: u64, guild: u64, kind: u8) -> Value {
+    serde_json::json!({
         "id": (1_000 + seq).to_string(), "application_id": "9", "type": kind, "token": format!("token-{seq}"),
         "guild_id": guild.to_string(), "channel_id": "5", "member": { "user": { "id": "77" } },
         "data": { "name": "hello" },
-    });
-    frame(SESSION, seq, "INTERACTION_CREATE", &d)
+    })
 }
 
 fn frame(session: &str, seq: u64, kind: &str, d: &Value) -> Event {

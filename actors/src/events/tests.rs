@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use guildhall_core::time::UnixMs;
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::LocalSet;
 
-use super::testing::{Mood, SESSION, World, begin, command, message, says};
+use super::testing::{Mood, SESSION, World, begin, command, message, posted, says};
 use super::*;
 
 fn runtime() -> Runtime {
@@ -278,5 +279,141 @@ fn a_handler_hears_what_it_needs_and_rests_after_it() {
         feeds[&0].tell(Told::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)])).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         assert_eq!(world.store.said(), ["Ada"]);
+    });
+}
+
+/// A brain that hears of commands, deferred or not, and what it says to whoever asks.
+fn hears(on: &str, defer: &str) -> Value {
+    let webhook = json!({ "url": "https://brain.example/", "secrets": ["whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"] });
+    json!([{ "name": "brain", "on": on, "defer": defer, "ephemeral": true, "webhook": webhook }])
+}
+
+fn replies(reply: Value) -> Mood {
+    Mood::Says(Said { reply: Some(reply), ..says("beside") })
+}
+
+#[test]
+fn an_interaction_over_http_is_kept_before_it_is_deferred_and_then_answered_once_however_often_it_comes() {
+    paused(async {
+        let world = World::new(&hears("interaction.command.hello", "auto"));
+        world.brain.mood(1_002, [replies(json!("hi"))]);
+        let (events, _feeds) = world.start().await;
+        let deferred = Posted::Answer(First::Deferred { ephemeral: true });
+        assert_eq!(events.interaction(posted(2, 1, 2)).await, deferred);
+        assert!(world.phone.told.lock().unwrap().is_empty(), "it goes back the way it came");
+        world.until("it is answered", || world.store.said() == ["beside", "hi"]).await;
+        assert_eq!(events.interaction(posted(2, 1, 2)).await, deferred, "a replay looks the same");
+        assert_eq!(events.interaction(posted(3, 1, 2)).await, deferred);
+        world.until("the next one is heard", || world.brain.asked() == [1_002, 1_003]).await;
+        world.until("nothing is left", || world.store.inbox_now().is_empty()).await;
+        assert_eq!(world.store.said(), ["beside", "hi", "1003"]);
+        assert_eq!(events.observe().await.map(|seen| seen.inbox), Some(0));
+    });
+}
+
+#[test]
+fn a_crash_after_an_interaction_over_http_was_deferred_loses_nothing() {
+    let world = World::new(&hears("interaction.command.hello", "auto"));
+    let runtime = runtime();
+    LocalSet::new().block_on(&runtime, async {
+        world.brain.mood(1_002, [Mood::Hangs]);
+        let (events, _feeds) = world.start().await;
+        assert!(matches!(events.interaction(posted(2, 1, 2)).await, Posted::Answer(First::Deferred { .. })));
+    });
+    assert_eq!(world.store.inbox_now().len(), 1);
+    world.brain.mood(1_002, [replies(json!("hi"))]);
+    LocalSet::new().block_on(&runtime, async {
+        let (_events, _feeds) = world.start().await;
+        world.until("it is answered", || world.store.said() == ["beside", "hi"]).await;
+    });
+}
+
+#[test]
+fn an_interaction_over_http_that_cannot_be_deferred_is_answered_with_the_reply_and_told_once() {
+    paused(async {
+        for (on, defer, kind) in
+            [("interaction.autocomplete.hello", "auto", 4), ("interaction.command.hello", "never", 2)]
+        {
+            let world = World::new(&hears(on, defer));
+            let whole = json!({ "type": if kind == 4 { 8 } else { 4 }, "data": { "choices": [] } });
+            world.brain.mood(1_002, [replies(whole.clone())]);
+            let (events, _feeds) = world.start().await;
+            assert_eq!(events.interaction(posted(2, 1, kind)).await, Posted::Answer(First::Whole(whole)));
+            assert_eq!(world.store.said(), ["beside"], "it is kept before it is answered");
+            let again = events.interaction(posted(2, 1, kind)).await;
+            assert_eq!(again, Posted::Answer(First::Deferred { ephemeral: false }));
+            assert_eq!((world.brain.asked(), world.store.said().len()), (vec![1_002], 1));
+        }
+    });
+}
+
+#[test]
+fn an_interaction_over_http_that_nobody_wants_or_answers_in_time_has_no_answer() {
+    paused(async {
+        let world = World::new(&hears("interaction.autocomplete.hello", "auto"));
+        world.brain.mood(1_002, [Mood::Hangs]);
+        let (events, _feeds) = world.start().await;
+        assert_eq!(events.interaction(posted(3, 1, 2)).await, Posted::Nobody);
+        assert_eq!(events.interaction(posted(2, 1, 4)).await, Posted::Nobody);
+        world.until("it is a dead letter", || world.store.inbox_now().iter().any(|entry| entry.dead.is_some())).await;
+        assert_eq!(world.brain.asked(), [1_002]);
+    });
+}
+
+#[test]
+fn an_interaction_over_http_is_refused_while_the_inbox_is_full() {
+    paused(async {
+        let config = EventsConfig { inbox_most: 1, ..EventsConfig::default() };
+        let world = World { config, ..World::new(&hears("interaction.command.hello", "auto")) };
+        world.brain.mood(1_002, [Mood::Hangs]);
+        let (events, _feeds) = world.start().await;
+        assert!(matches!(events.interaction(posted(2, 1, 2)).await, Posted::Answer(_)));
+        assert_eq!(events.interaction(posted(3, 1, 2)).await, Posted::Busy);
+        assert_eq!(world.store.inbox_now().len(), 1);
+    });
+}
+
+#[test]
+fn what_a_handler_needs_it_hears_although_the_event_waited_in_the_inbox() {
+    paused(async {
+        let payload = json!({ "channel_id": "5", "content": "{state.sess:profile:{user_id}}" });
+        let greets = json!([{
+            "name": "greet", "on": "interaction.command.hello", "needs": ["sess:profile:{user_id}"],
+            "cooldown": { "key": "{user_id}", "for_ms": 60_000 },
+            "do": [{ "kind": "send_message", "payload": payload }],
+        }]);
+        let world = World::new(&greets);
+        world.store.put_state("sess:profile:77", &json!("Ada"));
+        let (events, _feeds) = world.start().await;
+        assert!(matches!(events.interaction(posted(2, 1, 2)).await, Posted::Answer(_)));
+        world.until("it is done", || world.store.said() == ["Ada"]).await;
+        assert!(matches!(events.interaction(posted(3, 1, 2)).await, Posted::Answer(_)));
+        world.until("nothing is left", || world.store.inbox_now().is_empty()).await;
+        assert_eq!(world.store.said(), ["Ada"], "it rests");
+    });
+}
+
+#[test]
+fn an_event_that_a_person_revives_is_handled_and_what_comes_after_it_waits_behind_it() {
+    paused(async {
+        let world = World::new(&asks());
+        let (events, feeds) = world.start().await;
+        begin(&feeds[&0], SESSION);
+        let never = Mood::Fails(BrainError::Never { why: "it answered 302".to_owned() });
+        world.brain.mood(2, [never, Mood::Hangs]);
+        feeds[&0].tell(Told::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)])).unwrap();
+        world.until("the other is done", || world.store.said() == ["3"]).await;
+        let dead = world.store.inbox_now()[0].place;
+        assert!(EventStore::revive(&world.store, dead, UnixMs::new(0)).await.unwrap());
+        events.revived();
+        world.until("it is asked again", || world.brain.asked() == [2, 3, 2]).await;
+        feeds[&0].tell(Told::Events(vec![message(SESSION, 4, 1)])).unwrap();
+        assert!(events.drain(Duration::from_secs(5)).await);
+        assert_eq!(events.observe().await.map(|seen| seen.inbox), Some(2));
+        world.brain.go_on();
+        world.until("both are done", || world.store.said() == ["3", "2", "4"]).await;
+        world.until("nothing is left", || world.store.inbox_now().is_empty()).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(events.observe().await.map(|seen| seen.inbox), Some(0));
     });
 }

@@ -10,6 +10,7 @@
 mod entry;
 mod guilds;
 mod instances;
+mod kept;
 mod letters;
 mod operations;
 mod read;
@@ -32,6 +33,7 @@ use actix_web::{
 use guildhall_actors::operations::Desk;
 use tokio::{runtime::Handle, sync::Semaphore};
 
+pub use self::kept::Shelf;
 use super::{
     admin_key::AdminKey,
     problem::{Problem, Told},
@@ -60,6 +62,7 @@ pub struct Control {
     key: AdminKey,
     config: ControlConfig,
     desk: Arc<OnceLock<Arc<Desk>>>,
+    shelf: Arc<OnceLock<Arc<Shelf>>>,
     calls: Arc<Semaphore>,
 }
 
@@ -67,12 +70,23 @@ impl Control {
     /// An API for whoever has this key.
     #[must_use]
     pub fn new(key: AdminKey, config: ControlConfig) -> Self {
-        Self { key, config, desk: Arc::default(), calls: Arc::new(Semaphore::new(config.calls_most)) }
+        Self {
+            key,
+            config,
+            desk: Arc::default(),
+            shelf: Arc::default(),
+            calls: Arc::new(Semaphore::new(config.calls_most)),
+        }
     }
 
     /// From now on this is the desk. A second one changes nothing.
     pub fn open(&self, desk: Arc<Desk>) {
         drop(self.desk.set(desk));
+    }
+
+    /// From now on this is where values and dead events are. A second one changes nothing.
+    pub fn open_shelf(&self, shelf: Shelf) {
+        drop(self.shelf.set(Arc::new(shelf)));
     }
 }
 
@@ -99,8 +113,26 @@ impl Served {
         T: Send + 'static,
     {
         let desk = self.control.desk.get().ok_or(Problem::Starting)?;
+        self.run(|| question(Arc::clone(desk))).await
+    }
+
+    /// The same of what bots keep.
+    async fn ask_shelf<T, F>(&self, question: impl FnOnce(Arc<Shelf>) -> F) -> Result<T, Told>
+    where
+        F: Future<Output = T> + Send + 'static,
+        T: Send + 'static,
+    {
+        let shelf = self.control.shelf.get().ok_or(Problem::Starting)?;
+        self.run(|| question(Arc::clone(shelf))).await
+    }
+
+    async fn run<T, F>(&self, work: impl FnOnce() -> F) -> Result<T, Told>
+    where
+        F: Future<Output = T> + Send + 'static,
+        T: Send + 'static,
+    {
         let permit = Arc::clone(&self.control.calls).try_acquire_owned().map_err(|_| Problem::Busy)?;
-        let answer = question(Arc::clone(desk));
+        let answer = work();
         let task = self.runtime.spawn(async move {
             let answer = answer.await;
             drop(permit);
@@ -127,6 +159,13 @@ pub(crate) fn routes(config: &mut web::ServiceConfig, served: &Data<Served>) {
         .service(resource("/guilds/{guild_id}/pause", "POST", [web::post().to(guilds::pause)]))
         .service(resource("/guilds/{guild_id}/resume", "POST", [web::post().to(guilds::resume)]))
         .service(resource("/guilds/{guild_id}", "GET, HEAD", [get().to(guilds::show)]))
+        .service(resource("/events/dead", "GET, HEAD", [get().to(kept::dead)]))
+        .service(resource("/events/dead/{place}/revive", "POST", [web::post().to(kept::revive)]))
+        .service(resource(
+            "/state/{key:.+}",
+            "GET, HEAD, PUT, DELETE",
+            [get().to(kept::show), web::put().to(kept::put), web::delete().to(kept::remove)],
+        ))
         .service(resource("/instances", "GET, HEAD", [get().to(instances::list)]))
         .service(resource("/pause", "POST", [web::post().to(guilds::pause_all)]))
         .service(resource("/resume", "POST", [web::post().to(guilds::resume_all)]))

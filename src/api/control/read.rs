@@ -134,6 +134,11 @@ impl Asking {
         self.take("limit", &format!("a whole number from 1 to {most}"), read)
     }
 
+    /// A place in a list that has numbers.
+    pub(super) fn place(&mut self, name: &'static str) -> Option<i64> {
+        self.take(name, "`next` of the answer before", |text| text.parse().ok())
+    }
+
     /// Where the list before this one ended.
     pub(super) fn cursor(&mut self) -> Option<OperationId> {
         self.take("cursor", "`next` of the answer before", read_cursor)

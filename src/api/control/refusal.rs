@@ -65,7 +65,7 @@ fn of_submit_error(error: &SubmitError, shape: Shape) -> Told {
     }
 }
 
-fn of_store(error: &StoreError) -> Told {
+pub(super) fn of_store(error: &StoreError) -> Told {
     match error {
         StoreError::Unavailable(_) => Problem::StoreUnavailable.says(format!(
             "{error}. Try again; what has an idempotency key is never accepted twice with the same one."

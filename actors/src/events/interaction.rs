@@ -1,0 +1,250 @@
+//! What becomes of interactions first; and those that came over HTTP, whose first answer goes back the way they came.
+//!
+//! ```text
+//!  posted ─▶ some handler defers ─▶ inbox, kept ─▶ deferred (the inbox goes on with it)
+//!        └─▶ none of them does ───▶ told at once ─▶ kept ─▶ its reply
+//! ```
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use guildhall_core::event::handler::{Does, Handler, View, body};
+use guildhall_core::event::{Event, Interaction, InteractionKind};
+use serde_json::{Value, json};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
+
+use super::answers::First;
+use super::hub::{Hub, Ran, heard, lane_of};
+use super::store::{Committed, Handled, InboxKey};
+use crate::telemetry::emit;
+use crate::telemetry::events::{EventHandled, HandlerWould, InteractionAnswered, InteractionUntold};
+
+/// Interactions over HTTP that may be under way at once.
+const UNDER_WAY: usize = 512;
+
+/// Interactions that were answered at once and are remembered, so that nobody hears of one twice.
+const REMEMBERED: usize = 65_536;
+
+/// What is answered to an interaction that came over HTTP.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Posted {
+    /// This.
+    Answer(First),
+    /// Nobody wants to hear of it, or nobody has an answer.
+    Nobody,
+    /// It cannot be taken now: the store does not answer in time, or too much waits already.
+    Busy,
+}
+
+/// Interactions over HTTP that are under way, and those that were.
+pub(super) struct Door {
+    room: Arc<Semaphore>,
+    answered: Mutex<Answered>,
+}
+
+#[derive(Default)]
+struct Answered {
+    ids: HashSet<u64>,
+    order: VecDeque<u64>,
+}
+
+impl Default for Door {
+    fn default() -> Self {
+        Self { room: Arc::new(Semaphore::new(UNDER_WAY)), answered: Mutex::default() }
+    }
+}
+
+impl Door {
+    /// Whether this is the first time, as far as this process remembers.
+    fn is_first(&self, id: u64) -> bool {
+        let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        if !answered.ids.insert(id) {
+            return false;
+        }
+        answered.order.push_back(id);
+        if answered.order.len() > REMEMBERED
+            && let Some(oldest) = answered.order.pop_front()
+        {
+            answered.ids.remove(&oldest);
+        }
+        true
+    }
+}
+
+/// Whether Discord waits for the answer of this handler itself.
+pub(super) fn answers_at_once(hub: &Hub, event: &Event, handler: &Handler) -> bool {
+    event.interaction.as_ref().is_some_and(|interaction| match interaction.kind {
+        InteractionKind::Autocomplete => true,
+        InteractionKind::Command | InteractionKind::Component | InteractionKind::Modal => !hub.defers(handler),
+    })
+}
+
+/// Whether an interaction is deferred that these handlers hear of.
+pub(super) fn deferral(hub: &Hub, interaction: &Interaction, to: impl Iterator<Item = usize>) -> Option<First> {
+    if interaction.kind == InteractionKind::Autocomplete {
+        return None;
+    }
+    let defer: Vec<_> = to.map(|number| hub.handler(number)).filter(|handler| hub.defers(handler)).collect();
+    let ephemeral = defer.iter().any(|handler| hub.is_ephemeral(handler));
+    defer.iter().any(|handler| !handler.shadow).then_some(First::Deferred { ephemeral })
+}
+
+/// Takes an interaction that came over HTTP. What its handlers are told later is kept before this answers; nothing is lost
+/// by a crash after Discord was told.
+pub(super) async fn take(hub: Arc<Hub>, event: Event) -> Posted {
+    let deadline = Instant::now() + hub.config.answer_within;
+    let Some(interaction) = event.interaction.clone() else { return Posted::Nobody };
+    let view = View::new(&event);
+    let mut to = hub.handlers.matching(event.name.as_str());
+    to.retain(|number| hub.handler(*number).wants(&view));
+    drop(view);
+    if to.is_empty() {
+        return Posted::Nobody;
+    }
+    let Ok(permit) = Arc::clone(&hub.door.room).try_acquire_owned() else { return busy("too many are under way") };
+    let at_once = to.iter().all(|number| answers_at_once(&hub, &event, hub.handler(*number)));
+    if at_once {
+        return tell(&hub, event, &interaction, &to, deadline, permit).await;
+    }
+    let first = deferral(&hub, &interaction, to.iter().copied());
+    if hub.inbox_len() + to.len() > hub.config.inbox_most {
+        return busy("too much waits in the inbox");
+    }
+    // It goes on although nobody waits for it: what was kept has to be counted.
+    let putting = tokio::spawn(put(Arc::clone(&hub), event, to, permit));
+    match timeout_at(deadline, putting).await {
+        Ok(Ok(())) => {}
+        Ok(Err(_)) => return busy("keeping it broke"),
+        Err(_) => return busy("the store did not answer in time"),
+    }
+    match first {
+        Some(first) => {
+            emit(InteractionAnswered { how: "deferred" });
+            Posted::Answer(first)
+        }
+        None => Posted::Nobody,
+    }
+}
+
+fn busy(why: &str) -> Posted {
+    emit(InteractionUntold { why });
+    Posted::Busy
+}
+
+/// Puts an event into the inbox, for each handler that is not done with it.
+async fn put(hub: Arc<Hub>, event: Event, to: Vec<usize>, permit: OwnedSemaphorePermit) {
+    let written = body(&event, &BTreeMap::new());
+    let entry = |number: &usize| hub.put(hub.entry(&event, hub.handler(*number), written.clone()));
+    let entries: Vec<Handled> = to.iter().map(entry).collect();
+    let keys: Vec<_> = entries.iter().map(|handled| handled.key.clone()).collect();
+    // Another process looks after the events of its own guilds, and finds this one there.
+    let (ours, lane) = (hub.is_ours(&event), lane_of(&event));
+    let expects = |(number, key): (&usize, &InboxKey)| ours && hub.expect(lane, *number, key, None);
+    let expected: Vec<bool> = to.iter().zip(&keys).map(expects).collect();
+    let committed = hub.commit(entries).await;
+    for (((number, key), is_new), committed) in to.iter().zip(&keys).zip(expected).zip(committed) {
+        match committed {
+            Committed::Done(_) => hub.on_put(),
+            Committed::Before | Committed::Refused(_) if is_new => hub.on_taken(lane, *number, key),
+            Committed::Before | Committed::Refused(_) => {}
+        }
+    }
+    drop(permit);
+}
+
+/// Tells handlers one after the other; the first reply is the answer.
+async fn tell(
+    hub: &Arc<Hub>,
+    event: Event,
+    interaction: &Interaction,
+    to: &[usize],
+    deadline: Instant,
+    permit: OwnedSemaphorePermit,
+) -> Posted {
+    if !hub.door.is_first(interaction.id) {
+        emit(InteractionAnswered { how: "answered_before" });
+        return Posted::Answer(First::Deferred { ephemeral: false });
+    }
+    let mut answer = None;
+    let mut kept = Vec::new();
+    for number in to {
+        let handler = hub.handler(*number);
+        let ran = match timeout_at(deadline, run(hub, handler, &event, deadline)).await {
+            Ok(ran) => ran,
+            Err(_) => Ran::Never { why: "it took longer than Discord waits for an answer".to_owned() },
+        };
+        let ran = match ran {
+            Ran::Gave(given) if handler.shadow => {
+                emit(HandlerWould { handler: &handler.name, event: &event, given: &given });
+                continue;
+            }
+            Ran::Gave(mut given) => {
+                let reply = given.reply.take().map(|reply| First::Whole(first_response(interaction.kind, reply)));
+                answer = answer.or(reply);
+                Ran::Gave(given)
+            }
+            ran @ (Ran::Passed | Ran::Later { .. } | Ran::Never { .. }) => ran,
+        };
+        kept.extend(hub.keeps(&event, handler, ran).map(|handled| (*number, handled)));
+    }
+    let keeping = tokio::spawn(keep(Arc::clone(hub), event, kept, permit));
+    // Discord does not wait for the store.
+    drop(timeout_at(deadline, keeping).await);
+    match answer {
+        Some(answer) => {
+            emit(InteractionAnswered { how: "answered" });
+            Posted::Answer(answer)
+        }
+        None => Posted::Nobody,
+    }
+}
+
+async fn run(hub: &Arc<Hub>, handler: &Handler, event: &Event, deadline: Instant) -> Ran {
+    let view = View::new(event);
+    let state = match hub.needs(handler, &view).await {
+        Ok(Some(state)) => state,
+        Ok(None) => {
+            emit(EventHandled { handler: &handler.name, outcome: "cooldown" });
+            return Ran::Passed;
+        }
+        Err(why) => return Ran::Never { why },
+    };
+    match &handler.does {
+        Does::Rule(_) => hub.apply(handler, &view, &state),
+        Does::Webhook(_) => {
+            let within = deadline.saturating_duration_since(Instant::now());
+            heard(hub.ask(handler, event, body(event, &state), within).await)
+        }
+    }
+}
+
+/// Keeps what handlers gave beside their replies.
+async fn keep(hub: Arc<Hub>, event: Event, kept: Vec<(usize, Handled)>, permit: OwnedSemaphorePermit) {
+    let (numbers, items): (Vec<_>, Vec<_>) = kept.into_iter().unzip();
+    let committed = hub.commit(items).await;
+    let refused = numbers.into_iter().zip(committed).filter_map(|(number, committed)| match committed {
+        // Whoever asked has been answered: to tell the handler again would be a surprise.
+        Committed::Refused(error) => Some(hub.bury(&event, hub.handler(number), error.to_string(), 1)),
+        Committed::Done(_) | Committed::Before => None,
+    });
+    let refused = refused.collect();
+    hub.commit(refused).await;
+    drop(permit);
+}
+
+/// A reply as Discord takes it: one that says its type is taken as it is.
+pub(super) fn first_response(kind: InteractionKind, reply: Value) -> Value {
+    if reply.get("type").is_some_and(Value::is_number) && reply.get("data").is_some() {
+        return reply;
+    }
+    match (kind, reply) {
+        (InteractionKind::Autocomplete, Value::Array(choices)) => json!({ "type": 8, "data": { "choices": choices } }),
+        (InteractionKind::Autocomplete, reply) => json!({ "type": 8, "data": reply }),
+        (_, reply) if reply.get("custom_id").is_some() && reply.get("title").is_some() => {
+            json!({ "type": 9, "data": reply })
+        }
+        (_, Value::String(content)) => json!({ "type": 4, "data": { "content": content } }),
+        (_, reply) => json!({ "type": 4, "data": reply }),
+    }
+}

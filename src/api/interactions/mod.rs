@@ -1,0 +1,146 @@
+//! The listener on `interactions.bind`: interactions that Discord posts.
+//!
+//! ```text
+//!  POST ─▶ headers, time ─▶ body, within bounds ─▶ signature ─▶ PING: answered
+//!            └─ 401 ──────────────────────────────────┘    └─▶ events: deferred, or the reply itself ─▶ answer
+//! ```
+
+mod signature;
+
+use std::{io, time::Duration};
+
+use actix_web::{
+    App, Error, HttpMessage as _, HttpResponse, HttpServer,
+    body::MessageBody,
+    dev::{Payload, ServiceRequest, ServiceResponse},
+    http::Method,
+    middleware::{Next, from_fn},
+    web::{self, Data, scope},
+};
+use guildhall_actors::{
+    events::{Events, Posted},
+    operations::WallClock,
+};
+use guildhall_core::event::{EventName, read_interaction};
+use serde_json::json;
+
+use self::signature::{Claim, Doubt};
+use super::{
+    body::{self, announces_more_than, hold, last_words},
+    events::{InteractionRefused, InteractionsTaken},
+    listener::{Bound, Listener},
+    problem::{Problem, Told},
+};
+use crate::{discord::first_response, events::emit, settings::PublicKey};
+
+const WORKERS: usize = 2;
+const CONNECTIONS_PER_WORKER: usize = 256;
+/// The largest interaction.
+const BODY_MOST: usize = 1024 * 1024;
+/// How long one may take to arrive: Discord waits for three seconds in all.
+const ARRIVES_WITHIN: Duration = Duration::from_secs(3);
+/// How long Discord waits.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(3);
+const DISCONNECT_WITHIN: Duration = Duration::from_secs(1);
+const KEEP_ALIVE: Duration = Duration::from_secs(75);
+/// How long a stop waits for interactions under way.
+const DRAIN_SECONDS: u64 = 3;
+
+/// What takes interactions.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    /// Whose signature counts.
+    pub key: PublicKey,
+    /// How far a signature's time may be from the present one.
+    pub window: Duration,
+    /// Where interactions go.
+    pub events: Events,
+    /// The present time.
+    pub clock: WallClock,
+}
+
+impl Bound {
+    /// Starts to take interactions. Must be called within an actix system.
+    ///
+    /// # Errors
+    ///
+    /// When the operating system refuses the socket.
+    pub fn take_interactions(self, endpoint: Endpoint) -> io::Result<Listener> {
+        let endpoint = Data::new(endpoint);
+        let (address, socket) = self.into_parts();
+        let server = HttpServer::new(move || {
+            let all = scope("").wrap(from_fn(take)).default_service(web::to(HttpResponse::NotFound));
+            App::new().app_data(endpoint.clone()).service(all)
+        })
+        .workers(WORKERS)
+        .max_connections(CONNECTIONS_PER_WORKER)
+        .client_request_timeout(ARRIVES_WITHIN)
+        .client_disconnect_timeout(DISCONNECT_WITHIN)
+        .keep_alive(KEEP_ALIVE)
+        .shutdown_timeout(DRAIN_SECONDS)
+        .disable_signals()
+        .listen(socket)?
+        .run();
+        emit(InteractionsTaken { address });
+        Ok(Listener::of(address, server))
+    }
+}
+
+/// Answers a request, whatever its path.
+async fn take(
+    mut request: ServiceRequest,
+    _: Next<impl MessageBody + 'static>,
+) -> Result<ServiceResponse<impl MessageBody>, Error> {
+    let mut unread = request.take_payload();
+    let response = match request.app_data::<Data<Endpoint>>().cloned() {
+        Some(endpoint) => endpoint.answer(&request, &mut unread).await,
+        None => Problem::Internal.response(),
+    };
+    Ok(hold(request.into_response(response), unread))
+}
+
+impl Endpoint {
+    async fn answer(&self, request: &ServiceRequest, unread: &mut Payload) -> HttpResponse {
+        if request.method() != Method::POST {
+            return last_words(&Problem::MethodNotAllowed { allow: "POST" }.into());
+        }
+        // Before anything is read, so that hardly anybody can make us read.
+        let now = self.clock.now();
+        let claim = match Claim::read(request.headers(), now, self.window) {
+            Ok(claim) => claim,
+            Err(doubt) => return last_words(&refused(doubt)),
+        };
+        if announces_more_than(BODY_MOST as u64, request.headers()) {
+            return last_words(&Problem::BodyTooLarge.into());
+        }
+        let body = match body::read(unread, BODY_MOST, ARRIVES_WITHIN).await {
+            Ok(body) => body,
+            Err(told) => return last_words(&told),
+        };
+        if let Err(doubt) = claim.holds(&self.key, &body) {
+            return refused(doubt).response();
+        }
+        let text = String::from_utf8(body.to_vec()).map_err(|_| "it is not UTF-8".to_owned());
+        let event = match text.and_then(|text| read_interaction(text, now).map_err(|error| error.to_string())) {
+            Ok(event) => event,
+            Err(why) => return Problem::BadRequest.says(format!("This is no interaction: {why}.")).response(),
+        };
+        if event.name == EventName::Known("interaction.ping") {
+            return HttpResponse::Ok().json(json!({ "type": 1 }));
+        }
+        match tokio::time::timeout(ANSWERED_WITHIN, self.events.interaction(event)).await {
+            Ok(Posted::Answer(first)) => HttpResponse::Ok().json(first_response(first)),
+            Ok(Posted::Nobody) => Problem::NotFound.says("No handler answers this interaction.").response(),
+            Ok(Posted::Busy) | Err(_) => Problem::Busy.says("The interaction cannot be taken now.").response(),
+        }
+    }
+}
+
+fn refused(doubt: Doubt) -> Told {
+    emit(InteractionRefused { why: doubt.name() });
+    Problem::Unauthorized.says(match doubt {
+        Doubt::Headers => "X-Signature-Ed25519 and X-Signature-Timestamp must be there, as Discord sends them.",
+        Doubt::Time => "The signature is too old or too new.",
+        Doubt::Signature => "The signature does not fit.",
+    })
+}

@@ -1,0 +1,155 @@
+//! Whether Discord sent something: an Ed25519 signature over the time and the raw body.
+
+use std::time::Duration;
+
+use actix_web::http::header::HeaderMap;
+use ed25519_dalek::Signature;
+use guildhall_core::time::UnixMs;
+
+use crate::settings::{PublicKey, from_hex};
+
+const SIGNATURE: &str = "x-signature-ed25519";
+const TIMESTAMP: &str = "x-signature-timestamp";
+
+/// The most digits of a time in seconds: it is in the year 5138 then.
+const DIGITS: usize = 11;
+
+/// Why a request is not taken for Discord's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doubt {
+    /// A header is missing, or has another form.
+    Headers,
+    /// It was signed too long ago, or will be.
+    Time,
+    /// Somebody else signed it, or something else was signed.
+    Signature,
+}
+
+impl Doubt {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Headers => "headers",
+            Self::Time => "time",
+            Self::Signature => "signature",
+        }
+    }
+}
+
+/// What a request says of its signature, before its body is read.
+#[derive(Clone, Debug)]
+pub(super) struct Claim {
+    signature: Signature,
+    timestamp: String,
+}
+
+impl Claim {
+    /// Reads the headers; the time must be this one, give or take a window.
+    pub(super) fn read(headers: &HeaderMap, now: UnixMs, window: Duration) -> Result<Self, Doubt> {
+        let one = |name| {
+            let mut all = headers.get_all(name);
+            all.next().filter(|_| all.next().is_none()).and_then(|value| value.to_str().ok()).ok_or(Doubt::Headers)
+        };
+        let signature = Signature::from_bytes(&from_hex(one(SIGNATURE)?).ok_or(Doubt::Headers)?);
+        let timestamp = one(TIMESTAMP)?;
+        let plain = (1..=DIGITS).contains(&timestamp.len()) && timestamp.bytes().all(|byte| byte.is_ascii_digit());
+        let seconds: u64 = timestamp.parse().ok().filter(|_| plain).ok_or(Doubt::Headers)?;
+        let apart = Duration::from_millis(now.millis().abs_diff(seconds * 1_000));
+        if apart > window {
+            return Err(Doubt::Time);
+        }
+        Ok(Self { signature, timestamp: timestamp.to_owned() })
+    }
+
+    /// Whether this is what was signed, with this key.
+    pub(super) fn holds(&self, key: &PublicKey, body: &[u8]) -> Result<(), Doubt> {
+        let mut signed = Vec::with_capacity(self.timestamp.len() + body.len());
+        signed.extend_from_slice(self.timestamp.as_bytes());
+        signed.extend_from_slice(body);
+        key.verifying().verify_strict(&signed, &self.signature).map_err(|_| Doubt::Signature)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::http::header::{HeaderName, HeaderValue};
+    use ed25519_dalek::{Signer as _, SigningKey};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const WINDOW: Duration = Duration::from_secs(300);
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn key() -> SigningKey {
+        SigningKey::from_bytes(&[7; 32])
+    }
+
+    fn public() -> PublicKey {
+        hex(key().verifying_key().as_bytes()).parse().unwrap()
+    }
+
+    fn headers(signature: &str, timestamp: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(HeaderName::from_static(SIGNATURE), HeaderValue::from_str(signature).unwrap());
+        headers.insert(HeaderName::from_static(TIMESTAMP), HeaderValue::from_str(timestamp).unwrap());
+        headers
+    }
+
+    fn check(headers: &HeaderMap, now: u64, body: &[u8]) -> Result<(), Doubt> {
+        Claim::read(headers, UnixMs::new(now), WINDOW)?.holds(&public(), body)
+    }
+
+    #[test]
+    fn what_discord_signed_is_taken_within_the_window_and_not_outside() {
+        let signature = hex(&key().sign(b"1000{}").to_bytes());
+        let headers = headers(&signature, "1000");
+        for now in [700_000, 1_000_000, 1_300_000] {
+            assert_eq!(check(&headers, now, b"{}"), Ok(()), "{now}");
+        }
+        for now in [0, 699_999, 1_300_001, u64::MAX] {
+            assert_eq!(check(&headers, now, b"{}"), Err(Doubt::Time), "{now}");
+        }
+    }
+
+    #[test]
+    fn headers_of_another_form_are_refused() {
+        let good = hex(&key().sign(b"1000{}").to_bytes());
+        for (signature, timestamp) in [
+            ("", "1000"),
+            (&good[2..], "1000"),
+            (&good.replace(&good[..1], "x"), "1000"),
+            (&good, ""),
+            (&good, "+1000"),
+            (&good, "1000.0"),
+            (&good, "-1000"),
+            (&good, "99999999999999999999"),
+        ] {
+            assert_eq!(check(&headers(signature, timestamp), 1_000_000, b"{}"), Err(Doubt::Headers), "{timestamp}");
+        }
+        let mut twice = headers(&good, "1000");
+        twice.append(HeaderName::from_static(TIMESTAMP), HeaderValue::from_static("1000"));
+        assert_eq!(check(&twice, 1_000_000, b"{}"), Err(Doubt::Headers));
+        assert_eq!(check(&HeaderMap::new(), 1_000_000, b"{}"), Err(Doubt::Headers));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn a_single_bit_makes_it_somebody_elses(body in prop::collection::vec(any::<u8>(), 1..200), bit: usize, part in 0..3) {
+            let mut signed = b"1000".to_vec();
+            signed.extend(&body);
+            let mut signature = key().sign(&signed).to_bytes();
+            let (mut body, mut time) = (body, "1000");
+            prop_assert_eq!(check(&headers(&hex(&signature), time), 1_000_000, &body), Ok(()));
+            match part {
+                0 => signature[bit / 8 % 64] ^= 1 << (bit % 8),
+                1 => { let at = bit / 8 % body.len(); body[at] ^= 1 << (bit % 8); }
+                _ => time = "1001",
+            }
+            prop_assert_eq!(check(&headers(&hex(&signature), time), 1_000_000, &body), Err(Doubt::Signature));
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The key that Discord's signatures are checked against.
+
+use std::{fmt, str::FromStr};
+
+use ed25519_dalek::VerifyingKey;
+
+/// An application's public key, as Discord's developer portal shows it: 64 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PublicKey([u8; 32]);
+
+impl PublicKey {
+    /// What checks signatures.
+    #[must_use]
+    pub fn verifying(&self) -> VerifyingKey {
+        VerifyingKey::from_bytes(&self.0).expect("invariant: it was checked when it was read")
+    }
+}
+
+/// Some text is no public key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PublicKeyError {
+    /// It has another form.
+    #[error("is not 64 hexadecimal digits")]
+    Form,
+    /// No signature fits it.
+    #[error("is not an Ed25519 key; copy it again from the General Information page of the application")]
+    NoKey,
+}
+
+impl FromStr for PublicKey {
+    type Err = PublicKeyError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let bytes = from_hex(text.trim()).ok_or(PublicKeyError::Form)?;
+        // A weak one would take signatures that nobody made.
+        let key = VerifyingKey::from_bytes(&bytes).ok().filter(|key| !key.is_weak());
+        key.map(|_| Self(bytes)).ok_or(PublicKeyError::NoKey)
+    }
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// So many bytes, written as hexadecimal digits and nothing else.
+pub(crate) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    if text.len() != 2 * N || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    let mut bytes = [0; N];
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use ed25519_dalek::SigningKey;
+
+    use super::*;
+
+    #[test]
+    fn a_key_reads_as_it_is_written_and_nothing_else_is_one() {
+        let key = SigningKey::from_bytes(&[7; 32]).verifying_key();
+        let written: String = key.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        let read: PublicKey = written.to_uppercase().parse().unwrap();
+        assert_eq!((read.verifying(), read.to_string()), (key, written.clone()));
+        for wrong in ["", "00", &written[1..], &format!("{written}0"), &written.replace(&written[..1], "g")] {
+            assert_eq!(wrong.parse::<PublicKey>(), Err(PublicKeyError::Form), "{wrong}");
+        }
+        // The neutral element: every message has a signature under it that anybody can make.
+        let weak = format!("01{}", "0".repeat(62));
+        assert_eq!(weak.parse::<PublicKey>(), Err(PublicKeyError::NoKey));
+    }
+}

@@ -1,0 +1,162 @@
+//! What bots keep, and events that were given up, over the API of the real program on a simulated Discord.
+
+mod support;
+
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use guildhall_sim::{FireSpec, Sim, SimConfig, SimHandle};
+use serde_json::{Value, json};
+use support::{Answer, Guildhall, Running, STUCK, request};
+
+const KEY: &str = "gh_test_0123456789";
+
+const HANDLERS: &str = r#"
+[[handlers]]
+name = "greet"
+on = "interaction.command.hello"
+needs = ["sess:profile"]
+set = [{ key = "greeted", value = "{state.sess:profile}" }]
+
+[[handlers]]
+name = "broken"
+on = "interaction.command.broken"
+reply = "{data.nowhere}"
+"#;
+
+struct Daemon {
+    running: Running,
+    address: SocketAddr,
+}
+
+impl Daemon {
+    fn start(sim: &SimHandle) -> Self {
+        let running = Guildhall::serve(&sim.gateway_url())
+            .env("GUILDHALL__DISCORD__TOKEN", "sim-bot-token")
+            .env("GUILDHALL__DISCORD__API_URL", &sim.api_url())
+            .env("GUILDHALL__API__ADMIN_KEY", KEY)
+            .file("handlers.toml", HANDLERS)
+            .env("GUILDHALL__HANDLERS__FILE", "handlers.toml")
+            .spawn();
+        let address = running.address();
+        running.line_with("\"part is ready\",\"part\":\"gateway\"");
+        Self { running, address }
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &str) -> Answer {
+        let length = body.len();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nAuthorization: Bearer {KEY}\r\n\
+             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        tokio::task::block_in_place(|| request(self.address, &head))
+    }
+
+    /// Asks until the answer is as it should be.
+    async fn until(&self, path: &str, is_so: impl Fn(&Answer) -> bool) -> Answer {
+        let deadline = Instant::now() + STUCK;
+        loop {
+            let answer = self.ask("GET", path, "");
+            if is_so(&answer) {
+                return answer;
+            }
+            assert!(Instant::now() < deadline, "never: {path}: {} {}", answer.status, answer.body);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn stop(self) {
+        self.running.signal("TERM");
+        assert_eq!(self.running.end().code, Some(0));
+    }
+}
+
+async fn sim() -> SimHandle {
+    Sim::start(SimConfig { guilds: 1, members: 1, channels: 1, ..SimConfig::default() }).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_value_that_is_put_is_what_handlers_need_and_what_they_set_can_be_read() {
+    let sim = sim().await;
+    let daemon = Daemon::start(&sim);
+    let absent = daemon.ask("GET", "/v1/state/sess:profile:1", "");
+    assert_eq!((absent.status, absent.json()["type"].clone()), (404, json!("urn:guildhall:problem:not-found")));
+    let put = |key: &str, body: &str| daemon.ask("PUT", &format!("/v1/state/{key}"), body).status;
+    let get = |key: &str| daemon.ask("GET", &format!("/v1/state/{key}"), "").json()["value"].clone();
+    assert_eq!(put("sess:profile:1", r#"{"value": {"name": "Ada"}}"#), 204);
+    assert_eq!(get("sess:profile:1"), json!({ "name": "Ada" }));
+    assert_eq!(put("sess:profile:1", r#"{"value": [1, "two"], "ttl_ms": 600000}"#), 204);
+    assert_eq!(get("sess:profile:1"), json!([1, "two"]));
+    assert_eq!(put("a%2Fb%20%C3%BC%25", r#"{"value": false}"#), 204);
+    assert_eq!(get("a/b%20%C3%BC%25"), json!(false));
+    assert_eq!(daemon.ask("DELETE", "/v1/state/sess:profile:1", "").status, 204);
+    assert_eq!(daemon.ask("DELETE", "/v1/state/sess:profile:1", "").status, 204, "however often");
+    assert_eq!(daemon.ask("GET", "/v1/state/sess:profile:1", "").status, 404);
+    assert_eq!(put("short", r#"{"value": 1, "ttl_ms": 1}"#), 204);
+    daemon.until("/v1/state/short", |answer| answer.status == 404).await;
+
+    assert_eq!(put("sess:profile", r#"{"value": "Ada"}"#), 204);
+    sim.fire(FireSpec::command(sim.guilds()[0], "hello")).await.unwrap();
+    let greeted = daemon.until("/v1/state/greeted", |answer| answer.status == 200).await;
+    assert_eq!(greeted.json(), json!({ "key": "greeted", "value": "Ada" }));
+    daemon.stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_key_or_no_value_is_refused_with_what_is_wrong() {
+    let sim = sim().await;
+    let daemon = Daemon::start(&sim);
+    let long = "k".repeat(256);
+    let large = format!(r#"{{"value": "{}"}}"#, "v".repeat(64 * 1024));
+    for (key, body, says) in [
+        (long.as_str(), r#"{"value": 1}"#, "1 to 255 bytes"),
+        ("gate:1", r#"{"value": 1}"#, "must not begin with `gate:`"),
+        ("a%00b", r#"{"value": 1}"#, "control characters"),
+        ("a%FFb", r#"{"value": 1}"#, "UTF-8"),
+        ("k", &large, "at most 65536 bytes"),
+        ("k", r#"{"value": null}"#, "DELETE removes"),
+        ("k", r#"{"ttl_ms": 5}"#, "must be there"),
+        ("k", r#"{"value": 1, "ttl_ms": 0}"#, "ttl_ms must be a whole number"),
+        ("k", r#"{"value": 1, "ttl_ms": "5"}"#, "ttl_ms must be a whole number"),
+        ("k", r#"{"value": 1, "tll": 5}"#, "tll is not known here"),
+        ("k", "[]", "must be an object"),
+        ("k", "{", "not JSON"),
+    ] {
+        let answer = daemon.ask("PUT", &format!("/v1/state/{key}"), body);
+        assert_eq!(answer.status, 400, "{key}: {}", answer.body);
+        assert!(answer.json()["detail"].as_str().unwrap().contains(says), "{says}: {}", answer.body);
+    }
+    assert_eq!(daemon.ask("GET", "/v1/state/k", "").status, 404, "nothing was kept");
+    assert_eq!(daemon.ask("POST", "/v1/state/k", "{}").status, 405);
+    let unknown = "GET /v1/state/k HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
+    assert_eq!(tokio::task::block_in_place(|| request(daemon.address, unknown)).status, 401);
+    daemon.stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_that_was_given_up_is_listed_without_its_token_and_handled_again_when_revived() {
+    let sim = sim().await;
+    let daemon = Daemon::start(&sim);
+    let fired = sim.fire(FireSpec::command(sim.guilds()[0], "broken")).await.unwrap();
+    let dead = |answer: &Answer| answer.json()["events"].as_array().is_some_and(|events| events.len() == 1);
+    let listed = daemon.until("/v1/events/dead", dead).await;
+    assert!(!listed.body.contains(&fired.token.unwrap()), "{}", listed.body);
+    let (listed, next) = (listed.json()["events"][0].clone(), listed.json()["next"].clone());
+    assert_eq!((&listed["handler"], &listed["event_type"]), (&json!("broken"), &json!("interaction.command.broken")));
+    assert!(listed["why"].as_str().unwrap().contains("nowhere"), "{listed}");
+    assert_eq!(next, Value::Null);
+    let place = listed["place"].as_str().unwrap().to_owned();
+    let before = daemon.ask("GET", &format!("/v1/events/dead?before={place}&limit=1"), "");
+    assert_eq!(before.json()["events"], json!([]));
+
+    let revive = |place: &str| daemon.ask("POST", &format!("/v1/events/dead/{place}/revive"), "").status;
+    assert_eq!(revive(&place), 202);
+    // It is as broken as before: it has been tried again when it is dead at another place.
+    let again = |answer: &Answer| dead(answer) && answer.json()["events"][0]["place"] != json!(place);
+    daemon.until("/v1/events/dead", again).await;
+    assert_eq!((revive(&place), revive("999999"), revive("x")), (404, 404, 400));
+    assert_eq!(daemon.ask("GET", "/v1/events/dead?limit=0", "").status, 400);
+    daemon.stop();
+}
