@@ -1,5 +1,7 @@
 //! Interactions that Discord posts: the real program, a simulated Discord, and whoever else finds the port.
 
+#![expect(clippy::unwrap_used, reason = "tests")]
+
 mod support;
 
 use std::{

@@ -1,5 +1,7 @@
 //! What bots keep, and events that were given up, over the API of the real program on a simulated Discord.
 
+#![expect(clippy::unwrap_used, reason = "tests")]
+
 mod support;
 
 use std::{
