@@ -13,15 +13,16 @@ use crate::{
     asker::{Asker, asks},
     caller::{Accepted, STUCK},
     errand::Sort,
-    fleet::{begin_all, listens, room, slow_down, verdict},
+    fleet::{begin_all, instances, listens, processes, room, slow_down, until, verdict},
     stage::{Engine, Stage},
 };
 
 const GUILDS: u32 = 30;
 
-/// How long each call takes, and how often each guild is given something more to do: it never runs out.
+/// How long each call takes, and how often each guild is given something more to do: all of it together is within what one
+/// process may send (50 calls a second), so that no guild waits for that.
 const CALL_MS: u64 = 200;
-const MORE_EVERY: Duration = Duration::from_millis(150);
+const MORE_EVERY: Duration = Duration::from_secs(1);
 
 /// A lease so long that nobody lives to see one end: a guild that is not handed over waits for it. And calls have so much time
 /// that none is in doubt on a busy machine, since looking for it would be taken for a gap.
@@ -71,7 +72,13 @@ async fn a_rolling_restart_hands_guilds_over_and_leaves_none_alone() {
             assert!(timeout(STUCK, life.ends()).await.is_ok(), "it does not end\n{}", life.last_words());
             assert!(life.kill().success(), "it did not end in order\n{}", life.last_words());
             *life = stage.begin_with(&PATIENT);
-            listens(life).await;
+            // The next one ends when this one does its part, as one would replace them.
+            let address = listens(life).await;
+            until("it has arrived", async || {
+                let all = instances(&stage, address).await.unwrap_or_default();
+                all.len() == processes() && all.iter().all(|one| one["arriving"] == false)
+            })
+            .await;
         }
     };
     let feeds = async {
