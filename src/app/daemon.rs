@@ -178,6 +178,9 @@ impl Daemon {
         emit(ListenerStarted { address: listener.address() });
         key.tell();
 
+        // Two processes that run one shard would take its session from each other without end. One without a range of its own
+        // begins sessions of its own while there are others.
+        let alone = settings.gateway.shard_range.is_some() || !store.is_shared();
         let shares = settings.redis.url.is_some().then(|| readiness.register("redis"));
         let shared: Arc<dyn OperationStore> = Arc::new(store.clone());
         let sessions: Arc<dyn EventStore> = Arc::new(store.clone());
@@ -195,10 +198,11 @@ impl Daemon {
         control.open(Arc::clone(operations.desk()));
         operations.arrive_when(rest.opens(OPENS_WITHIN));
         let upkeep = tokio::spawn(upkeep(recorder));
-        let known = events::sessions(&*sessions, &part).await;
+        let mut known = events::sessions(&*sessions, &part).await;
+        known.retain(|_| alone);
         let found = discovery::find(settings, rest.gate.as_ref(), &rest.calls, &known, &part).await?;
         let gateway = Arc::new(GatewayPart::new(part, found.range.count()));
-        let which = Which { shards: found.shards, range: found.range.numbers().collect() };
+        let which = Which { shards: found.shards, range: found.range.numbers().collect(), alone };
         let desk = Arc::clone(operations.desk());
         let mut beginning = EventsPart::prepare(settings, handlers, Arc::clone(&sessions), &rest, desk, which).await?;
         let (mut feeds, resume) = (std::mem::take(&mut beginning.feeds), std::mem::take(&mut beginning.sessions));

@@ -78,6 +78,8 @@ pub(super) struct Beginning {
 pub(super) struct Which {
     pub(super) shards: u32,
     pub(super) range: BTreeSet<u32>,
+    /// Whether no other process runs these shards.
+    pub(super) alone: bool,
 }
 
 impl EventsPart {
@@ -150,11 +152,12 @@ fn targets(handlers: &Handlers) -> Result<Vec<Target>, WebhookError> {
     Ok(targets)
 }
 
-fn config(settings: &Settings, Which { shards, range }: Which) -> EventsConfig {
+fn config(settings: &Settings, Which { shards, range, alone }: Which) -> EventsConfig {
     let (set, defaults) = (&settings.handlers, EventsConfig::default());
     EventsConfig {
         shards,
         own: range,
+        resumes: alone,
         slow: set.slow,
         within: set.timeout,
         answer_within: settings.interactions.within,

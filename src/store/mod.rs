@@ -249,6 +249,12 @@ impl Store {
         self.shared.members.notices()
     }
 
+    /// Whether other processes use it, too, or did a moment ago.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.shared.members.has_others()
+    }
+
     /// Takes this process's part of the work from now on. To say so twice is as good as once.
     pub fn arrive(&self) {
         self.shared.members.arrive();

@@ -13,6 +13,8 @@ pub struct EventsConfig {
     pub shards: u32,
     /// Those of this process.
     pub own: BTreeSet<u32>,
+    /// Whether sessions that the store knows are gone on with: not if another process may have them.
+    pub resumes: bool,
     /// How long a handler may take before its event is put into the inbox, so that its session need not wait.
     pub slow: Duration,
     /// How long a webhook may take in all.
@@ -52,6 +54,7 @@ impl Default for EventsConfig {
         Self {
             shards: 1,
             own: BTreeSet::from([0]),
+            resumes: true,
             slow: seconds(2),
             within: seconds(10),
             answer_within: millis(2_500),

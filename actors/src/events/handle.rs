@@ -73,11 +73,11 @@ impl Events {
     pub async fn prepare(outside: Outside, clock: WallClock, config: EventsConfig, allowance: Allowance) -> Prepared {
         let Outside { handlers, store, brain, answers, desk } = outside;
         let own = config.own.clone();
-        let shards = config.shards;
+        let (shards, resumes) = (config.shards, config.resumes);
         let hub = Hub::new(handlers, store, brain, answers, desk, clock, config);
         let known = hub.until_kept("sessions", || hub.store.sessions()).await;
         let mut resumed = Vec::new();
-        for kept in known.into_iter().filter(|kept| kept.shards == shards && own.contains(&kept.shard)) {
+        for kept in known.into_iter().filter(|kept| resumes && kept.shards == shards && own.contains(&kept.shard)) {
             let handled = hub.until_kept("handled", || hub.store.handled_after(&kept.session, kept.confirmed)).await;
             resumed.push((kept, handled));
         }
