@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 use metrics::{counter, gauge};
 use tracing::{debug, info, warn};
 
-use crate::metrics::{DEAD_LETTERS, QUEUE_DEPTH, READY, STORE_SWEPT};
+use crate::metrics::{DEAD_EVENTS, DEAD_LETTERS, QUEUE_DEPTH, READY, STORE_SWEPT};
 
 pub use guildhall_actors::telemetry::{InternalEvent, emit};
 
@@ -118,7 +118,7 @@ impl InternalEvent for SweepFailed<'_> {
 
 /// What waits was counted.
 pub struct DepthsCounted<'a> {
-    /// How many operations are in each state that is not final, and how many dead letters there are.
+    /// How many operations are in each state that is not final, and how many dead letters and dead events there are.
     pub depths: &'a BTreeMap<&'static str, u64>,
 }
 
@@ -126,10 +126,10 @@ impl InternalEvent for DepthsCounted<'_> {
     #[expect(clippy::cast_precision_loss, reason = "a gauge")]
     fn emit(self) {
         for (&name, &count) in self.depths {
-            if name == "dead_letters" {
-                gauge!(DEAD_LETTERS).set(count as f64);
-            } else {
-                gauge!(QUEUE_DEPTH, "queue" => name).set(count as f64);
+            match name {
+                "dead_letters" => gauge!(DEAD_LETTERS).set(count as f64),
+                "dead_events" => gauge!(DEAD_EVENTS).set(count as f64),
+                state => gauge!(QUEUE_DEPTH, "queue" => state).set(count as f64),
             }
         }
     }

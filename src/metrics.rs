@@ -1,6 +1,7 @@
 //! Every metric's name and meaning, in one place. No guild, user or free text is ever a label.
 
-use metrics::{Unit, describe_counter, describe_gauge, describe_histogram, gauge};
+use guildhall_actors::telemetry::{self, Metric};
+use metrics::{Unit, gauge};
 use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle};
 
 /// Always 1; its label says which version runs.
@@ -39,10 +40,12 @@ pub const API_REQUESTS: &str = "guildhall_api_requests_total";
 pub const API_REQUEST_SECONDS: &str = "guildhall_api_request_seconds";
 /// What was posted as an interaction and not signed by Discord, by what is wrong with it.
 pub const INTERACTIONS_REFUSED: &str = "guildhall_interactions_refused_total";
-/// Operations that are not done, by their state.
-pub const QUEUE_DEPTH: &str = "guildhall_queue_depth";
-/// Operations that were given up, and are kept for a person.
+/// What waits: operations by their state, and events.
+pub use guildhall_actors::telemetry::events::QUEUE_DEPTH;
+/// Operations that were given up, are kept for a person, and are not done again.
 pub const DEAD_LETTERS: &str = "guildhall_dead_letters";
+/// Events that were given up for a handler, and are kept for a person.
+pub const DEAD_EVENTS: &str = "guildhall_dead_events";
 /// Rows that were removed because they were kept long enough, by what they were.
 pub const STORE_SWEPT: &str = "guildhall_store_swept_total";
 /// Queues that this process took to look after.
@@ -75,6 +78,8 @@ pub const WEBHOOK_REQUESTS: &str = "guildhall_webhook_requests_total";
 pub const WEBHOOK_REQUEST_SECONDS: &str = "guildhall_webhook_request_seconds";
 /// When the process started, in seconds since 1970.
 pub const PROCESS_START_TIME: &str = "process_start_time_seconds";
+/// Time of processors that the process used.
+pub const PROCESS_CPU: &str = "process_cpu_seconds_total";
 /// Memory the process holds in RAM.
 pub const PROCESS_RESIDENT_MEMORY: &str = "process_resident_memory_bytes";
 /// Files and sockets the process has open.
@@ -92,50 +97,85 @@ const BUCKETS: &[f64] = &[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 
 /// When the process already has a recorder.
 pub fn install() -> Result<PrometheusHandle, BuildError> {
     let handle = PrometheusBuilder::new().set_buckets(BUCKETS)?.install_recorder()?;
-    describe();
-    guildhall_actors::telemetry::describe();
+    // The exporter counts whole numbers only: processor time is written beside it.
+    all().filter(|metric| metric.name != PROCESS_CPU).for_each(Metric::describe);
     gauge!(BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1);
     Ok(handle)
 }
 
-fn describe() {
-    describe_gauge!(BUILD_INFO, "Always 1; the label says which version runs.");
-    describe_gauge!(READY, "1 when a part is ready, else 0.");
-    describe_counter!(GATEWAY_EVENTS, "Gateway dispatches received, by type.");
-    describe_gauge!(GATEWAY_SHARD_CONNECTED, "1 while a shard has a session that receives events, else 0.");
-    describe_counter!(GATEWAY_SESSIONS, "Gateway sessions that began (ready) or went on (resumed).");
-    describe_counter!(GATEWAY_DISCONNECTS, "Gateway connections that ended or could not be made, by why.");
-    describe_counter!(GATEWAY_RECONNECTS, "Gateway connections that were made anew, by why the one before ended.");
-    describe_counter!(GATEWAY_MALFORMED, "Gateway frames that could not be read, and were skipped.");
-    describe_counter!(GATEWAY_PAUSED, "How often a shard left because there was no room for its events.");
-    describe_counter!(GATEWAY_SHED, "Gateway events that were dropped because there was no room, by class.");
-    describe_counter!(GATEWAY_IDENTIFIES, "Wishes to identify: granted, or why not (spent, uncounted).");
-    describe_gauge!(REDIS_UP, "1 while there is a connection to Redis, else 0.");
-    describe_counter!(REDIS_CALLS, "Calls to Redis, by script and result (ok, or why it was lost).");
-    describe_histogram!(REDIS_CALL_SECONDS, Unit::Seconds, "How long calls to Redis took, lost ones included.");
-    describe_counter!(IDEMPOTENCY_FORGOTTEN, "Idempotency keys that could not be put into Redis; the store has them.");
-    describe_counter!(API_REQUESTS, "Requests to the API, by route and status.");
-    describe_histogram!(API_REQUEST_SECONDS, Unit::Seconds, "How long requests to the API took, by route.");
-    describe_counter!(INTERACTIONS_REFUSED, "What was posted as an interaction and not signed by Discord, by why.");
-    describe_gauge!(QUEUE_DEPTH, "Operations that are not done, by their state.");
-    describe_gauge!(DEAD_LETTERS, "Operations that were given up, and are kept for a person.");
-    describe_counter!(STORE_SWEPT, "Rows removed because they were kept long enough, by what they were.");
-    describe_counter!(CLAIMS, "Queues that this process took to look after.");
-    describe_counter!(FENCED_WRITES, "Writes that changed nothing because their queue belonged to another process.");
-    describe_gauge!(INSTANCES, "Processes that share the store, this one included.");
-    describe_gauge!(LEASE_HELD, "1 while this process may send for its queues, else 0.");
-    describe_counter!(TAKE_OVERS, "Processes that this one took for dead, and took over from.");
-    describe_counter!(TAKEN_OVER, "Queues that were taken over from processes that were gone.");
-    describe_counter!(DISOWNED, "How often others took this process for dead.");
-    describe_gauge!(STORE_UP, "1 while the store can be written to, else 0.");
-    describe_counter!(STORE_BATCHES, "Batches of writes that were committed to the store.");
-    describe_histogram!(STORE_BATCH_REQUESTS, "How many requests a batch of writes held.");
-    describe_histogram!(STORE_BATCH_SECONDS, Unit::Seconds, "How long a batch of writes took, its commit included.");
-    describe_counter!(STORE_ERRORS, "Calls to the store that failed, by what was tried and why.");
-    describe_counter!(WEBHOOK_REQUESTS, "Events that a webhook was asked about, by handler and outcome.");
-    describe_histogram!(WEBHOOK_REQUEST_SECONDS, Unit::Seconds, "How long webhooks took to answer, by handler.");
-    describe_gauge!(PROCESS_START_TIME, Unit::Seconds, "When the process started, in seconds since 1970.");
-    describe_gauge!(PROCESS_RESIDENT_MEMORY, Unit::Bytes, "Memory the process holds in RAM.");
-    describe_gauge!(PROCESS_OPEN_FDS, "Files and sockets the process has open.");
-    describe_gauge!(PROCESS_MAX_FDS, "How many files and sockets the process may have open.");
+/// All of them but the process's own.
+const METRICS: &[Metric] = &[
+    Metric::gauge(BUILD_INFO, &["version"], "Always 1; the label says which version runs."),
+    Metric::gauge(READY, &["part"], "1 when a part is ready, else 0."),
+    Metric::counter(GATEWAY_EVENTS, &["type"], "Gateway dispatches received, by type."),
+    Metric::gauge(GATEWAY_SHARD_CONNECTED, &["shard"], "1 while a shard has a session that receives events, else 0."),
+    Metric::counter(GATEWAY_SESSIONS, &["how"], "Gateway sessions that began (ready) or went on (resumed)."),
+    Metric::counter(GATEWAY_DISCONNECTS, &["why"], "Gateway connections that ended or could not be made, by why."),
+    Metric::counter(
+        GATEWAY_RECONNECTS,
+        &["why"],
+        "Gateway connections that were made anew, by why the one before ended.",
+    ),
+    Metric::counter(GATEWAY_MALFORMED, &[], "Gateway frames that could not be read, and were skipped."),
+    Metric::counter(GATEWAY_PAUSED, &[], "How often a shard left because there was no room for its events."),
+    Metric::counter(GATEWAY_SHED, &["class"], "Gateway events that were dropped because there was no room, by class."),
+    Metric::counter(GATEWAY_IDENTIFIES, &["result"], "Wishes to identify: granted, or why not (spent, uncounted)."),
+    Metric::gauge(REDIS_UP, &[], "1 while there is a connection to Redis, else 0."),
+    Metric::counter(
+        REDIS_CALLS,
+        &["script", "result"],
+        "Calls to Redis, by script and result (ok, or why it was lost).",
+    ),
+    Metric::histogram(REDIS_CALL_SECONDS, &[], "How long calls to Redis took, lost ones included.")
+        .in_unit(Unit::Seconds),
+    Metric::counter(
+        IDEMPOTENCY_FORGOTTEN,
+        &[],
+        "Idempotency keys that could not be put into Redis; the store has them.",
+    ),
+    Metric::counter(API_REQUESTS, &["route", "method", "status"], "Requests to the API, by route and status."),
+    Metric::histogram(API_REQUEST_SECONDS, &["route"], "How long requests to the API took, by route.")
+        .in_unit(Unit::Seconds),
+    Metric::counter(
+        INTERACTIONS_REFUSED,
+        &["why"],
+        "What was posted as an interaction and not signed by Discord, by why.",
+    ),
+    Metric::gauge(DEAD_LETTERS, &[], "Operations that were given up, are kept for a person, and are not done again."),
+    Metric::gauge(DEAD_EVENTS, &[], "Events that were given up for a handler, and are kept for a person."),
+    Metric::counter(STORE_SWEPT, &["what"], "Rows removed because they were kept long enough, by what they were."),
+    Metric::counter(CLAIMS, &[], "Queues that this process took to look after."),
+    Metric::counter(FENCED_WRITES, &[], "Writes that changed nothing because their queue belonged to another process."),
+    Metric::gauge(INSTANCES, &[], "Processes that share the store, this one included."),
+    Metric::gauge(LEASE_HELD, &[], "1 while this process may send for its queues, else 0."),
+    Metric::counter(TAKE_OVERS, &[], "Processes that this one took for dead, and took over from."),
+    Metric::counter(TAKEN_OVER, &[], "Queues that were taken over from processes that were gone."),
+    Metric::counter(DISOWNED, &[], "How often others took this process for dead."),
+    Metric::gauge(STORE_UP, &[], "1 while the store can be written to, else 0."),
+    Metric::counter(STORE_BATCHES, &[], "Batches of writes that were committed to the store."),
+    Metric::histogram(STORE_BATCH_REQUESTS, &[], "How many requests a batch of writes held."),
+    Metric::histogram(STORE_BATCH_SECONDS, &[], "How long a batch of writes took, its commit included.")
+        .in_unit(Unit::Seconds),
+    Metric::counter(STORE_ERRORS, &["what", "why"], "Calls to the store that failed, by what was tried and why."),
+    Metric::counter(
+        WEBHOOK_REQUESTS,
+        &["handler", "outcome"],
+        "Events that a webhook was asked about, by handler and outcome.",
+    ),
+    Metric::histogram(WEBHOOK_REQUEST_SECONDS, &["handler"], "How long webhooks took to answer, by handler.")
+        .in_unit(Unit::Seconds),
+];
+
+/// What the operating system knows about the process.
+const PROCESS: &[Metric] = &[
+    Metric::counter(PROCESS_CPU, &[], "Time of processors that the process used, in seconds.").in_unit(Unit::Seconds),
+    Metric::gauge(PROCESS_START_TIME, &[], "When the process started, in seconds since 1970.").in_unit(Unit::Seconds),
+    Metric::gauge(PROCESS_RESIDENT_MEMORY, &[], "Memory the process holds in RAM.").in_unit(Unit::Bytes),
+    Metric::gauge(PROCESS_OPEN_FDS, &[], "Files and sockets the process has open."),
+    Metric::gauge(PROCESS_MAX_FDS, &[], "How many files and sockets the process may have open."),
+];
+
+/// Every metric that there is.
+pub fn all() -> impl Iterator<Item = &'static Metric> {
+    METRICS.iter().chain(PROCESS).chain(telemetry::metrics())
 }

@@ -63,9 +63,9 @@ async fn startupz(ops: web::Data<Ops>) -> HttpResponse {
 
 async fn metrics(ops: web::Data<Ops>) -> HttpResponse {
     process::sample();
-    HttpResponse::Ok()
-        .insert_header((CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8"))
-        .body(ops.metrics.render())
+    let mut text = ops.metrics.render();
+    process::write_cpu(&mut text);
+    HttpResponse::Ok().insert_header((CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")).body(text)
 }
 
 #[cfg(test)]

@@ -23,7 +23,17 @@ pub(super) struct StoreAttached<'a> {
 impl InternalEvent for StoreAttached<'_> {
     fn emit(self) {
         info!(store = self.place, freed = self.freed, "the store is open");
-        gauge!(STORE_UP).set(1);
+    }
+}
+
+/// Whether the store can be written to.
+pub(super) struct StoreStands {
+    pub(super) up: bool,
+}
+
+impl InternalEvent for StoreStands {
+    fn emit(self) {
+        gauge!(STORE_UP).set(u8::from(self.up));
     }
 }
 
@@ -56,9 +66,6 @@ impl InternalEvent for StoreFailed<'_> {
     fn emit(self) {
         warn!(what = self.what, why = self.why, error = self.says, "the store failed");
         counter!(STORE_ERRORS, "what" => self.what, "why" => self.why).increment(1);
-        if self.why == "lost" && self.what != "read" {
-            gauge!(STORE_UP).set(0);
-        }
     }
 }
 

@@ -46,6 +46,8 @@ pub struct Credit {
     most: Allowance,
     events: AtomicUsize,
     bytes: AtomicUsize,
+    /// What the shard has read and holds back, for want of room or until its next turn.
+    held: AtomicUsize,
     freed: Notify,
 }
 
@@ -53,8 +55,8 @@ impl Credit {
     /// All of it is free.
     #[must_use]
     pub fn new(most: Allowance) -> Arc<Self> {
-        let (events, bytes) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Arc::new(Self { most, events, bytes, freed: Notify::new() })
+        let (events, bytes, held) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+        Arc::new(Self { most, events, bytes, held, freed: Notify::new() })
     }
 
     /// Whether there is room for more. One that is larger than all there is goes when nothing else is under way.
@@ -81,6 +83,17 @@ impl Credit {
         while !self.has_room() {
             self.freed.notified().await;
         }
+    }
+
+    /// The shard says how many events it has read and not told.
+    pub fn hold(&self, events: usize) {
+        self.held.store(events, Ordering::Relaxed);
+    }
+
+    /// How many events the shard has read and not told, as it last said.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
     }
 
     /// How many events, and how many bytes, are on their way.

@@ -127,6 +127,11 @@ impl Hub {
         self.backlog().counted.len()
     }
 
+    /// How many of those in the inbox are interactions.
+    pub(super) fn inbox_interactions(&self) -> usize {
+        self.backlog().waiting.iter().filter(|((lane, _), _)| *lane < 0).map(|(_, count)| count).sum()
+    }
+
     /// An event waits in the inbox, or is about to. Whoever puts it there says so first: it may be gone before the store has
     /// answered. `false` if that was said before.
     pub(super) fn expect(&self, lane: i64, handler: usize, key: &InboxKey, asking: Option<Asking>) -> bool {

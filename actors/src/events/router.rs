@@ -32,7 +32,7 @@ use super::store::KeptSession;
 use super::tray::Tray;
 use crate::telemetry::emit;
 use crate::telemetry::events::{
-    EventBuried, EventGap, EventGuildBroke, EventGuildsCounted, EventsReceived, SessionsKept,
+    EventBuried, EventGap, EventGuildBroke, EventGuildsCounted, EventsReceived, SessionLags, SessionsKept,
 };
 
 /// Starts a guild, where guilds should run.
@@ -46,6 +46,9 @@ const NAMES: usize = 10_000;
 
 /// How often it is looked for guilds that have nothing to do.
 const LOOK_FOR_IDLE: Duration = Duration::from_secs(10);
+
+/// How often it is told how much waits.
+const COUNT_EVERY: Duration = Duration::from_secs(5);
 
 /// Restarts within this time count.
 const RESTART_WINDOW: Duration = Duration::from_secs(60);
@@ -299,7 +302,25 @@ impl Router {
             let since = if *lane < 0 { now } else { then };
             !(kept.guild.is_some() && kept.tray.close_if_idle_since(since))
         });
-        emit(EventGuildsCounted { active: self.guilds.len(), inbox: self.hub.inbox_len() });
+    }
+
+    /// Tells how much waits, and how far sessions are behind, what shards hold back included.
+    fn count(&self) {
+        let inbox = self.hub.inbox_len();
+        let held: usize = self.credits.values().map(|credit| credit.held()).sum();
+        let trays = self.guilds.iter().filter(|(lane, _)| **lane < 0);
+        let interactions = trays.map(|(_, kept)| kept.tray.len()).sum::<usize>() + self.hub.inbox_interactions();
+        let events = (held + self.undone() + inbox).saturating_sub(interactions);
+        emit(EventGuildsCounted { active: self.guilds.len(), inbox, events, interactions });
+        for (shard, line) in &self.lines {
+            let behind = |session: &Arc<Session>| {
+                let ledger = session.ledger();
+                ledger.received() - ledger.confirmed()
+            };
+            let held = self.credits.get(shard).map_or(0, |credit| credit.held() as u64);
+            let lag = held + behind(&line.session) + line.before.iter().map(behind).sum::<u64>();
+            emit(SessionLags { shard: *shard, lag });
+        }
     }
 
     /// Keeps how far sessions are confirmed, if that has changed.
@@ -374,6 +395,8 @@ impl Actor for Router {
         }
         ctx.run_interval(self.hub.config.keep_every, Self::keep);
         ctx.run_interval(LOOK_FOR_IDLE, |actor, _| actor.let_idle_go());
+        self.count();
+        ctx.run_interval(COUNT_EVERY, |actor, _| actor.count());
         let hub = Arc::clone(&self.hub);
         ctx.spawn(async move { inbox::work(hub).await }.into_actor(self));
     }

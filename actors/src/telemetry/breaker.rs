@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use guildhall_core::breaker::{BreakerKey, Origin, Refused, State, Why};
 use guildhall_core::lane::Lane;
-use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
+use metrics::{counter, gauge};
 use tracing::{debug, info, warn};
 
-use super::InternalEvent;
+use super::{InternalEvent, Metric};
 
 /// The state of a breaker: 0 closed, 1 half-open, 2 open, 3 forced open. Routes and ids have one series each, which shows
 /// the worst of them.
@@ -32,18 +32,19 @@ pub const TARGET_REFUSED: &str = "guildhall_target_refused_total";
 /// Probes that a breaker sent itself.
 pub const PROBES: &str = "guildhall_breaker_probes_sent_total";
 
-pub(super) fn describe() {
-    describe_gauge!(STATE, "State of a breaker: 0 closed, 1 half-open, 2 open, 3 forced open");
-    describe_counter!(TRANSITIONS, Unit::Count, "Changes of a breaker's state");
-    describe_gauge!(WATCHED, Unit::Count, "Breakers that exist");
-    describe_counter!(EVICTED, Unit::Count, "Breakers forgotten early because others needed the room");
-    describe_counter!(UNWATCHED, Unit::Count, "Failures that no breaker of their own could be made for");
-    describe_gauge!(INVALID_RATIO, "Share used of the invalid requests that Discord allows");
-    describe_gauge!(INVALID_HEARD, "Whether those who share the budget of invalid requests were heard in time");
-    describe_counter!(REFUSED, Unit::Count, "Calls to Discord that were not let out");
-    describe_counter!(TARGET_REFUSED, Unit::Count, "Calls to other upstreams that were not let out");
-    describe_counter!(PROBES, Unit::Count, "Probes that a breaker sent itself");
-}
+/// All of them.
+pub(super) const METRICS: &[Metric] = &[
+    Metric::gauge(STATE, &["key"], "State of a breaker: 0 closed, 1 half-open, 2 open, 3 forced open."),
+    Metric::counter(TRANSITIONS, &["key", "to"], "Changes of a breaker's state."),
+    Metric::gauge(WATCHED, &[], "Breakers that exist."),
+    Metric::counter(EVICTED, &[], "Breakers forgotten early because others needed the room."),
+    Metric::counter(UNWATCHED, &[], "Failures that no breaker of their own could be made for."),
+    Metric::gauge(INVALID_RATIO, &[], "Share used of the invalid requests that Discord allows."),
+    Metric::gauge(INVALID_HEARD, &[], "Whether those who share the budget of invalid requests were heard in time."),
+    Metric::counter(REFUSED, &["reason"], "Calls to Discord that were not let out."),
+    Metric::counter(TARGET_REFUSED, &["reason"], "Calls to other upstreams that were not let out."),
+    Metric::counter(PROBES, &[], "Probes that a breaker sent itself."),
+];
 
 /// Breakers are there, all closed. Makes the series that alerts look at exist.
 pub(crate) struct BreakersStarted;

@@ -1,10 +1,10 @@
 //! What is told of operations at the desk.
 
 use guildhall_core::operation::{OperationId, Queue};
-use metrics::{Unit, counter, describe_counter};
+use metrics::counter;
 use tracing::info;
 
-use super::InternalEvent;
+use super::{InternalEvent, Metric};
 use crate::operations::Pausable;
 
 /// Operations whose idempotency key was used before for the same, by who knew it: the cache or the store.
@@ -18,13 +18,14 @@ pub const REDRIVEN: &str = "guildhall_dead_letters_redriven_total";
 /// Dead letters that were thrown away.
 pub const DISCARDED: &str = "guildhall_dead_letters_discarded_total";
 
-pub(super) fn describe() {
-    describe_counter!(KEY_HITS, Unit::Count, "Idempotency keys used before, by who knew: cache or store");
-    describe_counter!(KEY_MISSES, Unit::Count, "Idempotency keys used for the first time");
-    describe_counter!(CANCELLED, Unit::Count, "Operations that a person took back");
-    describe_counter!(REDRIVEN, Unit::Count, "Dead letters and operations in need of a person that were done again");
-    describe_counter!(DISCARDED, Unit::Count, "Dead letters that were thrown away");
-}
+/// All of them.
+pub(super) const METRICS: &[Metric] = &[
+    Metric::counter(KEY_HITS, &["by"], "Idempotency keys used before, by who knew: cache or store."),
+    Metric::counter(KEY_MISSES, &[], "Idempotency keys used for the first time."),
+    Metric::counter(CANCELLED, &[], "Operations that a person took back."),
+    Metric::counter(REDRIVEN, &[], "Dead letters and operations in need of a person that were done again."),
+    Metric::counter(DISCARDED, &[], "Dead letters that were thrown away."),
+];
 
 /// A key was used before for the same.
 pub(crate) struct KeyFound {

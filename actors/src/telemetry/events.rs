@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use guildhall_core::event::Event;
 use guildhall_core::event::handler::Given;
-use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
+use metrics::{counter, gauge};
 use tracing::{debug, info, warn};
 
-use super::InternalEvent;
+use super::{InternalEvent, Metric};
 use crate::operations::StoreError;
 
 /// Events that arrived at the router.
@@ -28,21 +28,32 @@ pub const INBOX: &str = "guildhall_inbox_events";
 pub const GIVEN: &str = "guildhall_handler_operations_total";
 /// Interactions, by how they were answered at first.
 pub const INTERACTIONS: &str = "guildhall_interactions_total";
+/// What waits: operations by their state, and the events of this process.
+pub const QUEUE_DEPTH: &str = "guildhall_queue_depth";
+/// How far what is confirmed of a shard's session is behind what was received.
+pub const LAG: &str = "guildhall_gateway_sequence_lag";
 /// Guilds that broke while they handled events.
 pub const BROKEN: &str = "guildhall_event_guilds_broken_total";
 
-pub(super) fn describe() {
-    describe_counter!(RECEIVED, Unit::Count, "Events that arrived at the router");
-    describe_counter!(HANDLED, Unit::Count, "Handlers that are done with an event, by handler and outcome");
-    describe_counter!(PUT_OFF, Unit::Count, "Events that wait in the inbox for a slow or failing handler, by handler");
-    describe_counter!(BURIED, Unit::Count, "Events that were given up for a handler, by handler");
-    describe_counter!(GAPS, Unit::Count, "Gaps in what Discord told: sequences that never came");
-    describe_gauge!(GUILDS, Unit::Count, "Guilds that have had events lately");
-    describe_gauge!(INBOX, Unit::Count, "Events that wait in the inbox");
-    describe_counter!(GIVEN, Unit::Count, "Operations that handlers gave");
-    describe_counter!(INTERACTIONS, Unit::Count, "Interactions, by how they were first answered");
-    describe_counter!(BROKEN, Unit::Count, "Guilds that broke while they handled events");
-}
+/// All of them.
+pub(super) const METRICS: &[Metric] = &[
+    Metric::counter(RECEIVED, &[], "Events that arrived at the router."),
+    Metric::counter(HANDLED, &["handler", "outcome"], "Handlers that are done with an event, by handler and outcome."),
+    Metric::counter(PUT_OFF, &["handler"], "Events that wait in the inbox for a slow or failing handler, by handler."),
+    Metric::counter(BURIED, &["handler"], "Events that were given up for a handler, by handler."),
+    Metric::counter(GAPS, &[], "Gaps in what Discord told: sequences that never came."),
+    Metric::gauge(GUILDS, &[], "Guilds that have had events lately."),
+    Metric::gauge(INBOX, &[], "Events that wait in the inbox."),
+    Metric::counter(GIVEN, &[], "Operations that handlers gave."),
+    Metric::counter(INTERACTIONS, &["how"], "Interactions, by how they were first answered."),
+    Metric::gauge(
+        QUEUE_DEPTH,
+        &["queue"],
+        "What waits: operations that are not done, by their state, and interactions and events that no handler is done with.",
+    ),
+    Metric::gauge(LAG, &["shard"], "Dispatches of a shard that were read and are not confirmed: what a restart would ask for again."),
+    Metric::counter(BROKEN, &[], "Guilds that broke while they handled events."),
+];
 
 /// Events arrived.
 pub(crate) struct EventsReceived {
@@ -154,16 +165,35 @@ impl InternalEvent for EventGap<'_> {
     }
 }
 
-/// How many guilds there are, and how much waits in the inbox.
+/// How many guilds there are, and how much waits.
 pub(crate) struct EventGuildsCounted {
     pub(crate) active: usize,
+    /// What waits in the inbox.
     pub(crate) inbox: usize,
+    /// All that waits, interactions aside.
+    pub(crate) events: usize,
+    /// The interactions that wait.
+    pub(crate) interactions: usize,
 }
 
 impl InternalEvent for EventGuildsCounted {
     fn emit(self) {
         gauge!(GUILDS).set(self.active as f64);
         gauge!(INBOX).set(self.inbox as f64);
+        gauge!(QUEUE_DEPTH, "queue" => "events").set(self.events as f64);
+        gauge!(QUEUE_DEPTH, "queue" => "interactions").set(self.interactions as f64);
+    }
+}
+
+/// How far what is confirmed of a shard's session is behind.
+pub(crate) struct SessionLags {
+    pub(crate) shard: u32,
+    pub(crate) lag: u64,
+}
+
+impl InternalEvent for SessionLags {
+    fn emit(self) {
+        gauge!(LAG, "shard" => self.shard.to_string()).set(self.lag as f64);
     }
 }
 

@@ -8,10 +8,10 @@ use guildhall_core::answer::Scope;
 use guildhall_core::lane::Lane;
 use guildhall_core::limit::Reason;
 use guildhall_core::route::RouteKey;
-use metrics::{SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics::{SharedString, Unit, counter, gauge, histogram};
 use tracing::{debug, warn};
 
-use super::InternalEvent;
+use super::{InternalEvent, Metric};
 
 /// Permits granted, by lane.
 pub const ACQUIRED: &str = "guildhall_token_bucket_acquired_total";
@@ -39,19 +39,21 @@ pub const DENIED: &str = "guildhall_rest_denied_total";
 /// Routes that have a label of their own; the others share one.
 const ROUTE_LABELS: usize = 200;
 
-pub(super) fn describe() {
-    describe_counter!(ACQUIRED, Unit::Count, "Permits granted");
-    describe_counter!(WAITS, Unit::Count, "Permits that somebody had to wait for");
-    describe_counter!(EXHAUSTED, Unit::Count, "Calls that got no permit");
-    describe_gauge!(AVAILABLE, Unit::Count, "Tokens of the global limit that are free");
-    describe_gauge!(WAITING, Unit::Count, "Callers that wait for a permit");
-    describe_histogram!(WAIT_SECONDS, Unit::Seconds, "How long permits were waited for");
-    describe_counter!(LIMITED, Unit::Count, "429s of Discord");
-    describe_counter!(LIMITED_GLOBALLY, Unit::Count, "429s of Discord's global limit");
-    describe_histogram!(RETRY_AFTER, Unit::Seconds, "What 429s said to wait");
-    describe_counter!(DENIED, Unit::Count, "Calls that were not sent because the right to make them was lost");
-    describe_histogram!(REQUEST_SECONDS, Unit::Seconds, "How long Discord took to answer");
-}
+/// All of them.
+pub(super) const METRICS: &[Metric] = &[
+    Metric::counter(ACQUIRED, &["lane", "bucket"], "Permits granted."),
+    Metric::counter(WAITS, &["lane", "bucket"], "Permits that somebody had to wait for."),
+    Metric::counter(EXHAUSTED, &["lane", "bucket", "reason"], "Calls that got no permit."),
+    Metric::gauge(AVAILABLE, &["bucket"], "Tokens of the global limit that are free."),
+    Metric::gauge(WAITING, &[], "Callers that wait for a permit."),
+    Metric::histogram(WAIT_SECONDS, &["lane"], "How long permits were waited for.").in_unit(Unit::Seconds),
+    Metric::counter(LIMITED, &["route", "scope"], "429s of Discord."),
+    Metric::counter(LIMITED_GLOBALLY, &[], "429s of Discord's global limit."),
+    Metric::histogram(RETRY_AFTER, &["scope"], "What 429s said to wait.").in_unit(Unit::Seconds),
+    Metric::counter(DENIED, &[], "Calls that were not sent because the right to make them was lost."),
+    Metric::histogram(REQUEST_SECONDS, &["route", "status_class"], "How long Discord took to answer.")
+        .in_unit(Unit::Seconds),
+];
 
 /// A call was not sent: whoever wanted to make it may not any more.
 pub(crate) struct SendDenied {

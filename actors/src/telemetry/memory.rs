@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use guildhall_core::memory::Ending;
-use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics::{Unit, counter, gauge, histogram};
 use tracing::{debug, info, warn};
 
-use super::InternalEvent;
+use super::{InternalEvent, Metric};
 
 /// Writes of the gate's memory, by result.
 pub const KEPT: &str = "guildhall_gate_memory_writes_total";
@@ -20,12 +20,13 @@ pub const UNREAD: &str = "guildhall_gate_memory_unread_total";
 /// A clock that is behind by more was set back.
 const SKEW: Duration = Duration::from_secs(60);
 
-pub(super) fn describe() {
-    describe_counter!(KEPT, Unit::Count, "Writes of what the gate must not forget");
-    describe_histogram!(KEPT_SECONDS, Unit::Seconds, "How long writes of the gate's memory took");
-    describe_gauge!(BYTES, Unit::Bytes, "Size of what the gate remembers");
-    describe_counter!(UNREAD, Unit::Count, "Starts of the gate without its memory, because it could not be read");
-}
+/// All of them.
+pub(super) const METRICS: &[Metric] = &[
+    Metric::counter(KEPT, &["result"], "Writes of what the gate must not forget."),
+    Metric::histogram(KEPT_SECONDS, &[], "How long writes of the gate's memory took.").in_unit(Unit::Seconds),
+    Metric::gauge(BYTES, &[], "Size of what the gate remembers.").in_unit(Unit::Bytes),
+    Metric::counter(UNREAD, &["reason"], "Starts of the gate without its memory, because it could not be read."),
+];
 
 /// What an earlier life remembered is known again.
 pub(crate) struct MemoryRecalled {

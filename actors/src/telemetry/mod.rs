@@ -6,8 +6,11 @@ pub mod desk;
 pub mod events;
 pub mod limits;
 pub mod memory;
+mod metric;
 pub mod operations;
 pub mod shared;
+
+pub use metric::{Metric, MetricType};
 
 /// Something worth a log line, a metric, or both.
 pub trait InternalEvent {
@@ -20,13 +23,17 @@ pub fn emit(event: impl InternalEvent) {
     event.emit();
 }
 
-/// Describes every metric of the actors to the recorder.
-pub fn describe() {
-    breaker::describe();
-    desk::describe();
-    events::describe();
-    limits::describe();
-    memory::describe();
-    operations::describe();
-    shared::describe();
+/// Every metric of the actors.
+pub fn metrics() -> impl Iterator<Item = &'static Metric> {
+    [
+        breaker::METRICS,
+        desk::METRICS,
+        events::METRICS,
+        limits::METRICS,
+        memory::METRICS,
+        operations::METRICS,
+        shared::METRICS,
+    ]
+    .into_iter()
+    .flatten()
 }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use guildhall_core::operation::{Failure, Kind, OperationId, Queue, State};
-use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics::{Unit, counter, gauge, histogram};
 use tracing::{debug, error, info, warn};
 
-use super::InternalEvent;
+use super::{InternalEvent, Metric};
 
 /// Operations that were accepted, by kind.
 pub const ENQUEUED: &str = "guildhall_operations_enqueued_total";
@@ -33,20 +33,21 @@ pub const STORE_RETRIES: &str = "guildhall_operation_store_retries_total";
 /// Times that a queue turned out to belong to another process.
 pub const FENCED: &str = "guildhall_guilds_fenced_total";
 
-pub(super) fn describe() {
-    describe_counter!(ENQUEUED, Unit::Count, "Operations that were accepted");
-    describe_counter!(COMPLETED, Unit::Count, "Operations that succeeded");
-    describe_counter!(FAILED, Unit::Count, "Operations that were given up or need a person");
-    describe_counter!(DELAYED, Unit::Count, "Times that operations were held back");
-    describe_counter!(RETRIED, Unit::Count, "Times that operations are to be tried again");
-    describe_counter!(AMBIGUOUS, Unit::Count, "Times that nobody knew what came of an operation");
-    describe_histogram!(DURATION, Unit::Seconds, "From an operation's acceptance to its end");
-    describe_gauge!(ACTIVE, Unit::Count, "Queues that are looked after");
-    describe_gauge!(WAITING, Unit::Count, "Queues that wait until there is room to look after them");
-    describe_counter!(RESTARTS, Unit::Count, "Times that what looks after a queue broke and was started again");
-    describe_counter!(STORE_RETRIES, Unit::Count, "Calls to the store that are made again");
-    describe_counter!(FENCED, Unit::Count, "Times that a queue turned out to belong to another process");
-}
+/// All of them.
+pub(super) const METRICS: &[Metric] = &[
+    Metric::counter(ENQUEUED, &["kind"], "Operations that were accepted."),
+    Metric::counter(COMPLETED, &["kind"], "Operations that succeeded."),
+    Metric::counter(FAILED, &["kind", "reason"], "Operations that were given up or need a person."),
+    Metric::counter(DELAYED, &["kind", "reason"], "Times that operations were held back."),
+    Metric::counter(RETRIED, &["kind", "reason"], "Times that operations are to be tried again."),
+    Metric::counter(AMBIGUOUS, &["kind"], "Times that nobody knew what came of an operation."),
+    Metric::histogram(DURATION, &["kind"], "From an operation's acceptance to its end.").in_unit(Unit::Seconds),
+    Metric::gauge(ACTIVE, &[], "Queues that are looked after."),
+    Metric::gauge(WAITING, &[], "Queues that wait until there is room to look after them."),
+    Metric::counter(RESTARTS, &[], "Times that what looks after a queue broke and was started again."),
+    Metric::counter(STORE_RETRIES, &["what"], "Calls to the store that are made again."),
+    Metric::counter(FENCED, &[], "Times that a queue turned out to belong to another process."),
+];
 
 /// An operation was accepted.
 #[derive(Debug)]

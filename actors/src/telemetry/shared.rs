@@ -2,10 +2,10 @@
 
 use guildhall_core::answer::Credential;
 use guildhall_core::limit::shared::Mode;
-use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
+use metrics::{counter, gauge};
 use tracing::{info, warn};
 
-use super::InternalEvent;
+use super::{InternalEvent, Metric};
 
 /// How this process stands to those it shares a limit with: 1 for what it is, 0 for what it is not.
 pub const MODE: &str = "guildhall_shared_limit_mode";
@@ -16,12 +16,13 @@ pub const SHARE: &str = "guildhall_shared_limit_share";
 /// Questions to what the processes share, by whether there was an answer.
 pub const CALLS: &str = "guildhall_shared_limit_calls_total";
 
-pub(super) fn describe() {
-    describe_gauge!(MODE, Unit::Count, "How this process stands to those it shares a limit with");
-    describe_gauge!(MEMBERS, Unit::Count, "Processes that share a limit");
-    describe_gauge!(SHARE, Unit::Count, "What this process may use by itself when it cannot reach the others");
-    describe_counter!(CALLS, Unit::Count, "Questions to what the processes share");
-}
+/// All of them.
+pub(super) const METRICS: &[Metric] = &[
+    Metric::gauge(MODE, &["limit", "mode"], "How this process stands to those it shares a limit with."),
+    Metric::gauge(MEMBERS, &["limit"], "Processes that share a limit."),
+    Metric::gauge(SHARE, &["limit"], "What this process may use by itself when it cannot reach the others."),
+    Metric::counter(CALLS, &["result"], "Questions to what the processes share."),
+];
 
 /// Whose limit it is, as a label.
 fn label(credential: Credential) -> &'static str {

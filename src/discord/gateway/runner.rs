@@ -153,8 +153,14 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
         }
     }
 
-    /// Tells what can be told.
+    /// Tells what can be told, and how much cannot.
     fn flush(&mut self) -> Waits {
+        let waits = self.tell_on();
+        self.feed.credit().hold(self.backlog.held().events);
+        waits
+    }
+
+    fn tell_on(&mut self) -> Waits {
         loop {
             let room = self.feed.credit().has_room();
             let Some(told) = self.backlog.next(room) else {

@@ -18,6 +18,8 @@ use crate::store::{
 
 /// What dead letters are called among the depths.
 const DEAD_LETTERS: &str = "dead_letters";
+/// And events that were given up.
+const DEAD_EVENTS: &str = "dead_events";
 
 pub(in crate::store) async fn next_due(on: &impl ConnectionTrait) -> Result<Option<UnixMs>, Trouble> {
     const SELECT: &str = "SELECT ready_at FROM guild_queues
@@ -47,9 +49,15 @@ pub(in crate::store) async fn depths(on: &impl ConnectionTrait) -> Result<BTreeM
         let count: i64 = row.try_get_by_index(1)?;
         depths.insert(state.name(), count.unsigned_abs());
     }
-    let letters = query(on, "SELECT COUNT(*) FROM dead_letters", Vec::new()).await?;
-    let count: i64 = letters.first().map_or(Ok(0), |row| row.try_get_by_index(0))?;
-    depths.insert(DEAD_LETTERS, count.unsigned_abs());
+    // A letter that another operation does again waits for nobody any more.
+    for (name, select) in [
+        (DEAD_LETTERS, "SELECT COUNT(*) FROM dead_letters WHERE redriven_as IS NULL"),
+        (DEAD_EVENTS, "SELECT COUNT(*) FROM inbox WHERE dead IS NOT NULL"),
+    ] {
+        let counted = query(on, select, Vec::new()).await?;
+        let count: i64 = counted.first().map_or(Ok(0), |row| row.try_get_by_index(0))?;
+        depths.insert(name, count.unsigned_abs());
+    }
     Ok(depths)
 }
 

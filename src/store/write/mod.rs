@@ -52,7 +52,7 @@ pub(super) use self::{
 use super::{
     Health, Meaning, Trouble,
     connect::{self, Session},
-    events::{BatchCommitted, ClaimsTaken, StoreAttached, StoreFailed, WritesFenced},
+    events::{BatchCommitted, ClaimsTaken, StoreAttached, StoreFailed, StoreStands, WritesFenced},
     file_lock::FileLock,
     let_go,
     members::Members,
@@ -344,6 +344,7 @@ impl Writer {
     }
 
     fn tell(&self, health: Health) {
+        emit(StoreStands { up: health == Health::Up });
         self.health.send_if_modified(|was| {
             let changed = *was != health;
             *was = health;
