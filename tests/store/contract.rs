@@ -348,6 +348,7 @@ on_both! {
         assert_eq!(store.letters(all()).await.unwrap()[0].redriven_as, Some(again.id));
         let open = LetterFilter { redriven: Some(false), ..all() };
         assert!(store.letters(open.clone()).await.unwrap().is_empty());
+        assert_eq!(store.depths().await.unwrap()["dead_letters"], 0, "nobody has to look at what is done again");
         record(&store, change(&again, fence, State::Dead)).await;
         let letters = store.letters(open.clone()).await.unwrap();
         assert_eq!((letters[0].id, letters[0].redrive_of), (again.id, Some(dead.id)));

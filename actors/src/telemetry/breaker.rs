@@ -40,7 +40,11 @@ pub(super) const METRICS: &[Metric] = &[
     Metric::counter(EVICTED, &[], "Breakers forgotten early because others needed the room."),
     Metric::counter(UNWATCHED, &[], "Failures that no breaker of their own could be made for."),
     Metric::gauge(INVALID_RATIO, &[], "Share used of the invalid requests that Discord allows."),
-    Metric::gauge(INVALID_HEARD, &[], "Whether those who share the budget of invalid requests were heard in time."),
+    Metric::gauge(
+        INVALID_HEARD,
+        &[],
+        "1 while what others spend of a shared budget of invalid requests is known, else 0: then nothing goes out.",
+    ),
     Metric::counter(REFUSED, &["reason"], "Calls to Discord that were not let out."),
     Metric::counter(TARGET_REFUSED, &["reason"], "Calls to other upstreams that were not let out."),
     Metric::counter(PROBES, &[], "Probes that a breaker sent itself."),

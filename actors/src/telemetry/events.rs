@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use guildhall_core::event::Event;
 use guildhall_core::event::handler::Given;
-use metrics::{counter, gauge};
+use metrics::{Unit, counter, gauge};
 use tracing::{debug, info, warn};
 
 use super::{InternalEvent, Metric};
@@ -12,6 +12,12 @@ use crate::operations::StoreError;
 
 /// Events that arrived at the router.
 pub const RECEIVED: &str = "guildhall_events_received_total";
+/// How long it took from reading an event until its guild had it.
+pub const LATENCY: &str = "guildhall_gateway_event_latency_seconds";
+/// How long it took from reading an event until all its handlers were done with it.
+pub const HANDLING: &str = "guildhall_event_handling_seconds";
+/// How long handlers took.
+pub const HANDLER_SECONDS: &str = "guildhall_handler_seconds";
 /// Events and handlers that are done with each other, by outcome.
 pub const HANDLED: &str = "guildhall_events_handled_total";
 /// Events that were put off, by handler.
@@ -38,6 +44,24 @@ pub const BROKEN: &str = "guildhall_event_guilds_broken_total";
 /// All of them.
 pub(super) const METRICS: &[Metric] = &[
     Metric::counter(RECEIVED, &[], "Events that arrived at the router."),
+    Metric::histogram(
+        LATENCY,
+        &[],
+        "From reading events until their guilds had them, once for each batch, by the first of it.",
+    )
+    .in_unit(Unit::Seconds),
+    Metric::histogram(
+        HANDLING,
+        &[],
+        "From reading events until all their handlers were done with them and that was kept, once for each batch of a guild, by the first of it.",
+    )
+    .in_unit(Unit::Seconds),
+    Metric::histogram(
+        HANDLER_SECONDS,
+        &["handler"],
+        "How long handlers took with an event, by handler; rules once for each batch of a guild, by the mean.",
+    )
+    .in_unit(Unit::Seconds),
     Metric::counter(HANDLED, &["handler", "outcome"], "Handlers that are done with an event, by handler and outcome."),
     Metric::counter(PUT_OFF, &["handler"], "Events that wait in the inbox for a slow or failing handler, by handler."),
     Metric::counter(BURIED, &["handler"], "Events that were given up for a handler, by handler."),
@@ -51,7 +75,11 @@ pub(super) const METRICS: &[Metric] = &[
         &["queue"],
         "What waits: operations that are not done, by their state, and interactions and events that no handler is done with.",
     ),
-    Metric::gauge(LAG, &["shard"], "Dispatches of a shard that were read and are not confirmed: what a restart would ask for again."),
+    Metric::gauge(
+        LAG,
+        &["shard"],
+        "Dispatches of a shard that were read and are not confirmed: what a restart would ask for again.",
+    ),
     Metric::counter(BROKEN, &[], "Guilds that broke while they handled events."),
 ];
 

@@ -41,14 +41,22 @@ const ROUTE_LABELS: usize = 200;
 
 /// All of them.
 pub(super) const METRICS: &[Metric] = &[
-    Metric::counter(ACQUIRED, &["lane", "bucket"], "Permits granted."),
+    Metric::counter(
+        ACQUIRED,
+        &["lane", "bucket"],
+        "Permits granted; with `bucket`, costs taken from that named budget.",
+    ),
     Metric::counter(WAITS, &["lane", "bucket"], "Permits that somebody had to wait for."),
     Metric::counter(EXHAUSTED, &["lane", "bucket", "reason"], "Calls that got no permit."),
-    Metric::gauge(AVAILABLE, &["bucket"], "Tokens of the global limit that are free."),
+    Metric::gauge(
+        AVAILABLE,
+        &["bucket"],
+        "Tokens of the global limit that are free; with `bucket`, what is left of that named budget.",
+    ),
     Metric::gauge(WAITING, &[], "Callers that wait for a permit."),
     Metric::histogram(WAIT_SECONDS, &["lane"], "How long permits were waited for.").in_unit(Unit::Seconds),
-    Metric::counter(LIMITED, &["route", "scope"], "429s of Discord."),
-    Metric::counter(LIMITED_GLOBALLY, &[], "429s of Discord's global limit."),
+    Metric::counter(LIMITED, &["route", "scope"], "Answers of 429, by route and scope."),
+    Metric::counter(LIMITED_GLOBALLY, &[], "Answers of 429 for the global limit. There should never be one."),
     Metric::histogram(RETRY_AFTER, &["scope"], "What 429s said to wait.").in_unit(Unit::Seconds),
     Metric::counter(DENIED, &[], "Calls that were not sent because the right to make them was lost."),
     Metric::histogram(REQUEST_SECONDS, &["route", "status_class"], "How long Discord took to answer.")

@@ -1,0 +1,171 @@
+//! What the real program tells Prometheus.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Write as _,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use guildhall::metrics;
+use guildhall_actors::telemetry::MetricType;
+use guildhall_sim::{FireSpec, Sim, SimConfig};
+
+use super::{
+    metric_of, promql,
+    support::{Guildhall, STUCK, get, request},
+};
+
+const KEY: &str = "gh_test_0123456789";
+
+const HANDLERS: &str = r#"
+[[handlers]]
+name = "hello"
+on = "interaction.command.hello"
+reply = "Hello."
+
+[[handlers]]
+name = "broken"
+on = "interaction.command.broken"
+reply = "{data.nowhere}"
+"#;
+
+/// What alerts look at has to be there before anything has happened: a series that appears with its first increase shows none.
+const FROM_THE_START: [&str; 17] = [
+    "guildhall_breaker_state{key=\"discord\"} 0",
+    "guildhall_build_info",
+    "guildhall_dead_events 0",
+    "guildhall_dead_letters 0",
+    "guildhall_discord_429_global_total 0",
+    "guildhall_events_received_total",
+    "guildhall_gateway_sequence_lag{shard=\"0\"}",
+    "guildhall_gateway_shard_connected{shard=\"0\"} 1",
+    "guildhall_invalid_requests_used_ratio 0",
+    "guildhall_queue_depth{queue=\"events\"}",
+    "guildhall_queue_depth{queue=\"interactions\"}",
+    "guildhall_queue_depth{queue=\"queued\"} 0",
+    "guildhall_ready{part=\"store\"} 1",
+    "guildhall_store_up 1",
+    "process_cpu_seconds_total",
+    "process_resident_memory_bytes",
+    "process_start_time_seconds",
+];
+
+/// Asks until all of these are told.
+async fn until_told(address: std::net::SocketAddr, lines: &[&str]) -> String {
+    let deadline = Instant::now() + STUCK;
+    loop {
+        let text = tokio::task::block_in_place(|| get(address, "/metrics")).body;
+        let missing = lines.iter().find(|line| !text.lines().any(|told| told.starts_with(**line)));
+        let Some(missing) = missing else { return text };
+        assert!(Instant::now() < deadline, "never told: {missing}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_it_tells_is_as_described_and_what_alerts_look_at_is_there_from_the_start() {
+    let sim = Sim::start(SimConfig { guilds: 1, members: 1, channels: 1, ..SimConfig::default() }).await.unwrap();
+    let daemon = Guildhall::serve(&sim.gateway_url())
+        .env("GUILDHALL__DISCORD__TOKEN", "sim-bot-token")
+        .env("GUILDHALL__DISCORD__API_URL", &sim.api_url())
+        .env("GUILDHALL__API__ADMIN_KEY", KEY)
+        .file("handlers.toml", HANDLERS)
+        .env("GUILDHALL__HANDLERS__FILE", "handlers.toml")
+        .spawn();
+    let address = daemon.address();
+    daemon.line_with("\"part is ready\",\"part\":\"gateway\"");
+    until_told(address, &FROM_THE_START).await;
+
+    // One that is answered, one that is given up, and an operation that Discord refuses.
+    let guild = sim.guilds()[0];
+    sim.fire(FireSpec::command(guild, "hello")).await.unwrap();
+    sim.fire(FireSpec::command(guild, "broken")).await.unwrap();
+    let body = r#"{"kind": "delete_message", "payload": {"channel_id": "1", "message_id": "1"}}"#;
+    let length = body.len();
+    let submit = format!(
+        "POST /v1/guilds/{guild}/operations HTTP/1.1\r\nHost: test\r\nConnection: close\r\nAuthorization: Bearer {KEY}\r\n\
+         Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+    );
+    assert_eq!(tokio::task::block_in_place(|| request(address, &submit)).status, 202);
+    let told = [
+        "guildhall_operations_completed_total{kind=\"edit_original\"} 1",
+        "guildhall_events_handled_total{handler=\"hello\"",
+        "guildhall_events_dead_total{handler=\"broken\"} 1",
+        "guildhall_dead_events 1",
+    ];
+    let text = until_told(address, &told).await;
+    all_is_described(&text);
+    promtool_has_nothing_to_say(&text);
+    daemon.signal("TERM");
+    assert_eq!(daemon.end().code, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_for_a_handler_is_counted_and_is_the_lag_of_its_shard() {
+    // It takes connections, and never answers.
+    let brain = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let handlers = format!(
+        "[[handlers]]\nname = \"brain\"\non = [\"guild.create\", \"interaction.command.ask\"]\n\
+         [handlers.webhook]\nurl = \"http://{}/\"\nsecrets = [\"whsec_ZXhhbXBsZS1vbmx5LW1ha2UteW91ci1vd24tc2VjcmV0\"]\n\
+         allow_private = true\n",
+        brain.local_addr().unwrap()
+    );
+    let sim = Sim::start(SimConfig { guilds: 3, members: 1, channels: 1, ..SimConfig::default() }).await.unwrap();
+    let daemon = Guildhall::serve(&sim.gateway_url())
+        .env("GUILDHALL__DISCORD__TOKEN", "sim-bot-token")
+        .env("GUILDHALL__DISCORD__API_URL", &sim.api_url())
+        .file("handlers.toml", &handlers)
+        .env("GUILDHALL__HANDLERS__FILE", "handlers.toml")
+        // Nothing goes to the inbox meanwhile.
+        .env("GUILDHALL__HANDLERS__SLOW_MS", "600000")
+        .env("GUILDHALL__HANDLERS__TIMEOUT_MS", "600000")
+        .spawn();
+    let address = daemon.address();
+    daemon.line_with("\"part is ready\",\"part\":\"gateway\"");
+    sim.fire(FireSpec::command(sim.guilds()[0], "ask")).await.unwrap();
+    let told = [
+        "guildhall_queue_depth{queue=\"events\"} 3",
+        "guildhall_queue_depth{queue=\"interactions\"} 1",
+        // READY is confirmed, and nothing after it.
+        "guildhall_gateway_sequence_lag{shard=\"0\"} 4",
+        "guildhall_inbox_events 0",
+    ];
+    until_told(address, &told).await;
+}
+
+/// Every sample is of a metric that is described, of its type, and with no other labels.
+fn all_is_described(text: &str) {
+    let types: BTreeMap<&str, &str> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')).collect();
+    for (name, kind) in &types {
+        let metric = metrics::all().find(|metric| metric.name == *name);
+        let metric = metric.unwrap_or_else(|| panic!("{name} is told, and in no list of metrics"));
+        assert_eq!(metric.kind.name(), *kind, "{name}");
+        assert!(text.lines().any(|line| line == format!("# HELP {name} {}", metric.help)), "{name} is not explained");
+    }
+    for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let (series, _value) = line.rsplit_once(' ').unwrap();
+        let named = promql::named(series);
+        let name = named.metrics.first().unwrap();
+        let metric = metric_of(name).unwrap_or_else(|| panic!("{name} is told, and in no list of metrics"));
+        let labels: BTreeSet<&str> = named.matched.iter().map(|(_, label)| label.as_str()).collect();
+        let is_le = |label: &str| metric.kind == MetricType::Histogram && label == "le";
+        let other = labels.iter().find(|label| !(metric.labels.contains(label) || is_le(label)));
+        assert_eq!(other, None, "a label that is not described, in {line}");
+    }
+}
+
+fn promtool_has_nothing_to_say(text: &str) {
+    let mut promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool is there: scripts/test installs it, as `prometheus` of Debian");
+    promtool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let said = promtool.wait_with_output().unwrap();
+    let words = String::from_utf8_lossy(&said.stderr).into_owned() + &String::from_utf8_lossy(&said.stdout);
+    assert!(said.status.success() && words.is_empty(), "{words}");
+}

@@ -1,0 +1,209 @@
+//! What an operator watches Guildhall with: metrics, alerts, runbooks and dashboards, and that they speak of the same things.
+//!
+//! `scripts/test` lets promtool check the rules themselves, and whether each alert fires when it should.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod daemon;
+mod files;
+mod promql;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use guildhall::metrics;
+use guildhall_actors::telemetry::{Metric, MetricType};
+
+/// Where runbooks can be read.
+const RUNBOOKS: &str = "https://guildhall.example/docs/runbooks";
+/// Labels that Prometheus gives every series, and that buckets have.
+const EVERYWHERE: [&str; 3] = ["job", "instance", "le"];
+/// Series that Prometheus makes itself.
+const PROMETHEUS_OWN: [&str; 2] = ["up", "ALERTS"];
+
+/// The metric that a series belongs to.
+fn metric_of(series: &str) -> Option<&'static Metric> {
+    let is = |name: &str, histogram: bool| {
+        metrics::all().find(|metric| metric.name == name && (metric.kind == MetricType::Histogram) == histogram)
+    };
+    let part = ["_bucket", "_sum", "_count"].iter().find_map(|part| series.strip_suffix(part));
+    is(series, false).or_else(|| is(part?, true))
+}
+
+/// What is wrong with an expression, if something is.
+fn wrong_with(expression: &str) -> Vec<String> {
+    let named = promql::named(expression);
+    let mut wrong = Vec::new();
+    let mut labels: BTreeSet<&str> = EVERYWHERE.into();
+    for series in &named.metrics {
+        match metric_of(series) {
+            Some(metric) => labels.extend(metric.labels),
+            None if PROMETHEUS_OWN.contains(&series.as_str()) => labels.extend(["alertname", "alertstate", "severity"]),
+            None => wrong.push(format!("there is no metric {series}")),
+        }
+    }
+    for (series, label) in &named.matched {
+        let of = metric_of(series).map_or(&[][..], |metric| metric.labels);
+        if !of.contains(&label.as_str()) && !EVERYWHERE.contains(&label.as_str()) && series != "ALERTS" {
+            wrong.push(format!("{series} has no label {label}"));
+        }
+    }
+    for label in &named.grouped {
+        if !labels.contains(label.as_str()) {
+            wrong.push(format!("nothing in it has a label {label}"));
+        }
+    }
+    if named.metrics.is_empty() {
+        wrong.push("it names no metric".to_owned());
+    }
+    wrong
+}
+
+#[test]
+fn every_metric_and_label_that_an_alert_or_a_panel_names_exists() {
+    let mut wrong = Vec::new();
+    for alert in files::alerts() {
+        let expression = &alert.fields["expr"];
+        wrong.extend(wrong_with(expression).iter().map(|what| format!("alert {}: {what} in {expression}", alert.name)));
+    }
+    for (name, board) in files::dashboards() {
+        for (place, expression) in files::questions(&board) {
+            wrong.extend(wrong_with(&expression).iter().map(|what| format!("{name}, {place}: {what} in {expression}")));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn an_expression_that_names_what_does_not_exist_is_found_out() {
+    for expression in [
+        "rate(guildhall_nothing_total[5m])",
+        "guildhall_ready_bucket",
+        "guildhall_ready{shard=\"0\"}",
+        "sum by (guild) (guildhall_ready)",
+        "1 + 1",
+    ] {
+        assert!(!wrong_with(expression).is_empty(), "{expression}");
+    }
+    let fine = "sum by (le, route) (rate(guildhall_rest_request_seconds_bucket{status_class=\"2xx\"}[5m]))";
+    assert_eq!(wrong_with(fine), Vec::<String>::new());
+}
+
+#[test]
+fn every_alert_says_what_it_means_and_has_a_runbook_and_a_test_of_both_sides() {
+    let alerts = files::alerts();
+    let mut runbooks = files::all("docs/runbooks", ".md");
+    let mut tests = files::alert_tests();
+    let mut rules: BTreeMap<&str, usize> = BTreeMap::new();
+    for alert in &alerts {
+        *rules.entry(&alert.name).or_default() += 1;
+        assert!(["critical", "warning"].contains(&alert.fields["severity"].as_str()), "{alert:?}");
+        for said in ["summary", "description"] {
+            assert!(alert.fields[said].trim().ends_with('.'), "{}: {said} is no sentence", alert.name);
+        }
+        assert_eq!(alert.fields["runbook_url"], format!("{RUNBOOKS}/{}.md", alert.name));
+    }
+    for (name, count) in rules {
+        let runbook = runbooks.remove(name).unwrap_or_else(|| panic!("no docs/runbooks/{name}.md"));
+        assert!(runbook.starts_with(&format!("# {name}\n")), "{name}: the runbook begins with its name");
+        for part in
+            ["## What it means", "## What users feel", "## What to look at", "## What to do", "## When it goes away"]
+        {
+            assert!(runbook.contains(&format!("\n{part}\n")), "{name}: the runbook has no part {part:?}");
+        }
+        let test = tests.remove(name).unwrap_or_else(|| panic!("{name} has no promtool test"));
+        assert!(test.fires >= count && test.is_silent > 0, "{name} has {count} rules, and its tests {test:?}");
+    }
+    runbooks.remove("README");
+    assert!(runbooks.is_empty(), "runbooks of no alert: {:?}", runbooks.keys());
+    assert!(tests.is_empty(), "tests of no alert: {:?}", tests.keys());
+}
+
+#[test]
+fn what_runbooks_tell_people_to_look_at_exists() {
+    for (name, text) in files::all("docs/runbooks", ".md") {
+        let words = text.split(|next: char| !(next.is_alphanumeric() || next == '_'));
+        for series in words.filter(|word| word.starts_with("guildhall_") || word.starts_with("process_")) {
+            let known = metric_of(series).or_else(|| metrics::all().find(|metric| metric.name == series));
+            assert!(known.is_some(), "{name}: there is no metric {series}");
+        }
+    }
+}
+
+#[test]
+fn every_dashboard_can_be_loaded_and_every_panel_says_what_it_shows() {
+    let boards = files::dashboards();
+    assert_eq!(boards.keys().collect::<Vec<_>>(), ["gate", "gateway", "operations", "overview"]);
+    for (name, board) in &boards {
+        assert_eq!(board["uid"], format!("guildhall-{name}"));
+        assert!(board["schemaVersion"].as_u64().unwrap() >= 39 && board["id"].is_null(), "{name}");
+        let variables = board["templating"]["list"].as_array().unwrap();
+        let named = variables.iter().map(|one| one["name"].as_str().unwrap()).collect::<Vec<_>>();
+        assert_eq!(named, ["datasource", "instance"], "{name}");
+        let (mut ids, mut places) = (BTreeSet::new(), BTreeSet::new());
+        for panel in files::panels(board) {
+            let title = panel["title"].as_str().unwrap();
+            assert!(ids.insert(panel["id"].as_u64().unwrap()), "{name}: {title} has the id of another panel");
+            let grid = &panel["gridPos"];
+            let (x, y) = (grid["x"].as_u64().unwrap(), grid["y"].as_u64().unwrap());
+            for (dx, dy) in
+                (0..grid["w"].as_u64().unwrap()).flat_map(|dx| (0..grid["h"].as_u64().unwrap()).map(move |dy| (dx, dy)))
+            {
+                assert!(x + dx < 24 && places.insert((x + dx, y + dy)), "{name}: {title} lies on another panel");
+            }
+            assert!(!panel["description"].as_str().unwrap().is_empty(), "{name}: {title} does not say what it shows");
+            assert!(panel["fieldConfig"]["defaults"]["unit"].is_string(), "{name}: {title} has no unit");
+            assert_eq!(panel["datasource"]["uid"], "${datasource}", "{name}: {title}");
+            for target in panel["targets"].as_array().unwrap() {
+                let expression = target["expr"].as_str().unwrap();
+                assert!(
+                    expression.contains("$instance") || expression.contains("ALERTS"),
+                    "{name}: {title} is of all instances"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn every_metric_is_in_the_documentation_as_it_is_in_the_code() {
+    let docs = fs::read_to_string(files::at("docs/observability.md")).unwrap();
+    let mut names = BTreeSet::new();
+    let mut missing = Vec::new();
+    for metric in metrics::all() {
+        assert!(names.insert(metric.name), "{} is described twice", metric.name);
+        let labels = metric.labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
+        let row = format!("| `{}` | {} | {labels} | {} |", metric.name, metric.kind.name(), metric.help);
+        if !docs.lines().any(|line| line == row) {
+            missing.push(row);
+        }
+    }
+    assert!(missing.is_empty(), "docs/observability.md lacks these rows:\n{}", missing.join("\n"));
+    let rows = docs.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    let gone: Vec<_> =
+        rows.map(|(name, _)| name).filter(|name| !names.contains(name) && !name.starts_with("Guildhall")).collect();
+    assert!(gone.is_empty(), "docs/observability.md has metrics that are gone: {gone:?}");
+}
+
+#[test]
+fn every_setting_and_file_that_compose_names_exists() {
+    let compose = fs::read_to_string(files::at("config/compose.yaml")).unwrap();
+    let settings = fs::read_to_string(files::at("docs/configuration.md")).unwrap();
+    let named = compose.lines().filter_map(|line| line.trim().split_once(':').map(|(name, _)| name));
+    let named: Vec<_> = named.filter(|name| name.starts_with("GUILDHALL__")).collect();
+    assert!(named.len() >= 4, "{named:?}");
+    for name in named {
+        assert!(settings.contains(&format!("| `{name}` |")), "{name} is no setting");
+    }
+    let mounted = compose.lines().filter_map(|line| line.trim().strip_prefix("- ./")?.split_once(':'));
+    for (path, _) in mounted {
+        assert!(files::at("config").join(path).exists(), "config/{path} is not there");
+    }
+    // A secret is a file that scripts/secrets makes, but for the token.
+    let makes = fs::read_to_string(files::at("scripts/secrets")).unwrap();
+    for path in compose.lines().filter_map(|line| line.trim().strip_prefix("file: ./secrets/")) {
+        assert!(makes.contains(&format!("keep {path} ")) || path == "discord_token", "nobody makes {path}");
+    }
+}

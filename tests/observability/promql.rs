@@ -1,0 +1,109 @@
+//! Which metrics and labels an expression of PromQL names. It reads what our own files hold, not the whole language.
+
+use std::collections::BTreeSet;
+
+/// Words that are neither a metric nor a function.
+const KEYWORDS: [&str; 7] = ["and", "or", "unless", "bool", "offset", "inf", "nan"];
+/// Words before a list of labels.
+const BEFORE_LABELS: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
+
+/// What an expression names.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) metrics: BTreeSet<String>,
+    /// Labels that a metric is selected by.
+    pub(crate) matched: BTreeSet<(String, String)>,
+    /// Labels that something is grouped by.
+    pub(crate) grouped: BTreeSet<String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Token {
+    Word(String),
+    Text,
+    Sign(char),
+}
+
+/// Reads an expression.
+pub(crate) fn named(expression: &str) -> Named {
+    let tokens = tokens(expression);
+    let mut named = Named::default();
+    let mut at = 0;
+    while let Some(token) = tokens.get(at) {
+        at += 1;
+        let Token::Word(word) = token else { continue };
+        let opens = tokens.get(at) == Some(&Token::Sign('('));
+        if BEFORE_LABELS.contains(&word.as_str()) && opens {
+            let list = tokens[at..].iter().take_while(|token| **token != Token::Sign(')'));
+            named.grouped.extend(list.filter_map(word_of));
+            at += tokens[at..].iter().position(|token| *token == Token::Sign(')')).unwrap() + 1;
+        } else if !opens && !KEYWORDS.contains(&word.to_lowercase().as_str()) && !BEFORE_LABELS.contains(&word.as_str())
+        {
+            // `sum by (x) (y)`: the function stands before `by`, not before a bracket.
+            if matches!(tokens.get(at), Some(Token::Word(next)) if BEFORE_LABELS.contains(&next.as_str())) {
+                continue;
+            }
+            named.metrics.insert(word.clone());
+            if tokens.get(at) == Some(&Token::Sign('{')) {
+                let end = at + tokens[at..].iter().position(|token| *token == Token::Sign('}')).unwrap();
+                let labels = tokens[at..end].iter().filter_map(word_of);
+                named.matched.extend(labels.map(|label| (word.clone(), label)));
+                at = end + 1;
+            }
+        }
+    }
+    named
+}
+
+fn word_of(token: &Token) -> Option<String> {
+    match token {
+        Token::Word(word) => Some(word.clone()),
+        Token::Text | Token::Sign(_) => None,
+    }
+}
+
+fn tokens(expression: &str) -> Vec<Token> {
+    let mut tokens = Vec::new();
+    let mut rest = expression.chars().peekable();
+    while let Some(first) = rest.next() {
+        match first {
+            '"' => {
+                while let Some(next) = rest.next() {
+                    match next {
+                        '\\' => drop(rest.next()),
+                        '"' => break,
+                        _ => {}
+                    }
+                }
+                tokens.push(Token::Text);
+            }
+            // How far back: a time, or a variable of Grafana's.
+            '[' => drop(rest.by_ref().find(|next| *next == ']')),
+            '$' => while rest.next_if(|next| next.is_alphanumeric() || *next == '_').is_some() {},
+            '0'..='9' => while rest.next_if(|next| next.is_alphanumeric() || *next == '.').is_some() {},
+            'a'..='z' | 'A'..='Z' | '_' | ':' => {
+                let mut word = String::from(first);
+                while let Some(next) = rest.next_if(|next| next.is_alphanumeric() || matches!(next, '_' | ':')) {
+                    word.push(next);
+                }
+                tokens.push(Token::Word(word));
+            }
+            sign if sign.is_whitespace() => {}
+            sign => tokens.push(Token::Sign(sign)),
+        }
+    }
+    tokens
+}
+
+#[test]
+fn metrics_and_labels_are_told_from_functions_and_words() {
+    let set = |names: &[&str]| names.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
+    let seen = named(
+        r#"histogram_quantile(0.99, sum by (job, le) (rate(a_bucket{x=~"y(z)", w!="{"}[$__rate_interval]))) > 75e6
+           and on (job) max(b{job="$job"} offset 5m) unless c or sum(d) by (shard) * 2"#,
+    );
+    assert_eq!(seen.metrics, set(&["a_bucket", "b", "c", "d"]));
+    assert_eq!(seen.grouped, set(&["job", "le", "shard"]));
+    let matched = [("a_bucket", "x"), ("a_bucket", "w"), ("b", "job")];
+    assert_eq!(seen.matched, matched.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect());
+}
