@@ -111,6 +111,7 @@ on_both! {
         assert_eq!(numbers(&waiting(&store).await), [3]);
         let given_up = store.dead_events(None, 9).await.unwrap();
         assert_eq!(numbers(&given_up), [2, 1], "the newest first");
+        assert_eq!(store.depths().await.unwrap()["dead_events"], 2);
         assert_eq!((given_up[0].dead.as_deref(), given_up[0].attempts), (Some("it hangs"), 8));
         assert_eq!(numbers(&store.dead_events(Some(given_up[0].place), 9).await.unwrap()), [1]);
         assert_eq!(numbers(&store.dead_events(None, 1).await.unwrap()), [2]);
