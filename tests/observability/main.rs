@@ -12,6 +12,7 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::process::Command;
 
 use guildhall::metrics;
 use guildhall_actors::telemetry::{Metric, MetricType};
@@ -165,6 +166,24 @@ fn every_dashboard_can_be_loaded_and_every_panel_says_what_it_shows() {
             }
         }
     }
+}
+
+#[test]
+fn every_question_of_a_dashboard_is_one_that_prometheus_understands() {
+    let mut rules = String::from("groups:\n- name: panels\n  rules:\n");
+    let boards = files::dashboards();
+    let questions: Vec<_> = boards.values().flat_map(files::questions).collect();
+    for (n, (_, expression)) in questions.iter().enumerate() {
+        // As Grafana would fill them in.
+        let expression = expression.replace("$__rate_interval", "1m").replace("$instance", ".*");
+        assert!(!expression.contains('$'), "{expression}");
+        rules.push_str(&format!("  - record: panel_{n}\n    expr: {}\n", serde_json::to_string(&expression).unwrap()));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("panels.yml");
+    fs::write(&file, rules).unwrap();
+    let said = Command::new("promtool").args(["check", "rules", "--lint=none"]).arg(&file).output().unwrap();
+    assert!(said.status.success(), "{}{}", support::text(&said.stdout), support::text(&said.stderr));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //!                                   └▶ tray of its guild ─▶ guild ─▶ done ─▶ credit back, session confirmed
 //! ```
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -82,6 +82,8 @@ pub struct Router {
     guilds: HashMap<i64, Kept>,
     generations: u64,
     keeping: bool,
+    /// Shards whose lag was told.
+    told_of: BTreeSet<u32>,
 }
 
 impl std::fmt::Debug for Router {
@@ -122,6 +124,7 @@ impl Router {
             guilds: HashMap::new(),
             generations: 0,
             keeping: false,
+            told_of: BTreeSet::new(),
         }
     }
 
@@ -305,7 +308,7 @@ impl Router {
     }
 
     /// Tells how much waits, and how far sessions are behind, what shards hold back included.
-    fn count(&self) {
+    fn count(&mut self) {
         let inbox = self.hub.inbox_len();
         let held: usize = self.credits.values().map(|credit| credit.held()).sum();
         let trays = self.guilds.iter().filter(|(lane, _)| **lane < 0);
@@ -321,6 +324,12 @@ impl Router {
             let lag = held + behind(&line.session) + line.before.iter().map(behind).sum::<u64>();
             emit(SessionLags { shard: *shard, lag });
         }
+        // What was last told of a shard that is not here any more would be told for ever.
+        let shards: BTreeSet<u32> = self.lines.keys().copied().collect();
+        for gone in self.told_of.difference(&shards) {
+            emit(SessionLags { shard: *gone, lag: 0 });
+        }
+        self.told_of = shards;
     }
 
     /// Keeps how far sessions are confirmed, if that has changed.
