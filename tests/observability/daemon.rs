@@ -12,7 +12,9 @@ use guildhall_actors::telemetry::MetricType;
 use guildhall_sim::{FireSpec, Sim, SimConfig};
 
 use super::{
-    metric_of, promql,
+    metric_of,
+    postgres::PostgresServer,
+    promql,
     support::{Guildhall, STUCK, get, request},
 };
 
@@ -134,6 +136,27 @@ async fn what_waits_for_a_handler_is_counted_and_is_the_lag_of_its_shard() {
     let lag = text.lines().find_map(|line| line.strip_prefix("guildhall_gateway_sequence_lag{shard=\"0\"} "));
     let lag: u64 = lag.unwrap().parse().unwrap();
     assert!((4..20).contains(&lag), "{lag}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_goes_away_is_down_until_it_is_back() {
+    let mut server = tokio::task::block_in_place(PostgresServer::start);
+    let url = server.database().await;
+    let sim = Sim::start(SimConfig { guilds: 1, members: 1, channels: 1, ..SimConfig::default() }).await.unwrap();
+    let daemon = Guildhall::serve(&sim.gateway_url())
+        .env("GUILDHALL__DISCORD__TOKEN", "sim-bot-token")
+        .env("GUILDHALL__DISCORD__API_URL", &sim.api_url())
+        .env("GUILDHALL__STORE__URL", &url)
+        .env("GUILDHALL__STORE__TIMEOUT_MS", "1000")
+        .env("GUILDHALL__OPERATIONS__HEARTBEAT_MS", "200")
+        .spawn();
+    let address = daemon.address();
+    daemon.line_with("\"part is ready\",\"part\":\"store\"");
+    until_told(address, &["guildhall_store_up 1", "guildhall_lease_held 1"]).await;
+    tokio::task::block_in_place(|| server.kill());
+    until_told(address, &["guildhall_store_up 0", "guildhall_ready{part=\"store\"} 0"]).await;
+    tokio::task::block_in_place(|| server.start_again());
+    until_told(address, &["guildhall_store_up 1", "guildhall_ready{part=\"store\"} 1"]).await;
 }
 
 /// Every sample is of a metric that is described, of its type, and with no other labels.

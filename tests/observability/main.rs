@@ -6,6 +6,8 @@
 
 mod daemon;
 mod files;
+#[path = "../support/postgres.rs"]
+mod postgres;
 mod promql;
 #[path = "../support/mod.rs"]
 mod support;
