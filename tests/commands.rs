@@ -146,7 +146,7 @@ async fn limits_are_waited_for_and_refusals_say_what_to_do() {
     let sim = sim().await;
     let once = |action| Fault { route: OVERWRITE.to_owned(), action, probability: 1.0, count: Some(1), skip: 0 };
     sim.add_fault(once(FaultAction::RateLimit { scope: Scope::User, retry_after_ms: 1100 })).unwrap();
-    sim.add_fault(once(FaultAction::DropAfter)).unwrap();
+    sim.add_fault(once(FaultAction::Status { status: 503, code: 0 })).unwrap();
     let output = sync(&sim, EXAMPLE, &[]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("it answered 429"), "it says what it waits for: {}", text(&output.stderr));
