@@ -25,6 +25,21 @@ impl InternalEvent for GatewayNotFound<'_> {
     }
 }
 
+/// Commands are not where they should be yet, and somebody waits for it.
+pub struct CommandsWait<'a> {
+    /// Why.
+    pub why: &'a str,
+    /// How long until it is tried again.
+    pub pause: Duration,
+}
+
+impl InternalEvent for CommandsWait<'_> {
+    fn emit(self) {
+        let again_in_ms = u64::try_from(self.pause.as_millis()).unwrap_or(u64::MAX);
+        warn!(why = self.why, again_in_ms, "the commands are not there yet; waiting for the next try");
+    }
+}
+
 /// The listener accepts connections.
 pub struct ListenerStarted {
     /// Where, with the real port.

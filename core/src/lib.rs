@@ -13,6 +13,7 @@
 pub mod answer;
 pub mod breaker;
 pub mod budget;
+pub mod command;
 pub mod event;
 pub mod guild;
 pub mod invalid;

@@ -90,7 +90,7 @@ async fn made_up_methods_do_not_fill_the_score() {
 /// A command whose option holds lists within lists.
 fn nested(levels: usize) -> Value {
     let value = (1..levels).fold(json!([]), |inner, _| json!([inner]));
-    json!({ "name": "deep", "description": "d", "options": [{ "name": "o", "type": 3, "value": value }] })
+    json!({ "name": "deep", "description": "d", "options": [{ "name": "o", "description": "d", "type": 3, "value": value }] })
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! The daemon put together: what starts in which order, what ends it, and how it ends.
 
 pub mod admin_key;
+mod commands;
 mod daemon;
 mod demo;
 mod discovery;
@@ -19,6 +20,7 @@ use guildhall_core::event::handler::Handlers;
 
 pub use self::{
     admin_key::FoundKey,
+    commands::{SyncError, SyncMode, Synced, sync},
     daemon::{Daemon, Ended, StartError, Unfinished},
     demo::{Demo, DemoError, DemoSettings, NoAnswer},
     discovery::DiscoveryError,

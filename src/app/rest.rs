@@ -89,6 +89,12 @@ impl Rest {
         async move { drop(tokens.acquire(credential, any, Lane::Operation, within).await) }
     }
 
+    /// Whom calls are made as.
+    #[must_use]
+    pub fn credential(&self) -> Credential {
+        Credential::Application(self.application.get())
+    }
+
     /// Where idempotency keys are remembered beside the store, if there is a Redis.
     #[must_use]
     pub fn idempotency(&self) -> Option<RedisIdempotency> {

@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 fine, 1 failed, 2 wrong usage, and 130 or 143 when a second signal ended the process at once.
 
+mod commands;
 mod completions;
 mod config;
 mod demo;
@@ -37,6 +38,8 @@ enum Command {
     Sim(sim::Args),
     /// Look at the settings
     Config(config::Args),
+    /// Give Discord the commands that users see
+    Commands(commands::Args),
     /// Look at the handlers: what is done with which events
     Handlers(handlers::Args),
     /// Bring the store to another version of its schema
@@ -55,6 +58,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Demo(args) => demo::run(file, args),
         Command::Sim(args) => sim::run(args),
         Command::Config(args) => config::run(file, args),
+        Command::Commands(args) => commands::run(file, args),
         Command::Handlers(args) => handlers::run(file, args),
         Command::Migrate(args) => migrate::run(file, &args),
         Command::Healthcheck(args) => healthcheck::run(file, &args),

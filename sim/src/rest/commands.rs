@@ -5,16 +5,19 @@ use serde_json::{Map, Value, json};
 
 use super::access;
 use super::call::{Call, Effect, Reply, Verb};
+use super::command_options;
 use super::error::ApiError;
-use super::form::{Field, Form};
+use super::form::{Field, Form, switched_on};
 use crate::id::Snowflake;
 use crate::time::At;
 use crate::world::World;
 use crate::world::command::Command;
 
-/// Commands of one kind that an application may have in one place.
-const MAX_COMMANDS: usize = 100;
 const CHAT_INPUT: u8 = 1;
+/// Commands of each kind that an application may have in one place.
+const MAX_COMMANDS: [(u8, usize); 3] = [(CHAT_INPUT, 100), (2, 15), (3, 15)];
+/// Commands of all kinds that one overwrite may hold.
+const MAX_OVERWRITE: usize = 130;
 /// What is kept as it was given.
 const KEPT: &[&str] = &[
     "options",
@@ -68,7 +71,7 @@ impl CommandForm {
         let name = form.string("name", 1..=32);
         if let Field::Given(name) = name
             && kind == CHAT_INPUT
-            && (name.contains(char::is_whitespace) || name.chars().any(char::is_uppercase))
+            && !command_options::is_typed(name)
         {
             form.fault("name", "APPLICATION_COMMAND_INVALID_NAME", "Command name is invalid");
         }
@@ -79,7 +82,7 @@ impl CommandForm {
             CHAT_INPUT => form.required("description", description).unwrap_or_default(),
             _ => description.value().unwrap_or_default(),
         };
-        form.list("options", 25);
+        command_options::read(form);
         let mut rest = Map::new();
         for key in KEPT {
             if let Field::Given(value) = form.raw(key) {
@@ -109,8 +112,31 @@ impl CommandForm {
 pub(crate) fn list(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
     let scope = scope(world, call)?;
     let all = shelf(world, scope)?;
-    let own: Vec<&Command> = all.iter().filter(|command| command.application_id == scope.application).collect();
-    Ok(Reply::ok(&own))
+    let own = all.iter().filter(|command| command.application_id == scope.application);
+    if switched_on(call, "with_localizations") {
+        return Ok(Reply::ok(&own.collect::<Vec<_>>()));
+    }
+    Ok(Reply::ok(&own.map(without_localizations).collect::<Vec<_>>()))
+}
+
+/// What a listing shows unless somebody asks for all languages.
+fn without_localizations(command: &Command) -> Value {
+    let mut shown = serde_json::to_value(command).expect("invariant: a command is JSON");
+    strip(&mut shown);
+    shown
+}
+
+fn strip(shown: &mut Value) {
+    let Some(fields) = shown.as_object_mut() else { return };
+    fields.retain(|name, _| !name.ends_with("_localizations"));
+    for list in ["options", "choices"] {
+        fields.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten().for_each(strip);
+    }
+}
+
+/// How many of a kind there may be.
+fn most(kind: u8) -> usize {
+    MAX_COMMANDS.iter().find(|(one, _)| *one == kind).map_or(0, |(_, most)| *most)
 }
 
 pub(crate) fn get(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
@@ -130,7 +156,7 @@ pub(crate) fn create(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiErr
     let all = shelf(world, scope)?;
     let same = all.iter().position(|command| command.is_same(scope.application, read.kind, &read.name));
     let alike = all.iter().filter(|command| command.application_id == scope.application && command.kind == read.kind);
-    if same.is_none() && alike.count() >= MAX_COMMANDS {
+    if same.is_none() && alike.count() >= most(read.kind) {
         return Err(ApiError::MAX_COMMANDS);
     }
     let id = same.map(|index| all[index].id);
@@ -165,7 +191,7 @@ pub(crate) fn overwrite(world: &mut World, call: &Call<'_>) -> Result<Reply, Api
     let wrap = json!({ "list": call.list()? });
     let mut form = Form::new(wrap.as_object().expect("invariant: made as an object"));
     let mut read: Vec<CommandForm> = Vec::new();
-    for (index, item) in form.list("list", 3 * MAX_COMMANDS).value().unwrap_or_default().iter().enumerate() {
+    for (index, item) in form.list("list", MAX_OVERWRITE).value().unwrap_or_default().iter().enumerate() {
         let Some(command) = form.within(&index.to_string(), item, CommandForm::read) else { continue };
         if read.iter().any(|other| other.kind == command.kind && other.name == command.name) {
             let message = "Application command names must be unique";
@@ -174,7 +200,8 @@ pub(crate) fn overwrite(world: &mut World, call: &Call<'_>) -> Result<Reply, Api
         read.push(command);
     }
     form.finish()?;
-    if [1, 2, 3].iter().any(|kind| read.iter().filter(|command| command.kind == *kind).count() > MAX_COMMANDS) {
+    let too_many = |(kind, most): &(u8, usize)| read.iter().filter(|command| command.kind == *kind).count() > *most;
+    if MAX_COMMANDS.iter().any(too_many) {
         return Err(ApiError::MAX_COMMANDS);
     }
     let old: Vec<Command> =
@@ -229,6 +256,44 @@ mod tests {
         assert_eq!(stage.get(&one).json["description"], "other");
         assert_eq!(stage.delete(&one).status, 204);
         assert_eq!(stage.delete(&one).code(), 10063);
+    }
+
+    #[test]
+    fn languages_are_shown_to_those_who_ask_for_them() {
+        let mut stage = Stage::new();
+        let path = format!("/applications/{}/commands", stage.application);
+        let option = json!({ "type": 3, "name": "a", "description": "x", "name_localizations": { "de": "b" } });
+        let command =
+            json!({ "name": "say", "description": "x", "name_localizations": { "de": "sag" }, "options": [option] });
+        stage.put(&path, json!([command]));
+        let plain = stage.get(&path).json;
+        assert!(
+            plain[0].get("name_localizations").is_none() && plain[0]["options"][0].get("name_localizations").is_none()
+        );
+        let all = stage.get(&format!("{path}?with_localizations=true")).json;
+        assert_eq!(all[0]["name_localizations"], json!({ "de": "sag" }));
+        assert_eq!(all[0]["options"][0]["name_localizations"], json!({ "de": "b" }));
+    }
+
+    #[test]
+    fn options_that_make_no_sense_are_refused_with_their_place() {
+        let mut stage = Stage::new();
+        let path = format!("/applications/{}/commands", stage.application);
+        let option = |kind: u8, name: &str, required: bool| json!({ "type": kind, "name": name, "description": "x", "required": required });
+        let command = |options| json!([{ "name": "say", "description": "x", "options": options }]);
+        let mut code = |options, place: &str| {
+            let refused = stage.put(&path, command(options)).json;
+            refused.pointer(&format!("/errors/0/options/{place}/_errors/0/code")).cloned().unwrap_or_default()
+        };
+        assert_eq!(code(json!([option(3, "Big", false)]), "0/name"), "APPLICATION_COMMAND_INVALID_NAME");
+        let mixed = json!([option(1, "a", false), option(3, "b", false)]);
+        assert_eq!(code(mixed, "1"), "APPLICATION_COMMAND_OPTIONS_TYPE_INVALID");
+        let late = json!([option(3, "a", false), option(3, "b", true)]);
+        assert_eq!(code(late, "1"), "APPLICATION_COMMAND_OPTIONS_REQUIRED_INVALID");
+        assert_eq!(code(json!([option(12, "a", false)]), "0/type"), "BASE_TYPE_CHOICES");
+        let nested = json!([{ "type": 1, "name": "a", "description": "x", "options": [{ "type": 3 }] }]);
+        assert_eq!(code(nested, "0/options/0/name"), "BASE_TYPE_REQUIRED");
+        assert_eq!(code(json!([option(3, "a", true), option(4, "b", false)]), "0"), json!(null));
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod audit_logs;
 pub(crate) mod call;
 mod channel_order;
 mod channels;
+mod command_options;
 mod commands;
 pub(crate) mod error;
 mod form;

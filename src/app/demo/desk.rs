@@ -32,6 +32,10 @@ pub(super) struct Standing {
     pub(super) pending: u64,
     /// Accepted, and not there any more.
     pub(super) missing: u64,
+    /// Given by handlers and not asked for over the API: those that succeeded.
+    pub(super) given: u64,
+    /// And those that have not, or not yet.
+    pub(super) given_undone: u64,
 }
 
 impl Standing {
@@ -70,17 +74,6 @@ impl Desk {
         sum(&answer.text, name, label)
     }
 
-    /// Asks for operations one by one, each with its key in the header.
-    pub(super) async fn ask_each(&mut self, guild: Snowflake, tasks: Vec<Task>) -> Result<(), DemoError> {
-        for task in tasks {
-            let answer = self.http.post(&place(guild), Some(&task.key), &task.alone()).await?;
-            let answer = accepted(&answer, task.kind)?;
-            self.note(&answer);
-            self.asked.entry(guild).or_default().push(task);
-        }
-        Ok(())
-    }
-
     /// Asks for many operations at once.
     pub(super) async fn ask_all(&mut self, guild: Snowflake, tasks: &[Task]) -> Result<(), DemoError> {
         for answer in self.submit(guild, tasks).await? {
@@ -97,6 +90,11 @@ impl Desk {
         let known = answers.iter().filter(known).count() as u64;
         answers.iter().for_each(|answer| self.note(answer));
         Ok(known)
+    }
+
+    /// Keeps in mind what handlers do by themselves.
+    pub(super) fn expect(&mut self, guild: Snowflake, tasks: Vec<Task>) {
+        self.asked.entry(guild).or_default().extend(tasks);
     }
 
     async fn submit(&self, guild: Snowflake, tasks: &[Task]) -> Result<Vec<Value>, DemoError> {
@@ -156,6 +154,9 @@ fn tally(accepted: &BTreeSet<String>, states: &BTreeMap<String, String>) -> Stan
         };
         *count += 1;
     }
+    let given: Vec<&String> = states.iter().filter(|(id, _)| !accepted.contains(*id)).map(|(_, state)| state).collect();
+    standing.given = given.iter().filter(|state| **state == "succeeded").count() as u64;
+    standing.given_undone = given.len() as u64 - standing.given;
     standing
 }
 
@@ -173,10 +174,17 @@ mod tests {
     #[test]
     fn what_was_accepted_and_is_not_there_is_missing() {
         let accepted = ["a", "b", "c", "d", "e"].map(str::to_owned).into();
-        let states = [("a", "succeeded"), ("b", "needs_review"), ("c", "running"), ("d", "dead"), ("x", "succeeded")];
+        let states = [
+            ("a", "succeeded"),
+            ("b", "needs_review"),
+            ("c", "running"),
+            ("d", "dead"),
+            ("x", "succeeded"),
+            ("y", "queued"),
+        ];
         let states = states.map(|(id, state)| (id.to_owned(), state.to_owned())).into();
         let standing = tally(&accepted, &states);
-        assert_eq!(standing, Standing { succeeded: 1, failed: 2, pending: 1, missing: 1 });
+        assert_eq!(standing, Standing { succeeded: 1, failed: 2, pending: 1, missing: 1, given: 1, given_undone: 1 });
         assert_eq!(standing.settled(), 4);
     }
 

@@ -4,15 +4,18 @@
 //!   this process                         another one, killed and started again
 //!  ┌─────────────────────┐  operations   ┌─────────┐
 //!  │ scenes ─▶ desk ──────┼─────────────▶│ serve   │──▶ store, in a folder that outlives it
+//!  │ brain ◀──────────────┼── webhooks ──│         │
 //!  │ judge ◀─ simulator ◀─┼── REST, ws ──│         │
 //!  └─────────────────────┘               └─────────┘
 //! ```
 
+mod brain;
 mod desk;
 mod faults;
 mod http;
 mod judge;
 mod scenes;
+mod stream;
 mod table;
 mod task;
 mod worker;
@@ -31,6 +34,7 @@ use twilight_model::gateway::Intents;
 
 pub use self::http::NoAnswer;
 use self::{
+    brain::Brain,
     desk::Desk,
     http::Http,
     table::Table,
@@ -61,6 +65,9 @@ pub enum DemoError {
     /// The simulator cannot start.
     #[error("cannot start the simulator: {0}")]
     Sim(#[source] io::Error),
+    /// The brain cannot listen.
+    #[error("cannot start the demo's brain: {0}")]
+    Brain(#[source] io::Error),
     /// There is no place for the store.
     #[error("cannot make a temporary folder for the store: {0}; set TMPDIR to a folder that can be written to")]
     Folder(#[source] io::Error),
@@ -111,6 +118,8 @@ pub struct Demo {
     /// The simulator, for what only its HTTP interface tells.
     world: Http,
     worker: Worker,
+    /// What the daemon tells of commands and messages.
+    brain: Brain,
     desk: Desk,
     key: Token,
     table: Table,
@@ -139,12 +148,18 @@ impl Demo {
         println!("The simulated Discord is at http://{} (REST under /api/v10, gateway, GET /sim).", sim.address());
 
         let folder = tempfile::Builder::new().prefix("guildhall-demo-").tempdir().map_err(DemoError::Folder)?;
+        let brain = Brain::start().await.map_err(DemoError::Brain)?;
+        let handlers = folder.path().join("handlers.toml");
+        std::fs::write(&handlers, brain.handlers()).map_err(DemoError::Folder)?;
         let key = Token::new(format!("gh_demo_{}", chance()));
         let mut recipe = given(settings, folder.path()).map_err(DemoError::Process)?;
         recipe.set("discord.token", token);
         recipe.set("discord.api_url", sim.api_url());
         recipe.set("discord.gateway_url", sim.gateway_url());
         recipe.set("store.url", format!("sqlite:{}", folder.path().join("guildhall.db").display()));
+        recipe.set("handlers.file", handlers.display().to_string());
+        recipe.set("handlers.shadow", "false");
+        recipe.set("interactions.defer", "auto");
         recipe.set("api.bind", address.to_string());
         recipe.set("api.admin_key", key.expose());
         let worker = Worker::start(recipe).map_err(DemoError::Process)?;
@@ -155,7 +170,7 @@ impl Demo {
         );
         let world = Http::new(sim.address(), None);
         let desk = Desk::new(Http::new(address, Some(key.clone())));
-        Ok(Self { sim, world, worker, desk, key, table: Table::default(), begun, _folder: folder })
+        Ok(Self { sim, world, worker, brain, desk, key, table: Table::default(), begun, _folder: folder })
     }
 
     /// What happened, as a table.
@@ -245,7 +260,8 @@ fn given(DemoSettings { file, flags, loaded }: DemoSettings, folder: &Path) -> i
     // No queue of our own: each shard has its identify bucket to itself in the simulator, which refuses what comes too
     // soon, while twilight's queue lets even those wait for a common round of five seconds.
     recipe.set("gateway.max_concurrency", "0");
-    let intents = loaded.settings.gateway.intents | Intents::GUILDS | Intents::GUILD_MEMBERS;
+    let needed = Intents::GUILDS | Intents::GUILD_MEMBERS | Intents::GUILD_MESSAGES;
+    let intents = loaded.settings.gateway.intents | needed;
     let names: Vec<String> = intents.iter_names().map(|(name, _)| name.to_lowercase()).collect();
     recipe.set("gateway.intents", names.join(","));
     Ok(recipe)

@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     Demo, DemoError, GUILDS, LOOK, SHARDS, STEP_TIMEOUT, faults, judge,
+    stream::Stream,
     table::Expected::{self, AtMost, Exactly},
     task::{self, Place, Task},
 };
@@ -85,7 +86,7 @@ impl Demo {
         Ok(self.sim.guilds().into_iter().map(place).collect())
     }
 
-    /// Members join, and get a role that is made for them.
+    /// Members join, and a rule gives them a role that is made for them.
     async fn welcome(&mut self, mut places: Vec<Place>) -> Result<Vec<Place>, DemoError> {
         for place in &mut places {
             let spec = JoinSpec { count: JOINS, name: Some("newcomer".into()), ..JoinSpec::default() };
@@ -97,15 +98,13 @@ impl Demo {
         println!("{joined} members joined, {JOINS} in every guild, and the shards told us.");
 
         for place in &places {
-            self.desk.ask_each(place.guild, task::welcome(place)).await?;
+            self.desk.expect(place.guild, task::welcome(place));
         }
-        self.settle().await?;
-        let given = created(&self.sim.score(), "member_role");
+        let given = self.until(all, async || created(&self.sim.score(), "member_role")).await?;
         self.table.note("roles given, by the simulator", Exactly(all), given);
         println!(
-            "Each guild has a new role `{}`, and {given} members hold it: {} operations over the API, {}.",
+            "A rule says that who joins gets a role: each guild has a new role `{}`, and {given} members hold it, {}.",
             task::GREETER,
-            self.desk.accepted(),
             self.limit().await
         );
         Ok(places)
@@ -119,19 +118,22 @@ impl Demo {
         }
     }
 
-    /// A command is used, and answered.
+    /// A command is used, deferred at once, and answered with what the brain says.
     async fn answer(&mut self, places: &[Place]) -> Result<(), DemoError> {
         let guild = places[0].guild;
-        let fired = self.sim.fire(FireSpec::command(guild, COMMAND)).await?;
-        let (Some(interaction), Some(token)) = (fired.id, fired.token) else { return Ok(()) };
-        self.desk.ask_each(guild, task::answer(interaction, &token)).await?;
+        self.sim.fire(FireSpec::command(guild, COMMAND)).await?;
+        self.desk.expect(guild, task::answer());
         let received = self.until(1, async || self.events("interaction").await).await?;
         self.table.note("commands received", Exactly(1), received);
-        self.settle().await?;
-        let interactions = self.sim.score().interactions;
-        self.table.note("answers, by the simulator", Exactly(1), interactions.answered);
-        let took = interactions.response_us.first().copied().unwrap_or(0) / 1_000;
-        println!("Somebody used /{COMMAND}: deferred after {took} ms, then answered with \"{}\".", task::ANSWER);
+        let deferred = self.until(1, async || self.sim.score().interactions.answered).await?;
+        self.table.note("deferred, by the simulator", Exactly(1), deferred);
+        let answered = self.until(1, async || edited(&self.sim.score(), task::ANSWER)).await?;
+        self.table.note("then answered, by the simulator", Exactly(1), answered);
+        let took = self.sim.score().interactions.response_us.first().copied().unwrap_or(0) / 1_000;
+        println!(
+            "Somebody used /{COMMAND}: deferred after {took} ms, told to the brain over a signed webhook, answered with \"{}\".",
+            task::ANSWER
+        );
         Ok(())
     }
 
@@ -143,7 +145,8 @@ impl Demo {
         Ok(())
     }
 
-    /// A burst of operations over all guilds while things go wrong, and the worker is killed in the middle of it.
+    /// A burst of operations over all guilds while things go wrong and messages pour in, and the worker is killed in the
+    /// middle of it.
     async fn burst(&mut self, places: &[Place]) -> Result<(), DemoError> {
         for fault in faults::faults() {
             self.sim.add_fault(fault)?;
@@ -152,11 +155,12 @@ impl Demo {
             places.iter().map(|place| (place.guild, task::burst(place))).collect();
         let all = bursts.iter().map(|(_, tasks)| tasks.len() as u64).sum::<u64>();
         let before = effects(&self.sim.score());
+        let stream = Stream::start(self.sim.address());
         for (guild, tasks) in &bursts {
             self.desk.ask_all(*guild, tasks).await?;
         }
         println!(
-            "A burst: {all} operations over {} guilds, while answers are slow, calls fail and connections break.",
+            "A burst: {all} operations over {} guilds, while answers are slow, calls fail, connections break, and people write.",
             bursts.len()
         );
 
@@ -167,6 +171,11 @@ impl Demo {
         let done = effects(&self.sim.score()) - before;
         self.table.note("kill -9 while under way", Exactly(1), u64::from((1..all).contains(&done)));
         println!("kill -9 {killed}: the daemon is gone in the middle of it; {done} of {all} had happened.");
+        // The round that was under way, and then one that nobody is there for.
+        stream.round().await;
+        let earlier = stream.sent();
+        stream.round().await;
+        let unheard = stream.sent() - earlier;
         self.worker.start_again().map_err(DemoError::Process)?;
         self.until(1, async || u64::from(self.desk.is_open().await)).await?;
         println!(
@@ -185,6 +194,21 @@ impl Demo {
         );
         self.settle().await?;
         self.sim.remove_faults(None);
+        self.count_messages(stream, unheard).await
+    }
+
+    /// Every message that was written was told to the brain, also those of the time when no daemon was there.
+    async fn count_messages(&mut self, stream: Stream, unheard: u64) -> Result<(), DemoError> {
+        let written = stream.end().await?;
+        let told = self.until(written, async || self.brain.heard().0).await?;
+        let (_, again) = self.brain.heard();
+        println!(
+            "{written} messages were written meanwhile, {unheard} and more while no daemon was there. The brain was told of \
+             {told}: {} are lost. {again} came twice, with the same id.",
+            written - told.min(written)
+        );
+        self.table.note("written while it was gone", Exactly(1), u64::from(unheard > 0));
+        self.table.note("messages told, of those written", Exactly(written), told);
         Ok(())
     }
 
@@ -196,7 +220,10 @@ impl Demo {
         let standing = self.desk.standing().await?;
         let score = self.sim.score();
         let verdict = judge::judge(self.desk.asked(), &score);
-        let asked: u64 = self.desk.asked().values().map(|tasks| tasks.len() as u64).sum();
+        let expected: u64 = self.desk.asked().values().map(|tasks| tasks.len() as u64).sum();
+        let asked = self.desk.asked().values().flatten().filter(|task| !task.key.is_empty()).count() as u64;
+        // For each who joins the role is seen to, and given; and one answer.
+        let given = 2 * JOINS * u64::from(GUILDS) + 1;
         let failed: u64 = statuses(&score, 500..600);
         println!(
             "All is done after {:.1} s. The simulator failed {failed} calls and cut {} connections on the way.",
@@ -211,12 +238,13 @@ impl Demo {
         }
         let most = score.max_per_second.values().copied().max().unwrap_or(0);
         let limited = score.rate_limited;
-        let rows: [(&'static str, Expected, u64); 11] = [
+        let rows: [(&'static str, Expected, u64); 12] = [
             ("operations accepted", Exactly(asked), self.desk.accepted()),
             ("  succeeded", Exactly(asked), standing.succeeded),
             ("  dead or for a person", Exactly(0), standing.failed),
             ("  missing or not done", Exactly(0), standing.missing + standing.pending),
-            ("effects, by the simulator", Exactly(asked), verdict.found),
+            ("operations by handlers", Exactly(given), standing.given),
+            ("effects, by the simulator", Exactly(expected), verdict.found),
             ("  lost", Exactly(0), verdict.lost.len() as u64),
             ("  duplicates", Exactly(0), verdict.duplicates),
             ("  out of their guild's order", Exactly(0), verdict.out_of_order + score.overlaps),
@@ -233,7 +261,10 @@ impl Demo {
 
     /// Waits until everything that was accepted is done, one way or another.
     async fn settle(&self) -> Result<(), DemoError> {
-        let settled = async || self.desk.standing().await.map_or(0, |standing| standing.settled());
+        let settled = async || match self.desk.standing().await {
+            Ok(standing) if standing.given_undone == 0 => standing.settled(),
+            Ok(_) | Err(_) => 0,
+        };
         self.until(self.desk.accepted(), settled).await?;
         Ok(())
     }
@@ -269,6 +300,13 @@ fn effects(score: &Score) -> u64 {
 fn created(score: &Score, kind: &str) -> u64 {
     let effects = score.effects.values().flatten();
     effects.filter(|effect| effect.verb == "create" && effect.kind == kind).count() as u64
+}
+
+/// First answers that say this in the end.
+fn edited(score: &Score, content: &str) -> u64 {
+    let effects = score.effects.values().flatten();
+    effects.filter(|effect| effect.verb == "update" && effect.kind == "message" && effect.name == content).count()
+        as u64
 }
 
 /// Answers with a status in this range.

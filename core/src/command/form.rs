@@ -1,0 +1,71 @@
+//! The one form in which commands are compared: defaults, empty lists and what Discord adds are left out.
+
+use serde_json::{Map, Number, Value};
+
+use super::{Command, CommandKind};
+
+/// What Discord adds. A file may hold it, as one does that was made from Discord's own answer.
+pub(super) const ADDED: [&str; 6] =
+    ["id", "application_id", "version", "guild_id", "name_localized", "description_localized"];
+
+/// Switches that are off unless somebody turns them on.
+const OFF: [&str; 3] = ["nsfw", "required", "autocomplete"];
+
+/// Lists whose order means nothing.
+const SETS: [&str; 3] = ["contexts", "integration_types", "channel_types"];
+
+impl Command {
+    /// A command of these fields, as a file or Discord says it. None if it has no name, or a type that nobody knows.
+    pub(super) fn of(fields: &Map<String, Value>) -> Option<Self> {
+        let name = fields.get("name")?.as_str()?.to_owned();
+        let kind = match fields.get("type") {
+            None | Some(Value::Null) => CommandKind::ChatInput,
+            Some(kind) => CommandKind::of(kind.as_u64()?)?,
+        };
+        let mut fields = plain(fields);
+        fields.insert("type".to_owned(), kind.number().into());
+        Some(Self { kind, name, fields })
+    }
+}
+
+fn plain(fields: &Map<String, Value>) -> Map<String, Value> {
+    let said = fields.iter().filter(|(name, _)| !ADDED.contains(&name.as_str()));
+    said.filter_map(|(name, value)| Some((name.clone(), field(name, value)?))).collect()
+}
+
+fn field(name: &str, value: &Value) -> Option<Value> {
+    match value {
+        Value::Null => None,
+        Value::Bool(false) if OFF.contains(&name) => None,
+        Value::String(text) if text.is_empty() && name == "description" => None,
+        Value::Number(bits) if name == "default_member_permissions" => Some(bits.to_string().into()),
+        Value::Number(number) => Some(Value::Number(whole(number))),
+        // What stands there is text in other languages, and not fields.
+        Value::Object(texts) if name.ends_with("_localizations") => {
+            (!texts.is_empty()).then(|| Value::Object(texts.clone()))
+        }
+        Value::Object(fields) => Some(Value::Object(plain(fields))),
+        Value::Array(items) if items.is_empty() => None,
+        Value::Array(items) => {
+            let mut items: Vec<Value> = items.iter().filter_map(|item| field("", item)).collect();
+            if SETS.contains(&name) {
+                items.sort_by_key(Value::as_u64);
+                items.dedup();
+            }
+            Some(Value::Array(items))
+        }
+        Value::Bool(_) | Value::String(_) => Some(value.clone()),
+    }
+}
+
+/// 5.0 is 5.
+fn whole(number: &Number) -> Number {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    match number.as_f64() {
+        #[expect(clippy::cast_possible_truncation, reason = "it is whole, and not too large")]
+        Some(float) if !number.is_i64() && !number.is_u64() && float.fract() == 0.0 && float.abs() <= EXACT => {
+            Number::from(float as i64)
+        }
+        _ => number.clone(),
+    }
+}

@@ -1,0 +1,202 @@
+//! Reads commands, and says all that is wrong with them at once.
+
+use std::collections::HashSet;
+
+use serde_json::{Map, Value};
+
+use super::{
+    Command, CommandKind, Commands, FieldError,
+    form::ADDED,
+    option::{self, Level},
+    word,
+};
+use crate::operation::payload::{
+    form::{Form, object},
+    invalid::{At, Findings, Nulls, shown},
+    value::{boolean, list},
+};
+
+/// How many commands are read at most; each kind has its own bound below this.
+const COMMANDS: usize = 200;
+/// How many characters a command's names, descriptions and values have in all.
+const CHARACTERS: usize = 8000;
+
+const KINDS: &[(&str, u8)] = &[("chat_input", 1), ("user", 2), ("message", 3), ("primary_entry_point", 4)];
+const CONTEXTS: &[(&str, u8)] = &[("guild", 0), ("bot_dm", 1), ("private_channel", 2)];
+const INSTALLS: &[(&str, u8)] = &[("guild_install", 0), ("user_install", 1)];
+const HANDLERS: &[(&str, u8)] = &[("app_handler", 1), ("discord_launch_activity", 2)];
+
+impl Commands {
+    /// Reads commands: a list of them, or `{"commands": […]}`. Fields are Discord's own; types and their like may be given by
+    /// their names.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong, at once; 50 things at most.
+    pub fn read(value: &Value) -> Result<Self, Vec<FieldError>> {
+        let mut findings = Findings::new(Nulls::NotSaid);
+        let read = match value {
+            Value::Array(_) => all(value, &mut findings.top().field("commands")),
+            Value::Object(_) => object(value, &mut findings.top(), |form| form.required("commands", all)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => findings
+                .top()
+                .field("commands")
+                .wrong("is missing: write a list of commands, or `commands:` with one below it; [] is none"),
+        };
+        match read {
+            Some(commands) if findings.is_empty() => Ok(Self(commands)),
+            Some(_) | None => Err(findings.into_invalid().errors),
+        }
+    }
+}
+
+fn all(value: &Value, at: &mut At<'_>) -> Option<Vec<Command>> {
+    distinct(value, at);
+    let read = list(0, COMMANDS, command)(value, at)?;
+    for kind in CommandKind::ALL {
+        let count = read.iter().filter(|command| command.kind == kind).count();
+        if count > kind.most() {
+            let (most, what) = (kind.most(), kind.plural());
+            at.wrong::<()>(format!(
+                "must hold at most {most} {what}, and there are {count}; group some as sub-commands"
+            ));
+        }
+    }
+    Some(read)
+}
+
+/// By what was written, so that it is told even if something else is wrong.
+fn distinct(commands: &Value, at: &mut At<'_>) {
+    let mut seen = HashSet::new();
+    for (n, command) in commands.as_array().into_iter().flatten().take(COMMANDS).enumerate() {
+        let kind = match command.get("type") {
+            Some(Value::String(name)) => KINDS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)),
+            Some(number) => KINDS.iter().find(|(_, known)| number.as_u64() == Some(u64::from(*known))),
+            None => None,
+        };
+        let kind = kind.map_or(CommandKind::ChatInput.number(), |(_, number)| *number);
+        let name = command.get("name").and_then(Value::as_str);
+        if let Some(name) = name.filter(|name| !seen.insert((kind, *name))) {
+            let says =
+                format!("is `{}`, as another command of this type is called; give it a name of its own", shown(name));
+            at.item(n).field("name").wrong::<()>(says);
+        }
+    }
+}
+
+fn command(value: &Value, at: &mut At<'_>) -> Option<Command> {
+    let mut said = Map::new();
+    let read = object(value, at, |form| {
+        for name in ADDED {
+            form.optional(name, |_, _| Some(()));
+        }
+        let kind = form.optional("type", word::word(KINDS));
+        let wrong_kind = form.was_wrong("type");
+        let kind = kind.and_then(|number| CommandKind::of(number.into())).unwrap_or(CommandKind::ChatInput);
+        said.insert("type".to_owned(), kind.number().into());
+        named(form, &mut said, if kind.is_typed() || wrong_kind { word::typed } else { word::shown_name });
+        described(form, &mut said, kind);
+        let options = form.optional("options", |value, at| option::options(Level::Command, value, at));
+        if let Some(options) = options {
+            if !options.is_empty() && kind != CommandKind::ChatInput && !wrong_kind {
+                form.wrong("options", format!("are for slash commands; {} have none: remove them", kind.plural()));
+            }
+            said.insert("options".to_owned(), options.into());
+        }
+        if let Some(bits) = form.optional("default_member_permissions", permissions) {
+            said.insert("default_member_permissions".to_owned(), bits.into());
+        }
+        if let Some(nsfw) = form.optional("nsfw", boolean) {
+            said.insert("nsfw".to_owned(), nsfw.into());
+        }
+        for (name, names) in [("contexts", CONTEXTS), ("integration_types", INSTALLS)] {
+            if let Some(set) = form.optional(name, list(1, names.len(), word::word(names))) {
+                said.insert(name.to_owned(), set.into());
+            }
+        }
+        if let Some(handler) = form.optional("handler", word::word(HANDLERS)) {
+            if kind != CommandKind::EntryPoint {
+                form.wrong("handler", "is for entry points (`type: primary_entry_point`); remove it");
+            }
+            said.insert("handler".to_owned(), handler.into());
+        }
+        let direct = form.optional("dm_permission", boolean);
+        if direct == Some(false) && !form.says("contexts") {
+            form.wrong("dm_permission", "is how Discord said it once; write `contexts: [guild]` instead");
+        }
+        Some(())
+    });
+    read?;
+    let characters = characters(&said);
+    if characters > CHARACTERS {
+        at.wrong::<()>(format!(
+            "must have at most {CHARACTERS} characters in its names, descriptions and values, and has {characters}; shorten \
+             some, or make two commands of it"
+        ));
+    }
+    Command::of(&said)
+}
+
+/// A name, and the same in other languages.
+pub(super) fn named(
+    form: &mut Form<'_, '_>,
+    said: &mut Map<String, Value>,
+    read: fn(&Value, &mut At<'_>) -> Option<String>,
+) {
+    if let Some(name) = form.required("name", read) {
+        said.insert("name".to_owned(), name.into());
+    }
+    if let Some(texts) = form.optional("name_localizations", word::localizations(read)) {
+        said.insert("name_localizations".to_owned(), texts.into());
+    }
+}
+
+fn described(form: &mut Form<'_, '_>, said: &mut Map<String, Value>, kind: CommandKind) {
+    if kind.is_typed() {
+        return describes(form, said);
+    }
+    let text = form.optional("description", |value, _| Some(value.as_str() != Some("")));
+    if text == Some(true) {
+        form.wrong("description", format!("must be left out: {} have none", kind.plural()));
+    }
+    if form.optional("description_localizations", |value, _| value.as_object().map(|texts| !texts.is_empty()))
+        == Some(true)
+    {
+        form.wrong("description_localizations", format!("must be left out: {} have no description", kind.plural()));
+    }
+}
+
+/// A description, and the same in other languages.
+pub(super) fn describes(form: &mut Form<'_, '_>, said: &mut Map<String, Value>) {
+    if let Some(text) = form.required("description", word::line) {
+        said.insert("description".to_owned(), text.into());
+    }
+    if let Some(texts) = form.optional("description_localizations", word::localizations(word::line)) {
+        said.insert("description_localizations".to_owned(), texts.into());
+    }
+}
+
+/// Permissions, as text or as a number: YAML loses no bits.
+fn permissions(value: &Value, at: &mut At<'_>) -> Option<String> {
+    let bits = match value {
+        Value::String(text) if text.bytes().all(|byte| byte.is_ascii_digit()) => text.parse::<u64>().ok(),
+        Value::Number(number) => number.as_u64(),
+        Value::Null | Value::Bool(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => None,
+    };
+    let says = "must be the bits of permissions as one number, such as \"8\" for ADMINISTRATOR; \"0\" is for administrators \
+                alone, and null for everybody";
+    bits.map(|bits| bits.to_string()).or_else(|| at.wrong(says))
+}
+
+/// Characters of names, descriptions and values, of each the longest over all languages.
+fn characters(fields: &Map<String, Value>) -> usize {
+    let length = |value: &Value| value.as_str().map_or(0, |text| text.chars().count());
+    let longest = |name: &str| {
+        let own = fields.get(name).map_or(0, length);
+        let others = fields.get(&format!("{name}_localizations")).and_then(Value::as_object);
+        others.into_iter().flat_map(Map::values).map(length).fold(own, usize::max)
+    };
+    let below = ["options", "choices"].iter().filter_map(|name| fields.get(*name)?.as_array()).flatten();
+    let below: usize = below.filter_map(Value::as_object).map(characters).sum();
+    longest("name") + longest("description") + fields.get("value").map_or(0, length) + below
+}

@@ -1,0 +1,287 @@
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn commands(value: &Value) -> Commands {
+    Commands::read(value).unwrap_or_else(|wrong| panic!("{wrong:?}"))
+}
+
+/// What is wrong: each field with the beginning of what is said of it.
+fn wrong(value: &Value) -> Vec<(String, String)> {
+    let errors = Commands::read(value).unwrap_err();
+    errors.into_iter().map(|error| (error.field, error.message)).collect()
+}
+
+/// That exactly these fields are wrong, and that each says something with this in it.
+#[track_caller]
+fn expect_wrong(value: &Value, expected: &[(&str, &str)]) {
+    let mut found = wrong(value);
+    for (field, says) in expected {
+        let at = found.iter().position(|(at, message)| at == field && message.contains(says));
+        let at = at.unwrap_or_else(|| panic!("no {field}: {says} in {found:#?}"));
+        found.remove(at);
+    }
+    assert!(found.is_empty(), "and also {found:#?}");
+}
+
+fn slash(fields: Value) -> Value {
+    let mut command = json!({ "name": "ban", "description": "Bans somebody" });
+    command.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    json!([command])
+}
+
+#[test]
+fn a_file_may_be_a_list_or_have_one_and_types_have_names_or_numbers() {
+    let by_name = json!({ "commands": [
+        { "name": "say", "description": "Says it", "type": "CHAT_INPUT", "contexts": ["guild"], "options": [
+            { "type": "channel", "name": "where", "description": "Where", "channel_types": ["guild_voice", "guild_text"] },
+        ] },
+        { "name": "Report it", "type": "message" },
+    ] });
+    let by_number = json!([
+        { "name": "say", "description": "Says it", "contexts": [0], "options": [
+            { "type": 7, "name": "where", "description": "Where", "channel_types": [0, 2], "required": false },
+        ] },
+        { "name": "Report it", "type": 3, "description": "", "options": [], "nsfw": false },
+    ]);
+    assert_eq!(commands(&by_name), commands(&by_number));
+    assert_eq!(commands(&json!([])), Commands::default());
+    expect_wrong(&json!("ban"), &[("commands", "is missing")]);
+    expect_wrong(&json!({}), &[("commands", "is missing")]);
+}
+
+#[test]
+fn all_that_is_wrong_is_told_at_once_with_its_place() {
+    let file = json!([
+        { "name": "Big Name", "description": "" },
+        { "name": "fine", "description": "Fine", "type": "chat", "descripton": "x" },
+        { "name": "two", "description": "Two", "nsfw": "yes", "default_member_permissions": "admin", "options": [
+            { "type": "string", "name": "UPPER", "description": "x", "min_length": 9, "max_length": 3 },
+            { "type": "user", "name": "b", "description": "x", "required": true, "choices": [{ "name": "a", "value": 1 }] },
+            { "type": "integer", "name": "b", "description": "x", "choices": [{ "name": "a", "value": "1" }], "autocomplete": true },
+        ] },
+        { "name": "fine", "description": "again", "name_localizations": { "de": "Groß", "deutsch": "fein" } },
+    ]);
+    expect_wrong(
+        &file,
+        &[
+            ("commands[0].name", "letters, digits"),
+            ("commands[0].description", "1 to 100 characters"),
+            ("commands[1].type", "`chat_input`"),
+            ("commands[1].descripton", "did you mean `description`?"),
+            ("commands[2].nsfw", "true or false"),
+            ("commands[2].default_member_permissions", "bits of permissions"),
+            ("commands[2].options[0].name", "write `upper`"),
+            ("commands[2].options[0].max_length", "less than `min_length`"),
+            ("commands[2].options[1].required", "to the front"),
+            ("commands[2].options[1].choices", "string, integer and number options"),
+            ("commands[2].options[2].name", "another one"),
+            ("commands[2].options[2].choices[0].value", "whole number"),
+            ("commands[3].name", "another command"),
+            ("commands[3].name_localizations.de", "write `groß`"),
+            ("commands[3].name_localizations.deutsch", "no language"),
+        ],
+    );
+}
+
+#[test]
+fn sub_commands_stand_in_commands_and_groups_and_nowhere_else() {
+    let sub = |name: &str, options: Value| json!({ "type": 1, "name": name, "description": "x", "options": options });
+    let value = json!({ "type": 3, "name": "value", "description": "x" });
+    let group = |options: Value| json!({ "type": "sub_command_group", "name": "group", "description": "x", "options": options });
+    commands(&slash(json!({ "options": [group(json!([sub("a", json!([value]))])), sub("b", json!([]))] })));
+    expect_wrong(
+        &slash(json!({ "options": [sub("a", json!([])), value] })),
+        &[("commands[0].options[1].type", "either")],
+    );
+    expect_wrong(
+        &slash(json!({ "options": [group(json!([value, group(json!([]))]))] })),
+        &[
+            ("commands[0].options[0].options[0].type", "holds nothing else"),
+            ("commands[0].options[0].options[0].type", "either those or values"),
+            ("commands[0].options[0].options[1].type", "holds nothing else"),
+        ],
+    );
+    expect_wrong(
+        &slash(json!({ "options": [sub("a", json!([sub("b", json!([]))]))] })),
+        &[("commands[0].options[0].options[0].type", "no sub-commands below")],
+    );
+    expect_wrong(
+        &slash(json!({ "options": [{ "type": 1, "name": "a", "description": "x", "required": true }] })),
+        &[("commands[0].options[0].required", "never required")],
+    );
+}
+
+#[test]
+fn names_may_be_in_any_script_and_are_small_where_there_are_small_letters() {
+    for name in ["ping", "a-b_c'd", "größe", "設定", "नमस्ते", "สวัสดี", "0"] {
+        commands(&json!([{ "name": name, "description": "x" }]));
+    }
+    for name in ["", "Ping", "a b", "a.b", "/ping", "größe!", "É", &"x".repeat(33)] {
+        assert_eq!(wrong(&json!([{ "name": name, "description": "x" }])).len(), 1, "{name}");
+    }
+    commands(&json!([{ "name": "Report It!", "type": "user" }]));
+    expect_wrong(
+        &json!([{ "name": "x", "type": 2, "description": "y", "options": [{ "type": 3, "name": "a", "description": "b" }] }]),
+        &[("commands[0].description", "user commands have none"), ("commands[0].options", "are for slash commands")],
+    );
+}
+
+#[test]
+fn there_are_bounds_on_commands_options_choices_and_characters() {
+    let many = |count: usize, kind: u8| -> Value {
+        let command = |n: usize| match kind {
+            1 => json!({ "name": format!("n{n}"), "description": "x" }),
+            _ => json!({ "name": format!("n{n}"), "type": kind }),
+        };
+        (0..count).map(command).collect()
+    };
+    assert_eq!((commands(&many(100, 1)).len(), commands(&many(15, 2)).len()), (100, 15));
+    expect_wrong(&many(101, 1), &[("commands", "at most 100 slash commands")]);
+    expect_wrong(&many(16, 3), &[("commands", "at most 15 message commands")]);
+    let option = |n: usize| json!({ "type": 3, "name": format!("o{n}"), "description": "x" });
+    let options = |count: usize| slash(json!({ "options": (0..count).map(option).collect::<Value>() }));
+    commands(&options(25));
+    expect_wrong(&options(26), &[("commands[0].options", "this has 26")]);
+    let choice = |n: usize, length| json!({ "name": format!("c{n}"), "value": "x".repeat(length) });
+    let choices = |count: usize, length: usize| {
+        slash(json!({ "options": [
+            { "type": 3, "name": "o", "description": "x", "choices": (0..count).map(|n| choice(n, length)).collect::<Value>() },
+        ] }))
+    };
+    commands(&choices(19, 400));
+    expect_wrong(&choices(20, 400), &[("commands[0]", "at most 8000 characters")]);
+    expect_wrong(&choices(26, 4), &[("commands[0].options[0].choices", "this has 26")]);
+}
+
+/// What Discord shows of a command that it has.
+fn of_discord(id: u64, fields: Value) -> Value {
+    let mut command = json!({
+        "id": id.to_string(), "application_id": "5", "version": "77", "default_member_permissions": null, "type": 1,
+        "name": "ban", "name_localizations": null, "description": "Bans somebody", "description_localizations": null,
+        "dm_permission": true, "contexts": null, "integration_types": [0], "nsfw": false,
+    });
+    command.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    command
+}
+
+fn planned(file: &Value, there: &[Value]) -> Plan {
+    plan(&commands(file), there, Scope::Global)
+}
+
+#[test]
+fn what_discord_adds_and_what_is_a_default_makes_no_difference() {
+    let there = of_discord(
+        1,
+        json!({ "options": [
+        { "type": 4, "name": "days", "description": "How many", "min_value": 1.0, "name_localizations": null },
+    ] }),
+    );
+    let file = slash(json!({ "type": "chat_input", "nsfw": false, "default_member_permissions": null, "options": [
+        { "type": "integer", "name": "days", "description": "How many", "required": false, "min_value": 1, "choices": [] },
+    ] }));
+    let plan = planned(&file, &[there.clone()]);
+    assert_eq!(plan.changes, [Change::Same { label: "/ban".to_owned() }]);
+    assert!(!plan.is_needed());
+    assert!(!planned(&json!([there.clone()]), &[there]).is_needed(), "a file made of Discord's own answer");
+}
+
+#[test]
+fn what_differs_is_named_field_by_field() {
+    let option = |required: bool, choices: Value| {
+        json!({
+            "type": 3, "name": "why", "description": "Why", "required": required, "choices": choices,
+        })
+    };
+    let there = [
+        of_discord(1, json!({ "options": [option(false, json!([{ "name": "a", "value": "a" }]))], "nsfw": true })),
+        of_discord(2, json!({ "name": "old" })),
+        of_discord(3, json!({ "name": "Old", "type": 2, "description": "" })),
+    ];
+    let mut file = slash(json!({
+        "description": "Bans them", "default_member_permissions": 4,
+        "options": [option(true, json!([{ "name": "b", "value": "a" }, { "name": "c", "value": "c" }]))],
+    }));
+    file.as_array_mut().unwrap().push(json!({ "name": "new", "description": "New" }));
+    let plan = planned(&file, &there);
+    let fields = [
+        "description",
+        "nsfw",
+        "options[0].choices[0].name",
+        "options[0].choices[1]",
+        "options[0].required",
+        "default_member_permissions",
+    ];
+    assert_eq!(
+        plan.changes,
+        [
+            Change::Changed { label: "/ban".to_owned(), fields: fields.map(str::to_owned).to_vec() },
+            Change::Created { label: "/new".to_owned() },
+            Change::Removed { label: "/old".to_owned() },
+            Change::Removed { label: "user command Old".to_owned() },
+        ]
+    );
+    assert_eq!(plan.body.as_array().unwrap().len(), 2);
+    assert_eq!(plan.body[0]["default_member_permissions"], "4");
+    assert_eq!(plan.body[1], json!({ "type": 1, "name": "new", "description": "New" }));
+}
+
+#[test]
+fn where_a_command_may_be_used_stays_as_it_is_unless_the_file_says_it() {
+    let there = [of_discord(1, json!({ "contexts": [0, 1], "integration_types": [1, 0] }))];
+    let unsaid = planned(&slash(json!({ "nsfw": true })), &there);
+    assert_eq!(unsaid.body[0]["contexts"], json!([0, 1]));
+    assert_eq!(unsaid.body[0]["integration_types"], json!([0, 1]));
+    let fields = vec!["nsfw".to_owned()];
+    assert_eq!(unsaid.changes, [Change::Changed { label: "/ban".to_owned(), fields }]);
+    let said = planned(&slash(json!({ "contexts": ["guild"] })), &there);
+    assert_eq!(said.changes, [Change::Changed { label: "/ban".to_owned(), fields: vec!["contexts".to_owned()] }]);
+
+    // In a guild there is nothing of that.
+    let in_guild = plan(&commands(&slash(json!({ "contexts": [0] }))), &there, Scope::Guild(3));
+    assert!(!in_guild.is_needed() && in_guild.body[0].get("contexts").is_none(), "{in_guild:?}");
+}
+
+#[test]
+fn an_entry_point_stays_though_the_file_does_not_name_it() {
+    let there = [of_discord(9, json!({ "name": "launch", "type": 4, "handler": 2 }))];
+    let plan = planned(&json!([]), &there);
+    assert_eq!(plan.changes, [Change::Same { label: "entry point launch".to_owned() }]);
+    assert_eq!((&plan.body[0]["id"], &plan.body[0]["handler"]), (&json!("9"), &json!(2)));
+}
+
+fn any_option() -> impl Strategy<Value = Value> {
+    let names = prop::sample::select(vec!["a", "b", "c"]);
+    (names, 3..=11u8, any::<bool>(), "[a-z ]{1,9}").prop_map(
+        |(name, kind, required, text)| json!({ "name": name, "type": kind, "required": required, "description": text }),
+    )
+}
+
+fn any_command() -> impl Strategy<Value = Value> {
+    let names = prop::sample::select(vec!["one", "two", "three"]);
+    let options = prop::collection::vec(any_option(), 0..3);
+    (names, "[a-z]{1,5}", options, any::<bool>(), prop::option::of(0..9u64)).prop_map(
+        |(name, text, options, nsfw, bits)| {
+            json!({ "name": name, "description": text, "options": options, "nsfw": nsfw, "default_member_permissions": bits })
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn once_discord_has_what_was_planned_nothing_is_left_to_do(
+        file in prop::collection::vec(any_command(), 0..4),
+        there in prop::collection::vec(any_command(), 0..4),
+    ) {
+        let Ok(wanted) = Commands::read(&Value::Array(file)) else { return Ok(()) };
+        let there: Vec<Value> = there.into_iter().zip(1..).map(|(command, id)| of_discord(id, command)).collect();
+        let first = plan(&wanted, &there, Scope::Global);
+        // As Discord would keep it: with its own ids and defaults.
+        let kept: Vec<Value> =
+            first.body.as_array().unwrap().iter().zip(100..).map(|(command, id)| of_discord(id, command.clone())).collect();
+        let second = plan(&wanted, &kept, Scope::Global);
+        prop_assert!(!second.is_needed(), "{:?}", second.changes);
+        prop_assert_eq!(kept.len(), wanted.len());
+    }
+}

@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""A bot's brain: whoever joins gets a role, and /hello is answered. Needs Python 3.9 and nothing else.
+
+    python3 examples/brain.py examples/brain.secret [PORT]
+"""
+
+import base64, hashlib, hmac, json, sys, time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+SECRETS = [base64.b64decode(line.removeprefix("whsec_")) for line in open(sys.argv[1]).read().split()]
+PORT = int(sys.argv[2]) if len(sys.argv) > 2 else 9100
+
+
+def think(event):
+    """What is to be done about an event; an empty answer is: nothing. docs/webhooks.md tells what else there is."""
+    if event["event_type"] == "member.join":
+        return {"operations": [
+            {"kind": "ensure_role", "payload": {"key": "newcomer", "name": "Newcomer"}},
+            {"kind": "assign_role", "payload": {"user_id": event["user_id"], "role_id": {"key": "newcomer"}}},
+        ]}
+    if event["event_type"] == "interaction.command.hello":
+        said = {"channel_id": event["channel_id"], "content": f"<@{event['user_id']}> says hello to everybody."}
+        return {"operations": [{"kind": "send_message", "payload": said}], "reply": {"content": "Hello yourself!"}}
+    return {}
+
+
+def is_from_guildhall(headers, body):
+    """Whether this very body was signed with one of our secrets, not more than five minutes ago."""
+    id, at, given = (headers.get(f"webhook-{name}", "") for name in ("id", "timestamp", "signature"))
+    if not (at.isascii() and at.isdigit()) or abs(time.time() - int(at)) > 300:
+        return False
+    signed = f"{id}.{at}.".encode() + body
+    tags = [hmac.new(secret, signed, hashlib.sha256).digest() for secret in SECRETS]
+    ours = [b"v1," + base64.b64encode(tag) for tag in tags]
+    return any(hmac.compare_digest(one, other.encode()) for one in ours for other in given.split(" "))
+
+
+class Webhook(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"  # Connections are used again.
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        if not is_from_guildhall(self.headers, body):
+            return self.answer(401, {"error": "the signature does not fit"})
+        self.answer(200, think(json.loads(body)))
+
+    def answer(self, status, value):
+        text = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+
+server = ThreadingHTTPServer(("127.0.0.1", PORT), Webhook)
+print(f"listening on http://127.0.0.1:{server.server_port}", flush=True)
+server.serve_forever()

@@ -1,0 +1,75 @@
+//! What a command is given: options, sub-commands and choices, refused where Discord refuses them.
+
+use super::form::{Field, Form};
+
+/// Options of one thing, and choices of an option.
+const SEVERAL: usize = 25;
+const SUB_COMMAND: u8 = 1;
+const GROUP: u8 = 2;
+const TYPES: [u8; 11] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11];
+
+/// What an option says of itself, for those beside it.
+#[derive(Clone, PartialEq, Eq)]
+struct Seen {
+    kind: u8,
+    name: String,
+    required: bool,
+}
+
+/// Reads the options of a command, or of an option that has some.
+pub(super) fn read(form: &mut Form<'_>) {
+    let mut before: Vec<Seen> = Vec::new();
+    for (index, item) in form.list("options", SEVERAL).value().unwrap_or_default().iter().enumerate() {
+        let place = format!("options.{index}");
+        let Some(option) = form.within(&place, item, option) else { continue };
+        if before.iter().any(|other| other.name == option.name) {
+            form.fault(
+                &format!("{place}.name"),
+                "APPLICATION_COMMAND_OPTIONS_NAME_ALREADY_USED",
+                "Option name is already used",
+            );
+        }
+        let is_sub = |option: &Seen| option.kind <= GROUP;
+        if before.iter().any(|other| is_sub(other) != is_sub(&option)) {
+            let message = "Sub-command and sub-command group option types are mutually exclusive to all other types";
+            form.fault(&place, "APPLICATION_COMMAND_OPTIONS_TYPE_INVALID", message);
+        }
+        if option.required && before.iter().any(|other| !is_sub(other) && !other.required) {
+            let message = "Required options must be placed before non-required options";
+            form.fault(&place, "APPLICATION_COMMAND_OPTIONS_REQUIRED_INVALID", message);
+        }
+        before.push(option);
+    }
+}
+
+/// Whether somebody can type this name: no blanks, and nothing large that could be small.
+pub(super) fn is_typed(name: &str) -> bool {
+    !name.contains(char::is_whitespace) && !name.contains(['/', '.', '!']) && name.to_lowercase() == name
+}
+
+fn option(form: &mut Form<'_>) -> Seen {
+    let kind = form.choice("type", &TYPES);
+    let kind = form.required("type", kind).unwrap_or(3);
+    let name = form.string("name", 1..=32);
+    if let Field::Given(name) = name
+        && !is_typed(name)
+    {
+        form.fault("name", "APPLICATION_COMMAND_INVALID_NAME", "Command name is invalid");
+    }
+    let name = form.required("name", name).unwrap_or_default().to_owned();
+    let description = form.string("description", 1..=100);
+    form.required("description", description);
+    let required = form.boolean("required").value().unwrap_or(false);
+    if kind == SUB_COMMAND || kind == GROUP {
+        read(form);
+    }
+    for (index, item) in form.list("choices", SEVERAL).value().unwrap_or_default().iter().enumerate() {
+        form.within(&format!("choices.{index}"), item, |form| {
+            let name = form.string("name", 1..=100);
+            form.required("name", name);
+            let value = form.raw("value");
+            form.required("value", value);
+        });
+    }
+    Seen { kind, name, required }
+}

@@ -1,0 +1,92 @@
+//! Calls that a person waits for: each is made again until Discord has answered, or the time is up.
+
+use std::time::Duration;
+
+use guildhall_actors::rest::{Answered, Body, Outcome, Request, Rest as _};
+use guildhall_core::{answer::Class, command::Scope, lane::Lane};
+use http::{HeaderMap, HeaderValue, Method, header};
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::refusal::{DAILY_CREATES, SyncError, refusal};
+use crate::{
+    app::rest::Rest,
+    discord::rest::raw,
+    events::{CommandsWait, emit},
+};
+
+/// How long is waited before the second try of what failed; each further one waits twice as long.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+
+/// Waits up to this are not worth a word.
+const UNTOLD: Duration = Duration::from_secs(1);
+
+/// Calls about the commands of one place, with one time limit for all of them.
+pub(super) struct Errand<'a> {
+    rest: &'a Rest,
+    scope: Scope,
+    deadline: Instant,
+}
+
+impl<'a> Errand<'a> {
+    pub(super) fn new(rest: &'a Rest, scope: Scope, within: Duration) -> Self {
+        Self { rest, scope, deadline: Instant::now() + within }
+    }
+
+    /// What Discord answers to a call that does no harm when it is made twice.
+    pub(super) async fn json(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, SyncError> {
+        let answered = self.answer(method, path, body).await?;
+        if answered.class != Class::Success {
+            return Err(refusal(&answered, self.scope));
+        }
+        serde_json::from_slice(&answered.body).map_err(|_| SyncError::Unreadable)
+    }
+
+    async fn answer(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Answered, SyncError> {
+        let mut wait = FIRST_WAIT;
+        loop {
+            let (why, after) = match self.rest.gate.call(self.request(method.clone(), path, body)).await {
+                Outcome::Answered(answered) => match answered.class {
+                    // A limit of a day, whatever it is dressed as: not one that is waited for.
+                    _ if answered.code == Some(DAILY_CREATES) => return Ok(answered),
+                    Class::RateLimited { retry_after, .. } => ("it answered 429".to_owned(), Some(retry_after)),
+                    Class::Blocked { retry_after } => ("it blocks this address".to_owned(), retry_after),
+                    Class::ServerError => (format!("it answered {}", answered.status.as_u16()), None),
+                    Class::Success
+                    | Class::Unauthorized
+                    | Class::InteractionEnded
+                    | Class::Forbidden
+                    | Class::NotFound
+                    | Class::Rejected => return Ok(answered),
+                },
+                Outcome::NotSent(not_sent) => (not_sent.to_string(), not_sent.retry_after),
+                Outcome::Unknown(unknown) => (unknown.to_string(), None),
+            };
+            let pause = after.unwrap_or(wait);
+            if Instant::now() + pause >= self.deadline {
+                return Err(SyncError::NoAnswer { why, again_in: after });
+            }
+            if pause > UNTOLD {
+                emit(CommandsWait { why: &why, pause });
+            }
+            sleep(pause).await;
+            wait *= 2;
+        }
+    }
+
+    fn request(&self, method: Method, path: &str, body: Option<&Value>) -> Request {
+        let mut headers = HeaderMap::new();
+        let body = body.map_or(Body::Empty, |body| {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            Body::Whole(body.to_string().into())
+        });
+        let request = raw(method, path, headers, body, self.rest.credential());
+        let mut request = request.expect("invariant: made of plain words and numbers");
+        request.lane = Lane::Interactive;
+        request.max_wait = self.deadline.saturating_duration_since(Instant::now());
+        if let Scope::Guild(guild) = self.scope {
+            request.guild = Some(guild);
+        }
+        request
+    }
+}

@@ -1,0 +1,120 @@
+//! `guildhall commands sync`
+
+use std::{
+    fmt::Write as _,
+    io::{self, Write as _},
+    num::NonZeroU64,
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use clap::Subcommand;
+use guildhall_core::command::{Change, Scope};
+
+use super::setting_flags::{self, SettingFlags};
+use crate::{
+    app::{self, StartError, SyncMode, Synced},
+    commands, logging,
+};
+
+/// What is logged unless somebody asks for more: the answer is what a person waits for.
+const QUIET: &str = "warn,guildhall_actors::telemetry=error";
+/// How many fields of a changed command are named; the others are counted.
+const NAMED: usize = 8;
+
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make Discord have the commands of a file, and no others; prints what differs
+    Sync {
+        /// The file, in YAML, or in JSON if its name ends with .json; - for standard input
+        #[arg(short, long, value_name = "COMMANDS.YAML")]
+        file: PathBuf,
+        /// Only in this guild, where they are to be seen at once; without it, everywhere
+        #[arg(long, value_name = "ID")]
+        guild: Option<NonZeroU64>,
+        /// Look and print, and change nothing
+        #[arg(long)]
+        dry_run: bool,
+        #[command(flatten)]
+        settings: Box<SettingFlags>,
+    },
+}
+
+pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
+    let Command::Sync { file: commands, guild, dry_run, settings } = args.command;
+    let loaded = setting_flags::load(file, *settings)?;
+    // Before Discord is asked for anything.
+    let wanted = commands::load(&commands)?;
+    let Some(token) = loaded.settings.discord.token.clone() else { return Err(StartError::NoToken.into()) };
+    let mut log = loaded.settings.log.clone();
+    if loaded.is_default("log.filter") {
+        QUIET.clone_into(&mut log.filter);
+    }
+    logging::init(&log, loaded.settings.secrets())?;
+    let scope = guild.map_or(Scope::Global, |guild| Scope::Guild(guild.get()));
+    let mode = if dry_run { SyncMode::Look } else { SyncMode::Apply };
+    let synced = app::block_on(app::sync(&loaded.settings, token, &wanted, scope, mode))??;
+    io::stdout().write_all(told(&synced, mode).as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What was done, for people.
+fn told(synced: &Synced, mode: SyncMode) -> String {
+    let mut out = String::new();
+    let (mut created, mut changed, mut removed, mut same) = (0, 0, 0, 0);
+    for change in &synced.plan.changes {
+        let (sign, label, fields, count) = match change {
+            Change::Created { label } => ('+', label, None, &mut created),
+            Change::Changed { label, fields } => ('~', label, Some(fields), &mut changed),
+            Change::Removed { label } => ('-', label, None, &mut removed),
+            Change::Same { label } => ('=', label, None, &mut same),
+        };
+        *count += 1;
+        let fields = fields.map(|fields| named(fields)).unwrap_or_default();
+        writeln!(out, "{sign} {label}{fields}").expect("invariant: writing to a String cannot fail");
+    }
+    let end = match (synced.sent, synced.plan.is_needed(), mode) {
+        (true, _, _) => "Discord has them now.",
+        (false, false, _) => "Discord has them already; nothing was sent.",
+        (false, true, SyncMode::Look) => "Nothing was sent, since --dry-run was given.",
+        (false, true, SyncMode::Apply) => "Nothing was sent.",
+    };
+    out + &format!("{created} created, {changed} changed, {removed} removed, {same} the same. {end}\n")
+}
+
+fn named(fields: &[String]) -> String {
+    let more = fields.len().saturating_sub(NAMED);
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    format!(": {}{more}", fields.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use guildhall_core::command::Plan;
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn each_command_is_a_line_and_many_fields_are_counted() {
+        let label = |name: &str| name.to_owned();
+        let changes = vec![
+            Change::Created { label: label("/new") },
+            Change::Changed { label: label("/ban"), fields: (0..10).map(|n| format!("f{n}")).collect() },
+            Change::Removed { label: label("user command Old") },
+            Change::Same { label: label("/ping") },
+        ];
+        let synced = Synced { plan: Plan { changes, body: Value::Null }, sent: false };
+        assert_eq!(
+            told(&synced, SyncMode::Look),
+            "+ /new\n~ /ban: f0, f1, f2, f3, f4, f5, f6, f7 and 2 more\n- user command Old\n= /ping\n1 created, 1 changed, \
+             1 removed, 1 the same. Nothing was sent, since --dry-run was given.\n"
+        );
+    }
+}

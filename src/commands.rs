@@ -1,0 +1,146 @@
+//! The file of application commands: from YAML or JSON to what `core` knows as commands, or all that is wrong with it at once.
+
+use std::{
+    fmt,
+    fs::File,
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+use guildhall_core::command::{Commands, FieldError};
+use serde_json::Value;
+
+/// A file of commands is never this large.
+const LARGEST: u64 = 4 * 1024 * 1024;
+
+/// Why a file of commands cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandsError {
+    /// It cannot be read.
+    #[error("the commands in {} cannot be read: {why}", path.display())]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
+    /// It is neither YAML nor JSON.
+    #[error("{} is no {form}: {why}", path.display())]
+    NoSuchForm {
+        /// Which file.
+        path: PathBuf,
+        /// What it should be, by its name.
+        form: &'static str,
+        /// Why it is not, and where.
+        why: String,
+    },
+    /// Something in it is wrong: all of it.
+    #[error("{}", Listed { path, problems })]
+    Wrong {
+        /// Which file.
+        path: PathBuf,
+        /// Each thing wrong; never empty.
+        problems: Vec<FieldError>,
+    },
+}
+
+struct Listed<'a> {
+    path: &'a Path,
+    problems: &'a [FieldError],
+}
+
+impl fmt::Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let things = if self.problems.len() == 1 { "thing is" } else { "things are" };
+        write!(f, "{} {things} wrong with the commands in {}:", self.problems.len(), self.path.display())?;
+        self.problems.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
+    }
+}
+
+/// Reads the commands of a file: JSON if its name ends so, else YAML. `-` is standard input.
+///
+/// # Errors
+///
+/// When it cannot be read, or anything in it is wrong.
+pub fn load(path: &Path) -> Result<Commands, CommandsError> {
+    let text = text(path).map_err(|error| {
+        let why = error.to_string();
+        CommandsError::Unreadable { path: path.to_owned(), why }
+    })?;
+    let (form, value) = if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json")) {
+        ("JSON", serde_json::from_str(&text).map_err(|error| error.to_string()))
+    } else {
+        ("YAML", yaml(&text).map_err(|error| error.to_string()))
+    };
+    let value = value.map_err(|why| CommandsError::NoSuchForm { path: path.to_owned(), form, why })?;
+    Commands::read(&value).map_err(|problems| CommandsError::Wrong { path: path.to_owned(), problems })
+}
+
+fn text(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let source: Box<dyn Read> =
+        if path == Path::new("-") { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
+    source.take(LARGEST + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > LARGEST {
+        return Err(io::Error::other(format!("it is larger than {LARGEST} bytes; is it the right file?")));
+    }
+    Ok(text)
+}
+
+/// By way of YAML's own values, which notice a field that is given twice.
+fn yaml(text: &str) -> Result<Value, yaml_serde::Error> {
+    let mut value: yaml_serde::Value = yaml_serde::from_str(text)?;
+    value.apply_merge()?;
+    serde_json::to_value(value).map_err(serde::de::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(name: &str, text: &str) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        (folder, path)
+    }
+
+    #[test]
+    fn yaml_and_json_say_the_same() {
+        let (_one, yaml) = file(
+            "commands.yaml",
+            "about: &about\n  description: Says it\ncommands:\n- name: say\n  <<: *about\n  default_member_permissions: 8\n",
+        );
+        // What is not `commands` is refused, anchors included: they stand where they are first used.
+        assert!(load(&yaml).unwrap_err().to_string().contains("`about` is not a field here"));
+        let (_two, yaml) = file(
+            "commands.yaml",
+            "- &say\n  name: say\n  description: Says it\n  default_member_permissions: 8\n- <<: *say\n  name: tell\n",
+        );
+        let (_three, json) = file(
+            "commands.json",
+            r#"{"commands": [
+                {"name": "say", "description": "Says it", "default_member_permissions": "8"},
+                {"name": "tell", "description": "Says it", "default_member_permissions": "8"}
+            ]}"#,
+        );
+        assert_eq!(load(&yaml).unwrap(), load(&json).unwrap());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_says_why_and_where() {
+        let says = |name: &str, text: &str| {
+            let (_folder, path) = file(name, text);
+            load(&path).unwrap_err().to_string()
+        };
+        let twice = says("commands.yaml", "- name: a\n  name: b\n  description: x\n");
+        assert!(twice.contains("is no YAML") && twice.contains("duplicate") && twice.contains("line 1"), "{twice}");
+        assert!(says("commands.yaml", "- name: [a\n").contains("is no YAML"));
+        assert!(says("commands.json", "- name: a\n").contains("is no JSON"));
+        let wrong = says("commands.yaml", "- name: Ban Them\n- nme: x\n");
+        assert!(wrong.starts_with("5 things are wrong with the commands in "), "{wrong}");
+        assert!(wrong.contains("\n  `commands[0].name` must consist of letters"), "{wrong}");
+        let missing = load(Path::new("/nowhere/commands.yaml")).unwrap_err().to_string();
+        assert!(missing.contains("/nowhere/commands.yaml cannot be read"), "{missing}");
+    }
+}

@@ -1,0 +1,175 @@
+//! `guildhall commands sync` against a simulated Discord: what it prints, and which commands Discord then has.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod support;
+
+use std::process::Output;
+
+use guildhall_sim::{Fault, FaultAction, Scope, Sim, SimConfig, SimHandle};
+use serde_json::{Value, json};
+use support::{Guildhall, request, text};
+
+const EXAMPLE: &str = include_str!("../examples/commands.yaml");
+const OVERWRITE: &str = "PUT /applications/{application.id}/commands";
+
+async fn sim() -> SimHandle {
+    Sim::start(SimConfig { guilds: 1, members: 1, channels: 1, ..SimConfig::default() }).await.unwrap()
+}
+
+/// Runs it with these commands in its file.
+fn sync(sim: &SimHandle, commands: &str, flags: &[&str]) -> Output {
+    let mut args = vec!["commands", "sync", "-f", "commands.yaml"];
+    args.extend_from_slice(flags);
+    let program = Guildhall::new(&args)
+        .file("commands.yaml", commands)
+        .env("GUILDHALL__DISCORD__TOKEN", "sim-bot-token")
+        .env("GUILDHALL__DISCORD__API_URL", &sim.api_url())
+        .env("GUILDHALL__LIMITS__SETTLING_MS", "0");
+    tokio::task::block_in_place(|| program.output())
+}
+
+/// What it prints when all goes well.
+#[track_caller]
+fn printed(output: &Output) -> String {
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()), "{}", text(&output.stdout));
+    text(&output.stdout)
+}
+
+/// What it says when it fails.
+#[track_caller]
+fn failed(output: &Output) -> String {
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()), "{}", text(&output.stderr));
+    text(&output.stderr)
+}
+
+/// The commands that the simulator has, with all their localizations.
+fn there(sim: &SimHandle, place: &str) -> Vec<Value> {
+    let application = sim.application("sim-bot-token").unwrap();
+    let path = format!("/api/v10/applications/{application}{place}/commands?with_localizations=true");
+    let head = format!(
+        "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nAuthorization: Bot sim-bot-token\r\n\
+         User-Agent: DiscordBot (https://guildhall.example, 1)\r\n\r\n"
+    );
+    let answer = tokio::task::block_in_place(|| request(sim.address(), &head));
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    answer.json().as_array().unwrap().clone()
+}
+
+fn overwrites(sim: &SimHandle) -> u64 {
+    sim.score().routes.get(OVERWRITE).map_or(0, |route| route.requests)
+}
+
+fn named<'a>(commands: &'a [Value], name: &str) -> &'a Value {
+    commands.iter().find(|command| command["name"] == name).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn discord_has_what_the_file_says_and_a_second_run_does_nothing() {
+    let sim = sim().await;
+    let look = printed(&sync(&sim, EXAMPLE, &["--dry-run"]));
+    assert!(look.contains("+ /hello\n+ /remind\n+ user command Greet\n3 created"), "{look}");
+    assert!(look.ends_with("Nothing was sent, since --dry-run was given.\n"), "{look}");
+    assert!(there(&sim, "").is_empty() && overwrites(&sim) == 0);
+
+    let first = printed(&sync(&sim, EXAMPLE, &[]));
+    assert!(first.ends_with("3 created, 0 changed, 0 removed, 0 the same. Discord has them now.\n"), "{first}");
+    let before = there(&sim, "");
+    assert_eq!(before.len(), 3);
+    let remind = named(&before, "remind");
+    assert_eq!(remind["options"][0]["type"], json!(3));
+    assert_eq!(remind["options"][1]["choices"][0], json!({ "name": "an hour", "value": 60 }));
+    assert_eq!(named(&before, "hello")["name_localizations"], json!({ "de": "hallo" }));
+    assert_eq!(named(&before, "Greet")["type"], json!(2));
+
+    let second = printed(&sync(&sim, EXAMPLE, &[]));
+    assert!(second.contains("= /hello\n= /remind\n= user command Greet\n"), "{second}");
+    assert!(second.ends_with("Discord has them already; nothing was sent.\n"), "{second}");
+    assert_eq!(overwrites(&sim), 1);
+
+    let other = "
+- {name: hello, description: Says it, name_localizations: {de: hallo, fr: bonjour}, contexts: [guild]}
+- {name: bye, description: Takes leave}
+";
+    let third = printed(&sync(&sim, other, &[]));
+    assert!(
+        third.contains("~ /hello: description, name_localizations.fr\n+ /bye\n- /remind\n- user command Greet\n"),
+        "{third}"
+    );
+    assert!(third.ends_with("1 created, 1 changed, 2 removed, 0 the same. Discord has them now.\n"), "{third}");
+    let after = there(&sim, "");
+    assert_eq!(after.len(), 2);
+    assert_eq!(named(&after, "hello")["id"], named(&before, "hello")["id"], "it is the same command");
+    assert!(printed(&sync(&sim, "[]", &[])).contains("- /hello\n- /bye\n"));
+    assert!(there(&sim, "").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guild_has_commands_of_its_own_and_one_that_is_not_there_is_told() {
+    let sim = sim().await;
+    let guild = sim.guilds()[0].to_string();
+    let first = printed(&sync(&sim, EXAMPLE, &["--guild", &guild]));
+    assert!(first.contains("+ /hello\n"), "{first}");
+    assert_eq!((there(&sim, &format!("/guilds/{guild}")).len(), there(&sim, "").len()), (3, 0));
+    let second = printed(&sync(&sim, EXAMPLE, &["--guild", &guild]));
+    assert!(second.ends_with("nothing was sent.\n"), "{second}");
+    let nowhere = failed(&sync(&sim, EXAMPLE, &["--guild", "7"]));
+    assert!(nowhere.contains("in guild 7") && nowhere.contains("check --guild"), "{nowhere}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_with_mistakes_is_told_of_all_of_them_and_discord_is_not_asked() {
+    let sim = sim().await;
+    let wrong = "
+- {name: Big Words, description: x}
+- name: fine
+  description: x
+  options:
+  - {type: string, name: maybe, description: x}
+  - {type: text, name: maybe, description: x, required: true}
+";
+    let says = failed(&sync(&sim, wrong, &[]));
+    for mistake in [
+        "4 things are wrong with the commands in commands.yaml:",
+        "`commands[0].name` must consist of letters, digits",
+        "`commands[1].options[1].type` must be one of",
+        "`commands[1].options[1].name` is `maybe`, as another one",
+        "`commands[1].options[1].required` must not be true behind",
+    ] {
+        assert!(says.contains(mistake), "no {mistake} in {says}");
+    }
+    assert_eq!(sim.score().requests, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_are_waited_for_and_refusals_say_what_to_do() {
+    let sim = sim().await;
+    let once = |action| Fault { route: OVERWRITE.to_owned(), action, probability: 1.0, count: Some(1), skip: 0 };
+    sim.add_fault(once(FaultAction::RateLimit { scope: Scope::User, retry_after_ms: 1100 })).unwrap();
+    sim.add_fault(once(FaultAction::Status { status: 503, code: 0 })).unwrap();
+    let output = sync(&sim, EXAMPLE, &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("it answered 429"), "it says what it waits for: {}", text(&output.stderr));
+    assert_eq!((there(&sim, "").len(), overwrites(&sim)), (3, 3));
+
+    sim.add_fault(once(FaultAction::Status { status: 400, code: 30034 })).unwrap();
+    let says = failed(&sync(&sim, "[]", &[]));
+    assert!(says.contains("200 new commands a day") && says.contains("tomorrow"), "{says}");
+    assert_eq!(there(&sim, "").len(), 3);
+
+    let output = Guildhall::new(&["commands", "sync", "-f", "commands.json", "--log-filter", "off"])
+        .file("commands.json", "[]")
+        .env("GUILDHALL__DISCORD__TOKEN", "some-other-token")
+        .env("GUILDHALL__DISCORD__API_URL", &sim.api_url());
+    let says = failed(&tokio::task::block_in_place(|| output.output()));
+    assert!(says.contains("Discord refused the token (401)"), "{says}");
+}
+
+#[test]
+fn without_a_token_or_a_file_it_says_what_is_missing() {
+    let says = failed(&Guildhall::new(&["commands", "sync", "-f", "none.yaml"]).output());
+    assert!(says.contains("none.yaml cannot be read"), "{says}");
+    let program = Guildhall::new(&["commands", "sync", "-f", "none.yaml"]).file("none.yaml", "[]");
+    assert!(failed(&program.output()).contains("there is no bot token"));
+    assert_eq!(Guildhall::new(&["commands", "sync"]).output().status.code(), Some(2));
+}

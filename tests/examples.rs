@@ -1,0 +1,167 @@
+//! The examples as somebody runs them who reads `examples/README.md`: a brain, the daemon with the files beside it, and a
+//! simulated Discord that tells what came of it.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod support;
+
+use std::{
+    io::{BufRead as _, BufReader},
+    net::SocketAddr,
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use guildhall_sim::{FireSpec, JoinSpec, Sim, SimConfig, SimHandle, Snowflake};
+use ring::hmac;
+use serde_json::{Value, json};
+use support::{Guildhall, STUCK, request};
+
+const KEY: &[u8] = b"012345678901234567890123456789";
+const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
+const HANDLERS: &str = include_str!("../examples/handlers.toml");
+const SETTINGS: &str = include_str!("../examples/sim.toml");
+
+/// A brain in another language, while it runs.
+struct Brain {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Brain {
+    fn start(program: &str, file: &str, secret: &Path) -> Self {
+        let mut child = Command::new(program)
+            .arg(format!("{EXAMPLES}/{file}"))
+            .arg(secret)
+            .arg("0")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{program} is needed, and cannot be started: {error}"));
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("listening on http://").unwrap().parse().unwrap();
+        Self { child, address }
+    }
+
+    /// The status that a request with these headers gets.
+    fn answers(&self, id: &str, at: u64, signature: &str, body: &str) -> u16 {
+        let head = format!(
+            "POST /events HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: {}\r\nwebhook-id: {id}\r\n\
+             webhook-timestamp: {at}\r\nwebhook-signature: {signature}\r\n\r\n{body}",
+            body.len()
+        );
+        request(self.address, &head).status
+    }
+}
+
+impl Drop for Brain {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+fn signed(id: &str, at: u64, body: &str) -> String {
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, KEY), format!("{id}.{at}.{body}").as_bytes());
+    format!("v1,{}", STANDARD.encode(tag))
+}
+
+/// What the simulator's REST API shows.
+fn shown(sim: &SimHandle, path: &str) -> Option<Value> {
+    let head = format!(
+        "GET /api/v10{path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nAuthorization: Bot sim-bot-token\r\n\
+         User-Agent: DiscordBot (https://guildhall.example, 1)\r\n\r\n"
+    );
+    let answer = tokio::task::block_in_place(|| request(sim.address(), &head));
+    (answer.status == 200).then(|| answer.json())
+}
+
+async fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
+    let deadline = Instant::now() + STUCK;
+    loop {
+        if let Some(seen) = look() {
+            return seen;
+        }
+        assert!(Instant::now() < deadline, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// How often something of this kind and name was made in a guild.
+fn made(sim: &SimHandle, guild: Snowflake, label: &str) -> u32 {
+    sim.score().created.get(&guild.to_string()).and_then(|names| names.get(label).copied()).unwrap_or(0)
+}
+
+async fn plays_its_part(program: &str, file: &str) {
+    let sim = Sim::start(SimConfig::default()).await.unwrap();
+    let guild = sim.guilds()[0];
+    let secret = format!("whsec_{}\n", STANDARD.encode(KEY));
+    let daemon = Guildhall::new(&["serve", "--config", "examples/sim.toml"])
+        .file("examples/sim.toml", SETTINGS)
+        .file("examples/brain.secret", &secret)
+        .env("GUILDHALL__DISCORD__API_URL", &sim.api_url())
+        .env("GUILDHALL__API__BIND", "127.0.0.1:0")
+        .env("GUILDHALL__LOG__FORMAT", "json");
+    let brain = Brain::start(program, file, &daemon.path("examples/brain.secret"));
+    assert!(HANDLERS.contains("//127.0.0.1:9100/"), "where a brain listens unless it is told otherwise");
+    let handlers = HANDLERS.replace("127.0.0.1:9100", &brain.address.to_string());
+    let daemon = daemon.file("examples/handlers.toml", &handlers).spawn();
+    daemon.line_with("\"part is ready\",\"part\":\"gateway\"");
+
+    let spec = JoinSpec { count: 2, name: Some("ada".into()), ..JoinSpec::default() };
+    let joined = sim.join(guild, spec).await.unwrap().ids;
+    let fired = sim.fire(FireSpec::command(guild, "hello")).await.unwrap();
+    let application = sim.application("sim-bot-token").unwrap();
+    let original = format!("/webhooks/{application}/{}/messages/@original", fired.token.unwrap());
+    let reply =
+        until("the command is answered", || shown(&sim, &original).filter(|reply| reply["content"] != "")).await;
+    assert_eq!(reply["content"], "Hello yourself!");
+    let asker = &reply["interaction_metadata"]["user"]["id"];
+    let asker = asker.as_str().unwrap_or_else(|| panic!("it says who asked: {reply}"));
+    let greeting = format!("<@{asker}> says hello to everybody.");
+    let greeted = format!("message {greeting}");
+    until("everybody is greeted", || (made(&sim, guild, &greeted) > 0).then_some(())).await;
+
+    let roles = shown(&sim, &format!("/guilds/{guild}/roles")).unwrap();
+    let roles: Vec<&Value> = roles.as_array().unwrap().iter().filter(|role| role["name"] == "Newcomer").collect();
+    let [role] = &roles[..] else { panic!("one role for all who join, not {roles:?}") };
+    for user in &joined {
+        let path = format!("/guilds/{guild}/members/{user}");
+        let holds = |member: &Value| member["roles"] == json!([role["id"]]);
+        until("who joined has the role", || shown(&sim, &path).filter(holds)).await;
+    }
+    let channel = reply["channel_id"].as_str().unwrap();
+    let messages = shown(&sim, &format!("/channels/{channel}/messages")).unwrap();
+    let greetings = messages.as_array().unwrap().iter().filter(|message| message["content"] == greeting.as_str());
+    assert_eq!(greetings.count(), 1, "{messages}");
+
+    // It ends when all that it has begun is done.
+    daemon.signal("TERM");
+    let ended = daemon.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let score = sim.score();
+    assert_eq!((score.duplicates, score.interactions.answered, score.interactions.doubled), (0, 1, 0));
+    assert_eq!((made(&sim, guild, "role Newcomer"), made(&sim, guild, &greeted)), (1, 1));
+
+    let (now, body) =
+        (SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs(), r#"{"event_type":"member.leave"}"#);
+    assert_eq!(brain.answers("a", now, &signed("a", now, body), body), 200);
+    assert_eq!(brain.answers("a", now, &format!("v1,x {}", signed("a", now, body)), body), 200, "one of them fits");
+    assert_eq!(brain.answers("b", now, &signed("a", now, body), body), 401, "another event's signature");
+    assert_eq!(brain.answers("a", now - 330, &signed("a", now - 330, body), body), 401, "sent again too late");
+    assert_eq!(brain.answers("a", now, &signed("a", now, body), "{}"), 401, "another body");
+    assert_eq!(brain.answers("a", now, "", body), 401);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_brain_in_python_gives_newcomers_a_role_answers_hello_and_trusts_nobody_else() {
+    plays_its_part("python3", "brain.py").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_brain_in_node_gives_newcomers_a_role_answers_hello_and_trusts_nobody_else() {
+    plays_its_part("node", "brain.mjs").await;
+}
