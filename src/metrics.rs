@@ -21,6 +21,10 @@ pub const GATEWAY_RECONNECTS: &str = "guildhall_gateway_reconnects_total";
 pub const GATEWAY_MALFORMED: &str = "guildhall_gateway_malformed_total";
 /// How often a shard left because there was no room for its events.
 pub const GATEWAY_PAUSED: &str = "guildhall_gateway_paused_total";
+/// Shards that this process has claimed, lost or given back.
+pub const GATEWAY_SHARD_CLAIMS: &str = "guildhall_gateway_shard_claims_total";
+/// How many shards this process has.
+pub const GATEWAY_SHARDS_HELD: &str = "guildhall_gateway_shards_held";
 /// Events that were dropped for want of room, by class.
 pub const GATEWAY_SHED: &str = "guildhall_gateway_shed_total";
 /// Wishes to identify, by result.
@@ -108,6 +112,8 @@ fn describe() {
     describe_counter!(GATEWAY_RECONNECTS, "Gateway connections that were made anew, by why the one before ended.");
     describe_counter!(GATEWAY_MALFORMED, "Gateway frames that could not be read, and were skipped.");
     describe_counter!(GATEWAY_PAUSED, "How often a shard left because there was no room for its events.");
+    describe_counter!(GATEWAY_SHARD_CLAIMS, "Shards that this process has taken, lost or given back.");
+    describe_gauge!(GATEWAY_SHARDS_HELD, "How many shards this process has.");
     describe_counter!(GATEWAY_SHED, "Gateway events that were dropped because there was no room, by class.");
     describe_counter!(GATEWAY_IDENTIFIES, "Wishes to identify: granted, or why not (spent, uncounted).");
     describe_gauge!(REDIS_UP, "1 while there is a connection to Redis, else 0.");

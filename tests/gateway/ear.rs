@@ -81,6 +81,7 @@ impl Notes {
                 (heard.began, heard.resume_url) = (true, resume_url);
                 None
             }
+            Told::Ended { .. } => None,
             Told::Passed { shard, session, seq } => {
                 self.session(shard, &session).numbers.push(seq);
                 None
