@@ -113,8 +113,14 @@ impl Stage {
         for (guild, channel) in &self.places {
             let content = format!("mark-{round}");
             let channel_id = Snowflake::new(*channel);
-            let spec =
-                MessageSpec { channel_id, guild_id: None, content: content.clone(), user_id: None, count: 1, per_second: 0.0 };
+            let spec = MessageSpec {
+                channel_id,
+                guild_id: None,
+                content: content.clone(),
+                user_id: None,
+                count: 1,
+                per_second: 0.0,
+            };
             self.sim.write(spec).await.unwrap();
             self.written.lock().unwrap().entry(*guild).or_default().push(content);
         }

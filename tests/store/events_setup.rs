@@ -23,6 +23,7 @@ pub(crate) fn handled(session: &str, seq: u64, handler: &str) -> Handled {
         inbox: None,
         from_inbox: false,
         at: at(0),
+        under: None,
     }
 }
 

@@ -14,6 +14,7 @@ mod observe;
 mod patience;
 mod roster;
 mod runner;
+mod turn;
 
 use std::{collections::BTreeMap, io, sync::Arc, thread, time::Duration};
 
@@ -40,6 +41,7 @@ pub use self::{
 use self::{
     roster::{Opening, Run, Work},
     runner::{Manners, Runner},
+    turn::Turn,
 };
 use super::FatalClose;
 use crate::settings::{ShardRange, Token};
@@ -135,7 +137,7 @@ impl Shards {
             Manners { buffer: config.buffer, reconnects: config.reconnects, hello_within: config.hello_within };
         let mut builder = ConfigBuilder::new(config.token.expose().to_owned(), config.intents)
             .identify_properties(IdentifyProperties::new("guildhall", "guildhall", std::env::consts::OS))
-            .queue(config.queue);
+            .queue(config.queue.clone());
         if let Some(url) = config.gateway_url {
             builder = builder.proxy_url(url);
         }
@@ -157,7 +159,8 @@ impl Shards {
         }
         let shards = config.shards;
         let hire = move |Opening { number, feed, session, right, stopped }: Opening| -> Run {
-            let mut own = ConfigBuilder::from(twilight.clone());
+            let turn = Turn::new(config.queue.clone());
+            let mut own = ConfigBuilder::from(twilight.clone()).queue(turn);
             if let Some(kept) = session {
                 own = own.session(TwilightSession::new(kept.confirmed, kept.session.as_ref().to_owned()));
                 if let Some(url) = kept.resume_url {

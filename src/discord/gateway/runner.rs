@@ -35,6 +35,7 @@ use super::{
     line::{Line, Why},
     observe::{Observer, Session, ShardEvent},
     patience::{Patience, Reconnects},
+    turn::Turn,
 };
 use crate::{discord::FatalClose, events::emit};
 
@@ -61,7 +62,7 @@ pub(super) struct Manners {
 }
 
 pub(super) struct Runner<Q> {
-    shard: Shard<Q>,
+    shard: Shard<Turn<Q>>,
     feed: Feed,
     observer: Observer,
     clock: WallClock,
@@ -122,7 +123,7 @@ enum Next {
 impl<Q: Queue + Clone + Unpin> Runner<Q> {
     /// A shard that may have a session to go on with.
     pub(super) fn new(
-        shard: Shard<Q>,
+        shard: Shard<Turn<Q>>,
         feed: Feed,
         observer: Observer,
         clock: WallClock,
@@ -167,14 +168,14 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
                 return self.leave().await;
             }
             let waits = self.flush();
-            let (resumes, resumed_by) = (self.resumes(), self.resumed_by());
+            let answered_by = self.answered_by();
             let next = tokio::select! {
                 biased;
                 () = told(&mut stop) => return self.close().await,
                 item = self.shard.next() => self.take(item),
                 () = room(&self.feed, waits) => Next::Read,
-                () = sleep_until(self.greeted_by), if self.line.is_dialling() => self.nobody_greets(),
-                () = sleep_until(resumed_by), if resumes => self.nobody_greets(),
+                () = sleep_until(self.greeted_by), if self.line.is_dialling() => self.nobody_answers(),
+                () = due(answered_by) => self.nobody_answers(),
                 () = sleep(LOOKS_FOR_RIGHT), if self.right.may_end() => Next::Read,
             };
             let went_on = match next {
@@ -292,18 +293,20 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
         Next::Read
     }
 
-    /// Whether a RESUME waits for its answer. An IDENTIFY may have to wait for its turn for long.
-    fn resumes(&self) -> bool {
-        self.line.awaits_session() && self.shard.state() == ShardState::Resuming
-    }
-
-    /// When it is answered at the latest: what is told again counts.
-    fn resumed_by(&self) -> Instant {
-        self.last_dispatch.max(self.greeted) + self.manners.hello_within
+    /// When there is a session at the latest, if a RESUME or an IDENTIFY waits for its answer. What is told again counts as
+    /// one; and before it is a shard's turn to identify, which may take long, there is nothing to answer.
+    fn answered_by(&self) -> Option<Instant> {
+        let asked = match self.shard.state() {
+            ShardState::Resuming => self.greeted,
+            ShardState::Identifying => self.shard.config().queue().came()?,
+            ShardState::Active | ShardState::Disconnected { .. } | ShardState::FatallyClosed => return None,
+        };
+        let heard = self.last_dispatch.max(self.greeted).max(asked);
+        self.line.awaits_session().then(|| heard + self.manners.hello_within)
     }
 
     /// A gateway that takes connections and says nothing would keep twilight waiting for ever.
-    fn nobody_greets(&mut self) -> Next {
+    fn nobody_answers(&mut self) -> Next {
         let why = self.line.gone(Why::Silent);
         self.lost(why);
         self.shard = self.fresh();
@@ -425,7 +428,7 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
     }
 
     /// The same shard, not connected: it goes on with its session after the last one kept.
-    fn fresh(&self) -> Shard<Q> {
+    fn fresh(&self) -> Shard<Turn<Q>> {
         let mut config = ConfigBuilder::from(self.shard.config().clone());
         if let Some(session) = self.shard.session() {
             config = config.session(TwilightSession::new(self.last, session.id().to_owned()));
