@@ -6,7 +6,9 @@ use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 use metrics::{counter, gauge};
 use tracing::{debug, info, warn};
 
-use crate::metrics::{DEAD_EVENTS, DEAD_LETTERS, QUEUE_DEPTH, READY, STORE_SWEPT};
+use crate::metrics::{
+    DEAD_EVENTS, DEAD_LETTERS, GATEWAY_SHARD_CLAIMS, GATEWAY_SHARDS_HELD, QUEUE_DEPTH, READY, STORE_SWEPT,
+};
 
 pub use guildhall_actors::telemetry::{InternalEvent, emit};
 
@@ -37,6 +39,65 @@ impl InternalEvent for CommandsWait<'_> {
     fn emit(self) {
         let again_in_ms = u64::try_from(self.pause.as_millis()).unwrap_or(u64::MAX);
         warn!(why = self.why, again_in_ms, "the commands are not there yet; waiting for the next try");
+    }
+}
+
+/// What became of shards that this process has, or had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShardsBecame {
+    /// They are its own.
+    Taken,
+    /// They may be another process's.
+    Lost,
+    /// It gave them back.
+    Released,
+}
+
+/// Shards have come or gone.
+pub struct ShardsMoved<'a> {
+    /// How.
+    pub became: ShardsBecame,
+    /// Which.
+    pub shards: &'a [u32],
+    /// How many this process has now.
+    pub held: usize,
+}
+
+impl InternalEvent for ShardsMoved<'_> {
+    fn emit(self) {
+        let (shards, held, moved) = (format!("{:?}", self.shards), self.held, self.shards.len() as u64);
+        let what = match self.became {
+            ShardsBecame::Taken => {
+                info!(shards, held, "shards are this process's own");
+                "taken"
+            }
+            ShardsBecame::Lost => {
+                warn!(
+                    shards,
+                    held, "shards were lost: this process was not seen alive in time, and another may have them"
+                );
+                "lost"
+            }
+            ShardsBecame::Released => {
+                info!(shards, held, "shards were given back, for others to go on with");
+                "released"
+            }
+        };
+        counter!(GATEWAY_SHARD_CLAIMS, "what" => what).increment(moved);
+        #[expect(clippy::cast_precision_loss, reason = "there are few")]
+        gauge!(GATEWAY_SHARDS_HELD).set(held as f64);
+    }
+}
+
+/// It cannot be found out which shards this process may have.
+pub struct ShardsUnclaimed<'a> {
+    /// Why.
+    pub why: &'a str,
+}
+
+impl InternalEvent for ShardsUnclaimed<'_> {
+    fn emit(self) {
+        warn!(why = self.why, "cannot claim shards; it is tried again");
     }
 }
 

@@ -22,6 +22,10 @@ pub const GATEWAY_RECONNECTS: &str = "guildhall_gateway_reconnects_total";
 pub const GATEWAY_MALFORMED: &str = "guildhall_gateway_malformed_total";
 /// How often a shard left because there was no room for its events.
 pub const GATEWAY_PAUSED: &str = "guildhall_gateway_paused_total";
+/// Shards that this process has claimed, lost or given back.
+pub const GATEWAY_SHARD_CLAIMS: &str = "guildhall_gateway_shard_claims_total";
+/// How many shards this process has.
+pub const GATEWAY_SHARDS_HELD: &str = "guildhall_gateway_shards_held";
 /// Events that were dropped for want of room, by class.
 pub const GATEWAY_SHED: &str = "guildhall_gateway_shed_total";
 /// Wishes to identify, by result.
@@ -118,6 +122,8 @@ const METRICS: &[Metric] = &[
     ),
     Metric::counter(GATEWAY_MALFORMED, &[], "Gateway frames that could not be read, and were skipped."),
     Metric::counter(GATEWAY_PAUSED, &[], "How often a shard left because there was no room for its events."),
+    Metric::counter(GATEWAY_SHARD_CLAIMS, &["what"], "Shards that this process has taken, lost or given back."),
+    Metric::gauge(GATEWAY_SHARDS_HELD, &[], "How many shards this process has."),
     Metric::counter(GATEWAY_SHED, &["class"], "Gateway events that were dropped because there was no room, by class."),
     Metric::counter(GATEWAY_IDENTIFIES, &["result"], "Wishes to identify: granted, or why not (spent, uncounted)."),
     Metric::gauge(REDIS_UP, &[], "1 while there is a connection to Redis, else 0."),

@@ -190,6 +190,20 @@ async fn a_shard_that_lost_its_connection_resumes_where_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_identify_that_nobody_answers_is_sent_again() {
+    let gateway = Gateway::start(Manner::Mute).await;
+    let daemon = Guildhall::serve(&gateway.url).env("GUILDHALL__GATEWAY__HELLO_TIMEOUT_MS", "300").spawn();
+    let address = daemon.address();
+    assert!(matches!(gateway.seen(), Seen::Identify(_)));
+    assert!(matches!(gateway.seen(), Seen::Identify(_)));
+    ready(&daemon);
+    let metrics = get(address, "/metrics").body;
+    assert!(metrics.contains("guildhall_gateway_reconnects_total{why=\"silent\"} 1"), "{metrics}");
+    daemon.signal("TERM");
+    assert_eq!(daemon.end().code, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn it_runs_its_part_of_the_shards_and_shows_itself_as_it_is_told_to() {
     let gateway = Gateway::start(Manner::Kind).await;
     let daemon = Guildhall::serve(&gateway.url)

@@ -3,7 +3,7 @@
 use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use guildhall_actors::{
-    events::{Allowance, EventStore},
+    events::{Allowance, EventStore, ShardStore, WantedShards},
     operations::{IdempotencyCache, OperationStore, WallClock},
 };
 use guildhall_core::event::handler::Handlers;
@@ -13,12 +13,13 @@ use tokio::{task::JoinHandle, time::Instant};
 use super::{
     admin_key::FoundKey,
     discovery::{self, DiscoveryError},
-    events::{self, EventsPart, WebhookError, Which},
+    events::{self, EventsPart, WebhookError},
     gateway_part::GatewayPart,
     identity,
     operations::OperationsPart,
     redis_part::RedisPart,
     rest::{Rest, RestError},
+    shards::{Keeping, ShardsPart},
 };
 use crate::{
     api::{self, AdminKey, BindError, Control, ControlConfig, Endpoint, Listener, Readiness, Shelf},
@@ -28,7 +29,7 @@ use crate::{
     },
     events::{ListenerStarted, emit},
     metrics, process,
-    settings::Settings,
+    settings::{Settings, StoreUrl},
     store::{OpenError, Store},
 };
 
@@ -135,7 +136,7 @@ pub struct Daemon {
     listener: Listener,
     /// Where interactions are posted.
     interactions: Option<Listener>,
-    shards: Shards,
+    shards: ShardsPart,
     rest: Rest,
     events: EventsPart,
     operations: OperationsPart,
@@ -178,12 +179,11 @@ impl Daemon {
         emit(ListenerStarted { address: listener.address() });
         key.tell();
 
-        // Two processes that run one shard would take its session from each other without end. One without a range of its own
-        // begins sessions of its own while there are others.
-        let alone = settings.gateway.shard_range.is_some() || !store.is_shared();
         let shares = settings.redis.url.is_some().then(|| readiness.register("redis"));
         let shared: Arc<dyn OperationStore> = Arc::new(store.clone());
         let sessions: Arc<dyn EventStore> = Arc::new(store.clone());
+        let claims: Arc<dyn ShardStore> = Arc::new(store.clone());
+        let notices = store.notices();
         let values = Arc::clone(&shared);
         let rest = Rest::start(settings, token.clone(), Some(Arc::clone(&shared)))?;
         let redis = match shares {
@@ -198,15 +198,12 @@ impl Daemon {
         control.open(Arc::clone(operations.desk()));
         operations.arrive_when(rest.opens(OPENS_WITHIN));
         let upkeep = tokio::spawn(upkeep(recorder));
-        let mut known = events::sessions(&*sessions, &part).await;
-        known.retain(|_| alone);
+        let known = events::sessions(&*sessions, &part).await;
         let found = discovery::find(settings, rest.gate.as_ref(), &rest.calls, &known, &part).await?;
-        let gateway = Arc::new(GatewayPart::new(part, found.range.count()));
-        let which = Which { shards: found.shards, range: found.range.numbers().collect(), alone };
+        let gateway = Arc::new(GatewayPart::new(part));
         let desk = Arc::clone(operations.desk());
-        let mut beginning = EventsPart::prepare(settings, handlers, Arc::clone(&sessions), &rest, desk, which).await?;
-        let (mut feeds, resume) = (std::mem::take(&mut beginning.feeds), std::mem::take(&mut beginning.sessions));
-        let events = EventsPart::start(beginning);
+        let prepared = EventsPart::prepare(settings, handlers, Arc::clone(&sessions), &rest, desk, found.shards)?;
+        let events = EventsPart::start(prepared);
         control.open_shelf(Shelf {
             values,
             store: Arc::clone(&sessions),
@@ -218,8 +215,9 @@ impl Daemon {
             bound.take_interactions(Endpoint { key, window, events, clock: WallClock::system() })
         });
         let interactions = interactions.transpose().map_err(StartError::Serve)?;
+        let watched = Arc::clone(&gateway);
         let observer = Arc::new(move |event| {
-            gateway.observe(event);
+            watched.observe(event);
             observer(event);
         });
         let queue = IdentifyQueue::new(sessions, found.limits, WallClock::system(), observer.clone());
@@ -231,15 +229,27 @@ impl Daemon {
             intents: settings.gateway.intents,
             presence: Some(settings.gateway.presence.clone()),
             queue,
-            resume,
+            resume: Vec::new(),
             threads: settings.gateway.threads,
             buffer: Allowance { events: settings.gateway.buffer_events, bytes: settings.gateway.buffer_bytes },
             reconnects: Reconnects { base: settings.gateway.reconnect_base, cap: settings.gateway.reconnect_cap },
             hello_within: settings.gateway.hello_timeout,
         };
-        let feed =
-            move |shard| feeds.remove(&shard).expect("invariant: each shard of the range has a feed, and starts once");
-        let shards = Shards::start(config, feed, move |event| observer(event)).map_err(StartError::Threads)?;
+        let range = found.range.range();
+        let wanted = WantedShards {
+            shards: found.shards,
+            first: range.start,
+            last: range.end - 1,
+            shared: settings.gateway.shard_range.is_none(),
+        };
+        let looks_every = match settings.store.url {
+            StoreUrl::Sqlite(_) => None,
+            StoreUrl::Postgres { .. } => Some(settings.store.lease.heartbeat),
+        };
+        let shards = Shards::ready(config, move |event| observer(event)).map_err(StartError::Threads)?;
+        let events_handle = events.events().clone();
+        let keeping = Keeping { store: claims, events: events_handle, part: gateway, wanted, looks_every, notices };
+        let shards = ShardsPart::start(shards, keeping);
         Ok(Self { readiness, listener, interactions, shards, rest, events, operations, upkeep, _redis: redis })
     }
 
@@ -256,9 +266,9 @@ impl Daemon {
     /// Waits until something ends that should not. Nothing is lost when the wait is cancelled.
     pub async fn ended(&mut self) -> Ended {
         tokio::select! {
-            end = self.shards.next_end() => match end {
-                Some(ShardEnd::Refused(fatal)) => Ended::Refused(fatal),
-                Some(ShardEnd::Closed | ShardEnd::Panicked) | None => Ended::Shard,
+            end = self.shards.ended() => match end {
+                ShardEnd::Refused(fatal) => Ended::Refused(fatal),
+                ShardEnd::Closed | ShardEnd::Lost | ShardEnd::Panicked => Ended::Shard,
             },
             end = self.listener.ended() => Ended::Listener(why(end)),
             end = ended(&mut self.interactions) => Ended::Interactions(why(end)),
@@ -280,8 +290,10 @@ impl Daemon {
             if let Some(posts) = self.interactions.take() {
                 let _ = tokio::time::timeout_at(deadline, posts.stop()).await;
             }
-            let closed = tokio::time::timeout_at(deadline, self.shards.shutdown()).await;
+            let closed = tokio::time::timeout_at(deadline, self.shards.close()).await;
             let handled = self.events.drain(deadline.saturating_duration_since(Instant::now())).await;
+            // Others go on with the sessions at once.
+            let _ = tokio::time::timeout_at(deadline, self.shards.release()).await;
             (closed, handled)
         };
         let (drained, (closed, handled)) = tokio::join!(self.operations.drain(timeout), told);

@@ -143,6 +143,7 @@ mod tests {
             resume_url: None,
             confirmed: 1,
             at: UnixMs::new(0),
+            under: None,
         };
         let range: ShardRange = "1-3".parse().unwrap();
         assert_eq!(needed(range, 4, &[]), 3);

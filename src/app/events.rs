@@ -1,14 +1,10 @@
 //! Events put together: the handlers, whoever they talk to, and the threads that they run on.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use actix_rt::Arbiter;
 use guildhall_actors::{
-    events::{Allowance, EventSeat, EventStore, Events, EventsConfig, Feed, KeptSession, Outside, Prepared},
+    events::{Allowance, EventSeat, EventStore, Events, EventsConfig, KeptSession, Outside, Prepared},
     operations::{WallClock, desk::Desk},
 };
 use guildhall_core::{
@@ -63,51 +59,29 @@ pub struct EventsPart {
     guilds: Arbiter,
 }
 
-/// The event side, about to begin.
-#[derive(Debug)]
-pub(super) struct Beginning {
-    prepared: Prepared,
-    /// A way in for each shard.
-    pub(super) feeds: HashMap<u32, Feed>,
-    /// Sessions that shards should resume.
-    pub(super) sessions: Vec<KeptSession>,
-}
-
-/// All shards of the bot, and those of this process.
-#[derive(Clone, Debug)]
-pub(super) struct Which {
-    pub(super) shards: u32,
-    pub(super) range: BTreeSet<u32>,
-    /// Whether no other process runs these shards.
-    pub(super) alone: bool,
-}
-
 impl EventsPart {
-    /// Reads what the store knows of sessions and of what waits.
-    pub(super) async fn prepare(
+    /// Puts together what handles the events of a bot with so many shards.
+    pub(super) fn prepare(
         settings: &Settings,
         handlers: Handlers,
         store: Arc<dyn EventStore>,
         rest: &Rest,
         desk: Arc<Desk>,
-        which: Which,
-    ) -> Result<Beginning, WebhookError> {
+        shards: u32,
+    ) -> Result<Prepared, WebhookError> {
         let brain = Webhooks::new(targets(&handlers)?, &WebhookConfig::default(), rest.gate.breaker().clone())?;
         let answers = FirstAnswers::new(rest.gate.clone(), settings.interactions.within);
         let outside = Outside { handlers, store, brain: Arc::new(brain), answers: Arc::new(answers), desk };
         let allowance = Allowance { events: settings.gateway.buffer_events, bytes: settings.gateway.buffer_bytes };
-        let clock = WallClock::system();
-        let mut prepared = Events::prepare(outside, clock, config(settings, which), allowance).await;
-        let (feeds, sessions) = (std::mem::take(&mut prepared.feeds), prepared.sessions.clone());
-        Ok(Beginning { prepared, feeds, sessions })
+        Ok(Events::prepare(outside, WallClock::system(), config(settings, shards), allowance))
     }
 
     /// Begins to route. Must be called within an actix system.
-    pub(super) fn start(beginning: Beginning) -> Self {
+    pub(super) fn start(prepared: Prepared) -> Self {
         let (router, guilds) = (Arbiter::new(), Arbiter::new());
         let handle = guilds.handle();
         let spawn = Box::new(move |seat: EventSeat| seat.run_on(&handle));
-        let events = Events::start_on(beginning.prepared, &router.handle(), spawn);
+        let events = Events::start_on(prepared, &router.handle(), spawn);
         Self { events, router, guilds }
     }
 
@@ -152,12 +126,10 @@ fn targets(handlers: &Handlers) -> Result<Vec<Target>, WebhookError> {
     Ok(targets)
 }
 
-fn config(settings: &Settings, Which { shards, range, alone }: Which) -> EventsConfig {
+fn config(settings: &Settings, shards: u32) -> EventsConfig {
     let (set, defaults) = (&settings.handlers, EventsConfig::default());
     EventsConfig {
         shards,
-        own: range,
-        resumes: alone,
         slow: set.slow,
         within: set.timeout,
         answer_within: settings.interactions.within,

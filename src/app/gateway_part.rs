@@ -8,26 +8,34 @@ use std::{
 
 use crate::{api::PartHandle, discord::ShardEvent};
 
-/// Counts connected shards. The gateway is ready when all of them are.
+/// Counts connected shards. The gateway is ready when all that this process has are; it may have none, if others do.
 pub(super) struct GatewayPart {
     part: PartHandle,
-    shards: u32,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    connected: u32,
+    /// How many this process has, once it has asked for them.
+    held: Option<usize>,
+    connected: usize,
     /// Those that cannot have a session today, and when there is one again.
     waiting: BTreeSet<u32>,
     again_in: Duration,
 }
 
 impl GatewayPart {
-    pub(super) fn new(part: PartHandle, shards: u32) -> Self {
-        let gateway = Self { part, shards, state: Mutex::default() };
+    pub(super) fn new(part: PartHandle) -> Self {
+        let gateway = Self { part, state: Mutex::default() };
         gateway.tell(&State::default());
         gateway
+    }
+
+    /// This process has so many shards.
+    pub(super) fn has(&self, held: usize) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.held = Some(held);
+        self.tell(&state);
     }
 
     pub(super) fn observe(&self, event: ShardEvent) {
@@ -49,12 +57,16 @@ impl GatewayPart {
     }
 
     fn tell(&self, state: &State) {
-        let State { connected, waiting, again_in } = state;
-        if *connected == self.shards {
+        let State { held, connected, waiting, again_in } = state;
+        let Some(held) = held else {
+            self.part.not_ready("it is not known yet which shards are this process's own");
+            return;
+        };
+        if connected == held {
             self.part.ready();
             return;
         }
-        let mut reason = format!("{connected} of {} shards are connected", self.shards);
+        let mut reason = format!("{connected} of {held} shards are connected");
         if !waiting.is_empty() {
             let minutes = again_in.as_secs().div_ceil(60);
             reason = format!(
@@ -77,8 +89,10 @@ mod tests {
     #[test]
     fn the_gateway_is_ready_when_all_shards_are_connected_and_says_when_the_day_is_spent() {
         let readiness = Readiness::default();
-        let part = GatewayPart::new(readiness.register("gateway"), 2);
+        let part = GatewayPart::new(readiness.register("gateway"));
         let says = || format!("{:?}", readiness.report());
+        assert!(says().contains("not known yet"), "{}", says());
+        part.has(2);
         part.observe(ShardEvent::Connected { shard: 0, session: Session::New });
         assert!(says().contains("1 of 2 shards are connected"), "{}", says());
         part.observe(ShardEvent::OutOfIdentifies { shard: 1, again_in: Duration::from_secs(2 * 3600 + 61) });

@@ -12,6 +12,7 @@ mod identity;
 mod operations;
 mod redis_part;
 mod rest;
+mod shards;
 mod signals;
 
 use std::{future::Future, io};

@@ -222,6 +222,7 @@ async fn hear(mut notices: broadcast::Receiver<Notice>, operations: Operations) 
             Ok(Notice::Pauses) => operations.pauses_changed(),
             Ok(Notice::Members) => operations.members_changed(),
             Ok(Notice::Disowned) => operations.disowned(),
+            Ok(Notice::Shards) => {}
             Ok(Notice::Anything) => operations.wake_all(),
             Err(RecvError::Lagged(_)) => {
                 operations.disowned();

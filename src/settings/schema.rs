@@ -188,7 +188,8 @@ pub(crate) const SCHEMA: &[Key] = &[
         path: "gateway.hello_timeout_ms",
         kind: Kind::Integer { min: 1, max: 600_000 },
         default: Some("20000"),
-        help: "How long the gateway may take to greet a connection, in milliseconds. After it another one is made.",
+        help: "How long the gateway may take to greet a connection, and then to answer it with its session, in milliseconds. \
+               After it another one is made.",
         allowed: "a whole number from 1 to 600000",
     },
     Key {

@@ -3,8 +3,12 @@
 use std::sync::Arc;
 
 use guildhall_actors::{
-    events::{Committed, EventStore, Handled, Identifies, Identify, InboxEntry, InboxKey, KeptSession, Later},
+    events::{
+        ClaimedShards, Committed, EventStore, Handled, Identifies, Identify, InboxEntry, InboxKey, KeptSession, Later,
+        ShardClaim, ShardStore, WantedShards,
+    },
     operations::StoreFuture,
+    right::Right,
 };
 use guildhall_core::time::UnixMs;
 
@@ -62,5 +66,19 @@ impl EventStore for Store {
 
     fn values(&self, keys: Vec<String>, now: UnixMs) -> StoreFuture<'_, Vec<Option<String>>> {
         Box::pin(async move { self.read(events::values(&self.shared.reading, &keys, now)).await })
+    }
+}
+
+impl ShardStore for Store {
+    fn claim_shards(&self, wanted: WantedShards) -> StoreFuture<'_, ClaimedShards> {
+        Box::pin(async move { Ok(answer!(self, Job::ClaimShards(wanted), Shards)) })
+    }
+
+    fn release_shards(&self, claims: Vec<ShardClaim>) -> StoreFuture<'_, ()> {
+        Box::pin(async move { self.write(Job::ReleaseShards(claims)).await.map(drop) })
+    }
+
+    fn shard_right(&self, claim: ShardClaim) -> Right {
+        self.shared.members.shard_right(claim)
     }
 }

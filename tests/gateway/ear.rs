@@ -81,6 +81,7 @@ impl Notes {
                 (heard.began, heard.resume_url) = (true, resume_url);
                 None
             }
+            Told::Ended { .. } => None,
             Told::Passed { shard, session, seq } => {
                 self.session(shard, &session).numbers.push(seq);
                 None
@@ -131,6 +132,28 @@ impl Ear {
                 }
                 drop(notes);
                 changed.send_replace(());
+            }
+        });
+        ear
+    }
+
+    /// Gives credit back for one event after the other, each only after so long.
+    pub(crate) fn slow(allowance: Allowance, each: Duration) -> Self {
+        let ear = Self::new(allowance);
+        ear.hold();
+        let (notes, credits) = (Arc::clone(&ear.notes), Arc::clone(&ear.credits));
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(each).await;
+                let mut notes = notes.lock().unwrap();
+                let Some(first) = notes.held.as_mut().and_then(|held| held.first_mut()) else { continue };
+                let (shard, bytes) = (first.0, first.2 / first.1);
+                (first.1, first.2) = (first.1 - 1, first.2 - bytes);
+                if first.1 == 0 {
+                    notes.held.as_mut().unwrap().remove(0);
+                }
+                drop(notes);
+                give_back(&credits.lock().unwrap(), shard, 1, bytes);
             }
         });
         ear

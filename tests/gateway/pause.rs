@@ -1,7 +1,9 @@
 //! Whoever listens has no room.
 
+use std::time::Duration;
+
 use guildhall_actors::events::Allowance;
-use guildhall_sim::StormEvent;
+use guildhall_sim::{GatewayConfig, StormEvent};
 
 use crate::{
     ear::Ear,
@@ -81,4 +83,24 @@ async fn a_paused_shard_ends_when_it_is_told_to() {
     ear.until("it has left", |notes| notes.connected.is_empty()).await;
     shards.shutdown().await;
     assert_eq!(shards.open(), Vec::<u32>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_with_little_room_lets_discord_wait_before_it_leaves() {
+    // A heartbeat is so far away that Discord can wait for a while.
+    let sim = sim(GatewayConfig { heartbeat_interval: Duration::from_secs(40), ..easy() }).await;
+    let tiny = Allowance { events: 32, bytes: 1 << 30 };
+    let ear = Ear::slow(tiny, Duration::from_micros(200));
+    let mut config = config(&sim, 1, at_once());
+    config.buffer = tiny;
+    let mut shards = start(config, &ear);
+    all_heard(&sim, &ear, 1).await;
+    storm(&sim, 1_500, StormEvent::MessageCreate).await;
+    all_heard(&sim, &ear, 1).await;
+    ear.notes(|notes| {
+        assert!(notes.sessions[0].is_whole_from(1));
+        assert_eq!(notes.sessions[0].events["message.create"], 1_500);
+        assert!(notes.resumed <= 2, "it left {} times", notes.resumed);
+    });
+    shards.shutdown().await;
 }

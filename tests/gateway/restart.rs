@@ -18,6 +18,7 @@ pub(crate) fn kept(heard: &Heard, shards: u32, confirmed: u64) -> KeptSession {
         resume_url: heard.resume_url.clone(),
         confirmed,
         at: UnixMs::new(0),
+        under: None,
     }
 }
 

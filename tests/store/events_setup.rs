@@ -23,6 +23,7 @@ pub(crate) fn handled(session: &str, seq: u64, handler: &str) -> Handled {
         inbox: None,
         from_inbox: false,
         at: at(0),
+        under: None,
     }
 }
 
@@ -53,7 +54,7 @@ pub(crate) fn set(key: &str, value: Option<&str>) -> SetState {
 /// A session of one of two shards.
 pub(crate) fn session(shard: u32, name: &str, confirmed: u64) -> KeptSession {
     let resume_url = Some(format!("wss://{name}.example"));
-    KeptSession { shard, shards: 2, session: Arc::from(name), resume_url, confirmed, at: at(0) }
+    KeptSession { shard, shards: 2, session: Arc::from(name), resume_url, confirmed, at: at(0), under: None }
 }
 
 pub(crate) fn done() -> Committed {

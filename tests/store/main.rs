@@ -12,4 +12,5 @@ mod opening;
 #[path = "../support/postgres.rs"]
 mod postgres;
 mod setup;
+mod shards;
 mod sharing;

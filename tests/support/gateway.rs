@@ -24,6 +24,8 @@ pub(crate) enum Manner {
     Close(u16, String),
     /// Closes the first session with 4000 after READY; then is kind.
     Drop,
+    /// Answers the first IDENTIFY with nothing but heartbeats; then is kind.
+    Mute,
     /// Says everything it was told back to it, in every way there is, then closes with 4000; then is kind.
     Echo,
 }
@@ -52,8 +54,11 @@ impl Gateway {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 let again = first.try_recv().is_ok();
-                let manner =
-                    if again && matches!(manner, Manner::Drop | Manner::Echo) { Manner::Kind } else { manner.clone() };
+                let manner = if again && matches!(manner, Manner::Drop | Manner::Echo | Manner::Mute) {
+                    Manner::Kind
+                } else {
+                    manner.clone()
+                };
                 let session = Session { manner, url: resume_url.clone(), tell: tell.clone(), used: used.clone() };
                 tokio::spawn(session.run(stream));
             }
@@ -106,6 +111,10 @@ impl Session {
     }
 
     async fn identified(&self, socket: &mut WebSocketStream<TcpStream>, told: &Value) {
+        if let Manner::Mute = &self.manner {
+            self.used.send(()).await.unwrap();
+            return;
+        }
         if let Manner::Close(code, reason) = &self.manner {
             return close(socket, *code, reason).await;
         }
@@ -114,7 +123,7 @@ impl Session {
         send(socket, &json!({"t": "GUILD_CREATE", "s": 2, "op": 0, "d": {"id": "1"}})).await;
         send(socket, &json!({"t": "SOMETHING_NEW", "s": 3, "op": 0, "d": {}})).await;
         match self.manner {
-            Manner::Kind | Manner::Slow(_) | Manner::Close(..) => {}
+            Manner::Kind | Manner::Slow(_) | Manner::Close(..) | Manner::Mute => {}
             Manner::Drop => {
                 self.used.send(()).await.unwrap();
                 close(socket, 4000, "").await;

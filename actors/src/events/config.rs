@@ -1,6 +1,5 @@
 //! How events are handled.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use guildhall_core::event::handler::Defer;
@@ -11,10 +10,6 @@ use guildhall_core::operation::Backoff;
 pub struct EventsConfig {
     /// All shards of the bot.
     pub shards: u32,
-    /// Those of this process.
-    pub own: BTreeSet<u32>,
-    /// Whether sessions that the store knows are gone on with: not if another process may have them.
-    pub resumes: bool,
     /// How long a handler may take before its event is put into the inbox, so that its session need not wait.
     pub slow: Duration,
     /// How long a webhook may take in all.
@@ -53,8 +48,6 @@ impl Default for EventsConfig {
         let millis = Duration::from_millis;
         Self {
             shards: 1,
-            own: BTreeSet::from([0]),
-            resumes: true,
             slow: seconds(2),
             within: seconds(10),
             answer_within: millis(2_500),

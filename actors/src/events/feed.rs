@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use guildhall_core::event::Event;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 /// What a shard tells.
 #[derive(Debug)]
@@ -28,6 +28,11 @@ pub enum Told {
         session: Arc<str>,
         /// Its number there.
         seq: u64,
+    },
+    /// A shard has ended, and this is the last of it.
+    Ended {
+        /// Who waits until all that it has told was heard.
+        heard: oneshot::Sender<()>,
     },
 }
 
@@ -63,6 +68,20 @@ impl Credit {
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.events.load(Ordering::Acquire) < self.most.events && self.bytes.load(Ordering::Acquire) < self.most.bytes
+    }
+
+    /// Whether half of it is free.
+    #[must_use]
+    pub fn has_eased(&self) -> bool {
+        let used = self.used();
+        used.events <= self.most.events / 2 && used.bytes <= self.most.bytes / 2
+    }
+
+    /// Waits until half of it is free.
+    pub async fn ease(&self) {
+        while !self.has_eased() {
+            self.freed.notified().await;
+        }
     }
 
     /// So much is on its way. Only the shard itself takes, so that what had room keeps it.
@@ -132,7 +151,7 @@ impl Feed {
     pub fn tell(&self, told: Told) -> Result<(), Told> {
         let (events, bytes) = match &told {
             Told::Events(events) => (events.len(), events.iter().map(|event| event.text.bytes()).sum()),
-            Told::Began { .. } | Told::Passed { .. } => (0, 0),
+            Told::Began { .. } | Told::Passed { .. } | Told::Ended { .. } => (0, 0),
         };
         // Before the router can give it back.
         self.credit.take(events, bytes);

@@ -1,21 +1,23 @@
 //! The way to the router.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor as _, Addr, ArbiterHandle};
 use guildhall_core::event::Event;
 use guildhall_core::event::handler::Handlers;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::answers::Answers;
 use super::config::EventsConfig;
-use super::feed::{Allowance, Credit, Feed};
+use super::feed::{Allowance, Credit, Feed, Told};
 use super::hub::Hub;
 use super::inbox;
 use super::interaction::Posted;
-use super::router::{Drain, EventsSnapshot, Interact, LookIntoInbox, Observe, Resumed, Router, SpawnEvents};
+use super::own::ShardClaim;
+use super::router::{
+    Drain, DrainShard, EventsSnapshot, Interact, LetGo, LookIntoInbox, Observe, Router, SpawnEvents, Take,
+};
 use super::store::{EventStore, KeptSession};
 use super::webhook::Brain;
 use crate::operations::WallClock;
@@ -47,62 +49,109 @@ impl std::fmt::Debug for Outside {
 /// The event side, about to begin.
 pub struct Prepared {
     hub: Arc<Hub>,
-    told: mpsc::Receiver<super::feed::Told>,
-    credits: HashMap<u32, Arc<Credit>>,
-    resumed: Vec<Resumed>,
-    /// A way in for each shard of this process.
-    pub feeds: HashMap<u32, Feed>,
-    /// The sessions that shards should resume.
-    pub sessions: Vec<KeptSession>,
+    allowance: Allowance,
+}
+
+/// A shard whose events are handled from now on.
+#[derive(Debug)]
+pub struct Taken {
+    /// Under which claim.
+    pub claim: ShardClaim,
+    /// Its way in.
+    pub feed: Feed,
+    /// The session that it should resume.
+    pub session: Option<KeptSession>,
 }
 
 impl std::fmt::Debug for Prepared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Prepared").field("sessions", &self.sessions).finish_non_exhaustive()
+        f.debug_struct("Prepared").field("allowance", &self.allowance).finish_non_exhaustive()
     }
 }
 
 /// The running event side. Cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Events {
     router: Addr<Router>,
+    hub: Arc<Hub>,
+    tell: mpsc::Sender<Told>,
+    allowance: Allowance,
+}
+
+impl std::fmt::Debug for Events {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Events").field("allowance", &self.allowance).finish_non_exhaustive()
+    }
 }
 
 impl Events {
-    /// Reads what the store knows: sessions, what was handled of them, and what waits in the inbox. Asks until it answers.
-    pub async fn prepare(outside: Outside, clock: WallClock, config: EventsConfig, allowance: Allowance) -> Prepared {
+    /// Puts together what begins to route. Each shard may have as much on its way as `allowance` says.
+    #[must_use]
+    pub fn prepare(outside: Outside, clock: WallClock, config: EventsConfig, allowance: Allowance) -> Prepared {
         let Outside { handlers, store, brain, answers, desk } = outside;
-        let own = config.own.clone();
-        let (shards, resumes) = (config.shards, config.resumes);
-        let hub = Hub::new(handlers, store, brain, answers, desk, clock, config);
-        let known = hub.until_kept("sessions", || hub.store.sessions()).await;
-        let mut resumed = Vec::new();
-        for kept in known.into_iter().filter(|kept| resumes && kept.shards == shards && own.contains(&kept.shard)) {
-            let handled = hub.until_kept("handled", || hub.store.handled_after(&kept.session, kept.confirmed)).await;
-            resumed.push((kept, handled));
-        }
-        inbox::count(&hub).await;
-        let (tell, told) = mpsc::channel(TOLD);
-        let credits: HashMap<u32, Arc<Credit>> = own.into_iter().map(|shard| (shard, Credit::new(allowance))).collect();
-        let feed = |(shard, credit): (&u32, &Arc<Credit>)| (*shard, Feed::new(tell.clone(), Arc::clone(credit)));
-        let feeds = credits.iter().map(feed).collect();
-        let sessions = resumed.iter().map(|(kept, _)| kept.clone()).collect();
-        Prepared { hub, told, credits, resumed, feeds, sessions }
+        Prepared { hub: Hub::new(handlers, store, brain, answers, desk, clock, config), allowance }
     }
 
     /// Begins to route. Must be called where the router should run.
     #[must_use]
     pub fn start(prepared: Prepared, spawn: SpawnEvents) -> Self {
-        let Prepared { hub, told, credits, resumed, .. } = prepared;
-        Self { router: Router::new(hub, told, credits, resumed, spawn).start() }
+        Self::begin(prepared, |hub, told| Router::new(hub, told, spawn).start())
     }
 
     /// Begins to route on this thread.
     #[must_use]
     pub fn start_on(prepared: Prepared, arbiter: &ArbiterHandle, spawn: SpawnEvents) -> Self {
-        let Prepared { hub, told, credits, resumed, .. } = prepared;
-        let router = Router::start_in_arbiter(arbiter, move |_| Router::new(hub, told, credits, resumed, spawn));
-        Self { router }
+        Self::begin(prepared, |hub, told| Router::start_in_arbiter(arbiter, move |_| Router::new(hub, told, spawn)))
+    }
+
+    fn begin(prepared: Prepared, start: impl FnOnce(Arc<Hub>, mpsc::Receiver<Told>) -> Addr<Router>) -> Self {
+        let Prepared { hub, allowance } = prepared;
+        let (tell, told) = mpsc::channel(TOLD);
+        Self { router: start(Arc::clone(&hub), told), hub, tell, allowance }
+    }
+
+    /// Handles the events of these shards from now on. Reads what the store knows: their sessions, what was handled of them,
+    /// and what waits in the inbox; asks until it answers.
+    pub async fn take(&self, claims: Vec<ShardClaim>) -> Vec<Taken> {
+        if claims.is_empty() {
+            return Vec::new();
+        }
+        let hub = &self.hub;
+        let known = hub.until_kept("sessions", || hub.store.sessions()).await;
+        claims.iter().for_each(|claim| hub.own.add(*claim));
+        // What comes has to wait behind what waits there.
+        inbox::count(hub).await;
+        hub.on_put();
+        let mut all = Vec::with_capacity(claims.len());
+        for claim in claims {
+            let session = known.iter().find(|kept| (kept.shards, kept.shard) == (claim.shards, claim.shard)).cloned();
+            let handled = match &session {
+                Some(kept) => {
+                    hub.until_kept("handled", || hub.store.handled_after(&kept.session, kept.confirmed)).await
+                }
+                None => Vec::new(),
+            };
+            let credit = Credit::new(self.allowance);
+            let resumed = session.clone().map(|session| (session, handled));
+            // If it is gone, the process is ending.
+            let _ = self.router.send(Take { shard: claim.shard, credit: Arc::clone(&credit), resumed }).await;
+            all.push(Taken { claim, feed: Feed::new(self.tell.clone(), credit), session });
+        }
+        all
+    }
+
+    /// Waits until all events that came of a shard are done, keeps how far its session is confirmed, and looks after it no
+    /// more. The shard has ended. `false` if that took longer than it may: whoever has the shard next does the rest.
+    pub async fn let_go(&self, shard: u32, within: Duration) -> bool {
+        let (heard, hears) = oneshot::channel();
+        if self.tell.send(Told::Ended { heard }).await.is_ok() {
+            let _ = hears.await;
+        }
+        let drained = self.router.send(DrainShard { shard, within }).await.unwrap_or(false);
+        self.hub.own.remove(shard);
+        let _ = self.router.send(LetGo { shard }).await;
+        self.hub.on_put();
+        drained
     }
 
     /// Takes an interaction that came over HTTP, and says what to answer. Handlers that defer are told later: that is kept

@@ -15,6 +15,7 @@ use tokio::time::{sleep, timeout};
 use super::answers::Answers;
 use super::config::EventsConfig;
 use super::interaction::Door;
+use super::own::Own;
 use super::store::{Committed, EventStore, Handled, InboxEntry, InboxKey, SetState};
 use super::webhook::{Asks, Body, Brain, BrainError, Said};
 use crate::operations::desk::Desk;
@@ -35,6 +36,7 @@ pub(super) struct Hub {
     pub(super) desk: Arc<Desk>,
     pub(super) clock: WallClock,
     pub(super) config: EventsConfig,
+    pub(super) own: Own,
     backlog: Mutex<Backlog>,
     /// The inbox has something new, or room again.
     pub(super) inbox_filled: Notify,
@@ -86,6 +88,7 @@ impl Hub {
             answers,
             desk,
             clock,
+            own: Own::none(config.shards),
             config,
             backlog: Mutex::default(),
             inbox_filled: Notify::new(),
@@ -188,9 +191,12 @@ impl Hub {
     }
 
     /// Keeps what handlers gave, however long that takes, and tells whoever carries it out.
-    pub(super) async fn commit(&self, items: Vec<Handled>) -> Vec<Committed> {
+    pub(super) async fn commit(&self, mut items: Vec<Handled>) -> Vec<Committed> {
         if items.is_empty() {
             return Vec::new();
+        }
+        for item in items.iter_mut().filter(|item| !item.from_inbox) {
+            item.under = self.own.claim_of(&item.key.session);
         }
         let committed = self.until_kept("commit", || self.store.commit(items.clone())).await;
         let mut queues = BTreeSet::new();
@@ -205,13 +211,6 @@ impl Hub {
         emit(EventsCommitted { items: items.len(), operations: items.iter().map(|item| item.operations.len()).sum() });
         self.desk.wake(queues);
         committed
-    }
-
-    /// Whether this process looks after an event: it has the shard of its guild.
-    pub(super) fn is_ours(&self, event: &Event) -> bool {
-        let shards = u64::from(self.config.shards.max(1));
-        let shard = event.guild.map_or(0, |guild| (guild >> 22) % shards);
-        u32::try_from(shard).is_ok_and(|shard| self.config.own.contains(&shard))
     }
 
     pub(super) fn key(&self, event: &Event, handler: &Handler) -> InboxKey {
@@ -251,7 +250,7 @@ impl Hub {
             expires_at: Some(now + lasts),
         }));
         let key = self.key(event, handler);
-        Ok(Handled { key, operations, set: kept, inbox: None, from_inbox: false, at: now })
+        Ok(Handled { key, operations, set: kept, inbox: None, from_inbox: false, at: now, under: None })
     }
 
     /// An event as it waits in the inbox.
@@ -272,7 +271,7 @@ impl Hub {
 
     pub(super) fn put(&self, entry: InboxEntry) -> Handled {
         let (key, at) = (entry.key.clone(), entry.created_at);
-        Handled { key, operations: Vec::new(), set: Vec::new(), inbox: Some(entry), from_inbox: false, at }
+        Handled { key, operations: Vec::new(), set: Vec::new(), inbox: Some(entry), from_inbox: false, at, under: None }
     }
 
     /// What a handler needs to know, and whether it is to hear of the event at all.

@@ -70,7 +70,7 @@ fn ours(hub: &Hub, entry: &InboxEntry, missing: &mut BTreeSet<Arc<str>>) -> Opti
         return None;
     };
     let event = from_body(&entry.event).ok()?;
-    hub.is_ours(&event).then_some((handler, event))
+    hub.own.has(&event).then_some((handler, event))
 }
 
 /// Works on the inbox for as long as there is a process.
@@ -79,7 +79,12 @@ pub(super) async fn work(hub: Arc<Hub>) {
     let (mut after, mut loaded) = (0, 0);
     let mut missing = BTreeSet::new();
     let mut running = FuturesUnordered::new();
+    let mut changes = hub.own.changes();
     loop {
+        if std::mem::replace(&mut changes, hub.own.changes()) != changes {
+            // Shards have come or gone, and with them what waits in their guilds.
+            (after, loaded) = (0, let_go(&hub, &mut lines, &mut missing));
+        }
         load(&hub, &mut lines, &mut after, &mut loaded, &mut missing).await;
         let now = hub.clock.now();
         let mut next_due: Option<UnixMs> = None;
@@ -120,6 +125,19 @@ pub(super) async fn work(hub: Arc<Hub>) {
     }
 }
 
+/// Forgets all that nobody works on just now: what is still this process's to look after is read again. How many are left.
+fn let_go(hub: &Hub, lines: &mut Lines, missing: &mut BTreeSet<Arc<str>>) -> usize {
+    for ((lane, handler), line) in &mut *lines {
+        for entry in line.waiting.drain(usize::from(line.running)..) {
+            if ours(hub, &entry, missing).is_none() {
+                hub.on_taken(*lane, *handler, &entry.key);
+            }
+        }
+    }
+    lines.retain(|_, line| !line.waiting.is_empty());
+    lines.len()
+}
+
 /// Reads what is new, as far as there is room.
 async fn load(hub: &Hub, lines: &mut Lines, after: &mut i64, loaded: &mut usize, missing: &mut BTreeSet<Arc<str>>) {
     // Past those of other processes, but never past one of its own: theirs may become visible out of order.
@@ -131,6 +149,11 @@ async fn load(hub: &Hub, lines: &mut Lines, after: &mut i64, loaded: &mut usize,
             from = entry.place;
             if let Some((handler, _)) = ours(hub, &entry, missing) {
                 *after = entry.place;
+                // The one that is worked on was not forgotten.
+                let head = lines.get(&(entry.lane, handler)).and_then(|line| line.waiting.front());
+                if head.is_some_and(|head| head.place == entry.place) {
+                    continue;
+                }
                 *loaded += 1;
                 // Another process may have put it there, or a person has revived it.
                 hub.expect(entry.lane, handler, &entry.key, None);

@@ -139,7 +139,7 @@ async fn put(hub: Arc<Hub>, event: Event, to: Vec<usize>, permit: OwnedSemaphore
     let entries: Vec<Handled> = to.iter().map(entry).collect();
     let keys: Vec<_> = entries.iter().map(|handled| handled.key.clone()).collect();
     // Another process looks after the events of its own guilds, and finds this one there.
-    let (ours, lane) = (hub.is_ours(&event), lane_of(&event));
+    let (ours, lane) = (hub.own.has(&event), lane_of(&event));
     let expects = |(number, key): (&usize, &InboxKey)| ours && hub.expect(lane, *number, key, None);
     let expected: Vec<bool> = to.iter().zip(&keys).map(expects).collect();
     let committed = hub.commit(entries).await;

@@ -19,6 +19,7 @@ mod hub;
 mod inbox;
 mod interaction;
 mod keep;
+mod own;
 mod parcel;
 mod router;
 mod store;
@@ -33,8 +34,9 @@ pub use self::answers::{AnswerFuture, Answers, First, Told as AnswerTold};
 pub use self::config::EventsConfig;
 pub use self::feed::{Allowance, Credit, Feed, Told};
 pub use self::guild::{EventSeat, GuildEvents, GuildEventsSnapshot, Observe as ObserveGuildEvents};
-pub use self::handle::{Events, Outside, Prepared};
+pub use self::handle::{Events, Outside, Prepared, Taken};
 pub use self::interaction::Posted;
+pub use self::own::{ClaimedShards, ShardClaim, ShardStore, WantedShards};
 pub use self::router::{EventsSnapshot, Router, SpawnEvents};
 pub use self::store::{
     Committed, EventStore, Handled, Identifies, Identify, InboxEntry, InboxKey, KeptSession, Later, SetState,

@@ -50,6 +50,9 @@ const LOOK_FOR_IDLE: Duration = Duration::from_secs(10);
 /// How often it is told how much waits.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
 
+/// How often it is looked whether events are done that are waited for.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
 /// Restarts within this time count.
 const RESTART_WINDOW: Duration = Duration::from_secs(60);
 
@@ -93,33 +96,14 @@ impl std::fmt::Debug for Router {
 }
 
 impl Router {
-    pub(super) fn new(
-        hub: Arc<Hub>,
-        told: mpsc::Receiver<Told>,
-        credits: HashMap<u32, Arc<Credit>>,
-        sessions: Vec<Resumed>,
-        spawn: SpawnEvents,
-    ) -> Self {
-        let mut lines = HashMap::new();
-        let mut done_before: HashMap<(Arc<str>, u64), Vec<usize>> = HashMap::new();
-        for (kept, handled) in sessions {
-            let Some(credit) = credits.get(&kept.shard) else { continue };
-            for (seq, handler) in handled {
-                if let Some(handler) = hub.number(&handler) {
-                    done_before.entry((Arc::clone(&kept.session), seq)).or_default().push(handler);
-                }
-            }
-            let KeptSession { shard, session, resume_url, confirmed, .. } = kept;
-            let session = Session::new(session, shard, resume_url, confirmed, Arc::clone(credit));
-            lines.insert(shard, Line { session, kept: Some(confirmed), before: VecDeque::new() });
-        }
+    pub(super) fn new(hub: Arc<Hub>, told: mpsc::Receiver<Told>, spawn: SpawnEvents) -> Self {
         Self {
             hub,
             told: Some(told),
-            credits,
+            credits: HashMap::new(),
             spawn,
-            lines,
-            done_before,
+            lines: HashMap::new(),
+            done_before: HashMap::new(),
             matching: HashMap::new(),
             guilds: HashMap::new(),
             generations: 0,
@@ -162,6 +146,31 @@ impl Router {
                 }
             }
             Told::Events(events) => self.take(events, ctx),
+            // Who waited may have given up.
+            Told::Ended { heard } => drop(heard.send(())),
+        }
+    }
+
+    /// A shard is this process's own from now on, with a session that may go on.
+    fn resume(&mut self, Take { shard, credit, resumed }: Take) {
+        self.credits.insert(shard, Arc::clone(&credit));
+        let Some((kept, handled)) = resumed else { return };
+        for (seq, handler) in handled {
+            if let Some(handler) = self.hub.number(&handler) {
+                self.done_before.entry((Arc::clone(&kept.session), seq)).or_default().push(handler);
+            }
+        }
+        self.hub.own.has_session(shard, &kept.session);
+        let KeptSession { session, resume_url, confirmed, .. } = kept;
+        let session = Session::new(session, shard, resume_url, confirmed, credit);
+        self.lines.insert(shard, Line { session, kept: Some(confirmed), before: VecDeque::new() });
+    }
+
+    /// It is not any more.
+    fn let_go(&mut self, shard: u32) {
+        self.credits.remove(&shard);
+        if let Some(line) = self.lines.remove(&shard) {
+            self.done_before.retain(|(session, _), _| *session != line.session.id);
         }
     }
 
@@ -169,6 +178,7 @@ impl Router {
     fn begin(&mut self, shard: u32, id: Arc<str>, resume_url: Option<String>, ctx: &mut Context<Self>) {
         let Some(credit) = self.credits.get(&shard) else { return };
         let session = Session::new(id, shard, resume_url, 0, Arc::clone(credit));
+        self.hub.own.has_session(shard, &session.id);
         match self.lines.get_mut(&shard) {
             None => {
                 self.lines.insert(shard, Line { session, kept: None, before: VecDeque::new() });
@@ -357,8 +367,8 @@ impl Router {
         let (shards, at) = (self.hub.config.shards, self.hub.clock.now());
         let mut sessions = Vec::new();
         for line in self.lines.values_mut() {
-            while line.before.front().is_some_and(|old| old.ledger().undone() == 0) {
-                line.before.pop_front();
+            while let Some(old) = line.before.pop_front_if(|old| old.ledger().undone() == 0) {
+                self.hub.own.forget_session(&old.id);
             }
             // Until all events of the session before are done, a restart has to find that one.
             let session = line.before.front().unwrap_or(&line.session);
@@ -374,6 +384,7 @@ impl Router {
                 resume_url: session.resume_url.clone(),
                 confirmed,
                 at,
+                under: self.hub.own.fence(session.shard),
             });
         }
         sessions
@@ -392,6 +403,12 @@ impl Router {
     fn undone(&self) -> usize {
         let of = |session: &Arc<Session>| session.ledger().undone();
         self.lines.values().map(|line| of(&line.session) + line.before.iter().map(of).sum::<usize>()).sum()
+    }
+
+    /// How many of one shard are.
+    fn undone_of(&self, shard: u32) -> usize {
+        let of = |session: &Arc<Session>| session.ledger().undone();
+        self.lines.get(&shard).map_or(0, |line| of(&line.session) + line.before.iter().map(of).sum::<usize>())
     }
 }
 
@@ -505,12 +522,90 @@ impl Takes<Drain> for Router {
             while !drained && tokio::time::Instant::now() < deadline {
                 drained = router.send(Observe).await.is_ok_and(|seen| seen.undone == 0);
                 if !drained {
-                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    tokio::time::sleep(LOOK_AGAIN).await;
                 }
             }
             let kept = tokio::time::timeout_at(deadline + Duration::from_secs(1), router.send(KeepAll)).await;
             drained && kept.is_ok()
         })
+    }
+}
+
+/// A shard is this process's own.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub(super) struct Take {
+    pub(super) shard: u32,
+    pub(super) credit: Arc<Credit>,
+    /// Its session, if it had one.
+    pub(super) resumed: Option<Resumed>,
+}
+
+impl Takes<Take> for Router {
+    type Result = ();
+
+    fn handle(&mut self, take: Take, _: &mut Context<Self>) {
+        self.resume(take);
+    }
+}
+
+/// A shard is somebody else's.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "()")]
+pub(super) struct LetGo {
+    pub(super) shard: u32,
+}
+
+impl Takes<LetGo> for Router {
+    type Result = ();
+
+    fn handle(&mut self, LetGo { shard }: LetGo, _: &mut Context<Self>) {
+        self.let_go(shard);
+    }
+}
+
+/// Wait until all events of a shard that came are done, then keep that they are.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "bool")]
+pub(super) struct DrainShard {
+    pub(super) shard: u32,
+    pub(super) within: Duration,
+}
+
+impl Takes<DrainShard> for Router {
+    type Result = ResponseFuture<bool>;
+
+    fn handle(&mut self, DrainShard { shard, within }: DrainShard, ctx: &mut Context<Self>) -> Self::Result {
+        let router = ctx.address();
+        Box::pin(async move {
+            let deadline = tokio::time::Instant::now() + within;
+            let is_done = async || router.send(UndoneOf { shard }).await.is_ok_and(|undone| undone == 0);
+            let mut drained = is_done().await;
+            while !drained && tokio::time::Instant::now() < deadline {
+                tokio::time::sleep(LOOK_AGAIN).await;
+                drained = is_done().await;
+            }
+            if within.is_zero() {
+                return drained;
+            }
+            let kept = tokio::time::timeout_at(deadline + Duration::from_secs(1), router.send(KeepAll)).await;
+            drained && kept.is_ok()
+        })
+    }
+}
+
+/// How many events of a shard are not done.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "usize")]
+struct UndoneOf {
+    shard: u32,
+}
+
+impl Takes<UndoneOf> for Router {
+    type Result = usize;
+
+    fn handle(&mut self, UndoneOf { shard }: UndoneOf, _: &mut Context<Self>) -> usize {
+        self.undone_of(shard)
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use guildhall_core::time::UnixMs;
 
+use super::own::ShardClaim;
 use crate::operations::{NewOperation, StoreFuture, SubmitError, Submitted};
 
 /// A gateway session, as far as it is confirmed.
@@ -22,6 +23,9 @@ pub struct KeptSession {
     pub confirmed: u64,
     /// When it was last written.
     pub at: UnixMs,
+    /// The fence of the claim that it is kept under; what is kept under one that was lost changes nothing. Nothing where it
+    /// is read.
+    pub under: Option<u64>,
 }
 
 /// A value that a handler sets.
@@ -106,6 +110,8 @@ pub struct Handled {
     pub from_inbox: bool,
     /// When.
     pub at: UnixMs,
+    /// The claim of the shard that the event came with, if it came with one.
+    pub under: Option<ShardClaim>,
 }
 
 /// What became of one [`Handled`].
@@ -113,7 +119,7 @@ pub struct Handled {
 pub enum Committed {
     /// It was kept: what became of each operation.
     Done(Vec<Submitted>),
-    /// The handler has its row already; nothing was changed.
+    /// The handler has its row already, or the shard is another process's, who does it: nothing was changed.
     Before,
     /// The operations cannot be accepted, and nothing was kept.
     Refused(SubmitError),

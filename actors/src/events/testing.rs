@@ -314,9 +314,11 @@ impl World {
             desk: lone_desk(clock),
         };
         let allowance = Allowance { events: 10_000, bytes: 1 << 24 };
-        let mut prepared = Events::prepare(outside, clock, self.config.clone(), allowance).await;
-        let feeds = std::mem::take(&mut prepared.feeds);
-        (Events::start(prepared, Box::new(EventSeat::run)), feeds)
+        let prepared = Events::prepare(outside, clock, self.config.clone(), allowance);
+        let events = Events::start(prepared, Box::new(EventSeat::run));
+        let claims = vec![ShardClaim { shards: self.config.shards, shard: 0, fence: 1 }];
+        let taken = events.take(claims).await;
+        (events, taken.into_iter().map(|taken| (taken.claim.shard, taken.feed)).collect())
     }
 
     pub(super) async fn until(&self, what: &str, mut is_so: impl FnMut() -> bool) {

@@ -419,6 +419,8 @@ pub struct Instance {
     pub queues: u64,
     /// The highest fence of those.
     pub highest_fence: Option<u64>,
+    /// The shards that it has, in order.
+    pub shards: Vec<u32>,
 }
 
 /// How long things are kept once they are done.

@@ -19,7 +19,7 @@ use serde::Serialize;
 pub use self::class::Class;
 pub use self::envelope::{Envelope, Ids, Malformed, Word};
 pub use self::name::EventName;
-pub use self::read::{Frame, read, read_interaction};
+pub use self::read::{Frame, OVER_HTTP, read, read_interaction};
 use crate::time::UnixMs;
 
 /// Where an event came from. No two events have the same.

@@ -10,7 +10,7 @@ use super::{Class, Event, EventName, Interaction, InteractionKind, Origin, Text}
 use crate::time::UnixMs;
 
 /// What a session is called whose events came over HTTP.
-const OVER_HTTP: &str = "http";
+pub const OVER_HTTP: &str = "http";
 
 /// What a frame is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -26,6 +26,7 @@ fn show(instance: &Instance) -> Value {
         "leaving": instance.leaving,
         "queues": instance.queues,
         "highest_fence": instance.highest_fence,
+        "shards": instance.shards,
     })
 }
 

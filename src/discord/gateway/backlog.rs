@@ -118,6 +118,11 @@ impl Backlog {
             && self.items.len() <= self.most.events.max(1)
     }
 
+    /// Whether all is told.
+    pub(super) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
     /// How much it holds.
     pub(super) fn held(&self) -> Allowance {
         self.held
@@ -170,6 +175,8 @@ impl Backlog {
     pub(super) fn put_back(&mut self, told: Told) {
         match told {
             Told::Began { session, resume_url, .. } => self.items.push_front(Item::Began { session, resume_url }),
+            // No shard says so of itself.
+            Told::Ended { .. } => {}
             Told::Passed { session, seq, .. } => match self.items.front_mut() {
                 Some(Item::Passed { session: same, first, .. }) if *same == session && *first == seq + 1 => {
                     *first = seq;
@@ -230,7 +237,7 @@ mod tests {
         let mut told = Vec::new();
         while let Some(next) = backlog.next(true) {
             match next {
-                Told::Began { .. } => {}
+                Told::Began { .. } | Told::Ended { .. } => {}
                 Told::Passed { seq, .. } => told.push((seq, false)),
                 Told::Events(events) => told.extend(events.iter().map(|event| (event.origin.seq, true))),
             }
@@ -255,7 +262,7 @@ mod tests {
         let sizes: Vec<_> = std::iter::from_fn(|| backlog.next(true))
             .map(|told| match told {
                 Told::Events(events) => events.len(),
-                Told::Passed { .. } | Told::Began { .. } => 0,
+                Told::Passed { .. } | Told::Began { .. } | Told::Ended { .. } => 0,
             })
             .collect();
         assert_eq!(sizes, [BATCH_EVENTS, 299 - BATCH_EVENTS, 0, 1, 1]);
@@ -315,7 +322,7 @@ mod tests {
                     _ => match backlog.next(bytes % 2 == 0) {
                         Some(Told::Events(events)) => arrived.extend(events.iter().map(|e| (e.origin.seq, true))),
                         Some(Told::Passed { seq, .. }) => arrived.push((seq, false)),
-                        Some(Told::Began { .. }) | None => {}
+                        Some(Told::Began { .. } | Told::Ended { .. }) | None => {}
                     },
                 }
             }

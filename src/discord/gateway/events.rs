@@ -114,6 +114,20 @@ impl InternalEvent for ShardClosed {
     }
 }
 
+/// The shard may be another process's soon.
+pub(super) struct ShardLeft {
+    pub(super) shard: u32,
+}
+
+impl InternalEvent for ShardLeft {
+    fn emit(self) {
+        warn!(
+            shard = self.shard,
+            "shard closes: this process may not count as alive any more, and another may have it"
+        );
+    }
+}
+
 /// There is no room for what a shard reads: it closes until there is.
 pub(super) struct ShardPaused {
     pub(super) shard: u32,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 /// Why a line ended, and another one is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
@@ -85,16 +87,23 @@ pub(super) struct Line {
     phase: Phase,
     /// How often there are heartbeats.
     every: Duration,
-    /// Whether it brought a session.
-    useful: bool,
+    /// Since when it has a session, and how long it has to last to have been of use.
+    session: Option<(Instant, Duration)>,
+    /// Dispatches that came with it.
+    carried: usize,
 }
+
+/// A line that carried so much was of use, however short it was.
+const MUCH: usize = 256;
+/// A line need not last for longer than this to have been of use.
+const LONG: Duration = Duration::from_secs(60);
 
 /// The code that stands for a connection that ended without a close.
 const ABNORMAL: u16 = 1006;
 
 impl Line {
     pub(super) const fn new() -> Self {
-        Self { phase: Phase::Dialling, every: Duration::MAX, useful: false }
+        Self { phase: Phase::Dialling, every: Duration::MAX, session: None, carried: 0 }
     }
 
     /// Whether it waits to be greeted.
@@ -105,13 +114,28 @@ impl Line {
     /// HELLO came. If the line before ended without a word, that is told now.
     pub(super) fn greeted(&mut self, every: Duration) -> Option<Why> {
         let before = std::mem::replace(&mut self.phase, Phase::Open);
-        (self.every, self.useful) = (every, false);
+        (self.every, self.session, self.carried) = (every, None, 0);
         (before == Phase::Open).then_some(Why::Cut)
     }
 
-    /// It brought a session.
-    pub(super) fn of_use(&mut self) {
-        self.useful = true;
+    /// It has a session that receives events.
+    pub(super) fn has_session(&mut self, now: Instant) {
+        self.session.get_or_insert((now, self.every.min(LONG)));
+    }
+
+    /// Whether it was greeted, and waits for its session.
+    pub(super) fn awaits_session(&self) -> bool {
+        self.phase == Phase::Open && self.session.is_none()
+    }
+
+    /// A dispatch came with it.
+    pub(super) fn carries(&mut self) {
+        self.carried = self.carried.saturating_add(1);
+    }
+
+    /// How often there are heartbeats; nothing before that is known.
+    pub(super) fn heartbeats(&self) -> Option<Duration> {
+        (self.every != Duration::MAX).then_some(self.every)
     }
 
     /// It will end, for this reason.
@@ -139,9 +163,10 @@ impl Line {
         told
     }
 
-    /// Whether the line that has just gone was of no use. To be asked once.
-    pub(super) fn was_useless(&mut self) -> bool {
-        !std::mem::take(&mut self.useful)
+    /// Whether the line that has just gone was of no use: it had no session, or ended as soon as it had one. To be asked once.
+    pub(super) fn was_useless(&mut self, now: Instant) -> bool {
+        let carried = std::mem::take(&mut self.carried);
+        self.session.take().is_none_or(|(since, lasts)| now.duration_since(since) < lasts && carried < MUCH)
     }
 }
 
@@ -183,12 +208,20 @@ mod tests {
     }
 
     #[test]
-    fn only_a_line_with_a_session_is_of_use_and_that_is_forgotten_with_it() {
+    fn only_a_line_with_a_session_that_lasts_or_carries_much_is_of_use_and_that_is_forgotten_with_it() {
+        let now = Instant::now();
+        for (lasts, carries, useless) in [(EVERY, 0, false), (EVERY / 2, 0, true), (EVERY / 2, MUCH, false)] {
+            let mut line = open();
+            line.has_session(now);
+            (0..carries).for_each(|_| line.carries());
+            line.closed(Some(4000), QUIET);
+            assert_eq!(line.was_useless(now + lasts), useless, "{lasts:?}, {carries}");
+            line.gone(Why::Unreachable);
+            assert!(line.was_useless(now + QUIET));
+        }
         let mut line = open();
-        line.of_use();
+        assert!(line.awaits_session() && line.heartbeats() == Some(EVERY));
         line.closed(Some(4000), QUIET);
-        assert!(!line.was_useless());
-        line.gone(Why::Unreachable);
-        assert!(line.was_useless());
+        assert!(line.was_useless(now + QUIET) && !line.awaits_session());
     }
 }

@@ -1,9 +1,9 @@
-//! All shards of a process: started together, watched together, closed together.
+//! All shards of a process: opened and closed as they come and go, watched together, closed together.
 //!
 //! ```text
-//!  Shards::start ─▶ thread ─┬─ Runner (shard 0) ──▶ Feed
-//!                           └─ Runner (shard 2) ──▶ Feed        the threads have nothing else to do
-//!                ─▶ thread ─── Runner (shard 1) ──▶ Feed
+//!  Roster::open ─▶ thread ─┬─ Runner (shard 0) ──▶ Feed
+//!                          └─ Runner (shard 2) ──▶ Feed        the threads have nothing else to do
+//!               ─▶ thread ─── Runner (shard 1) ──▶ Feed
 //! ```
 
 mod backlog;
@@ -12,35 +12,36 @@ mod identify;
 mod line;
 mod observe;
 mod patience;
+mod roster;
 mod runner;
+mod turn;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    io,
-    sync::{Arc, Mutex, PoisonError},
-    thread,
-    time::Duration,
-};
+use std::{collections::BTreeMap, io, sync::Arc, thread, time::Duration};
 
 use guildhall_actors::{
     events::{Allowance, Feed, KeptSession},
     operations::WallClock,
+    right::Right,
 };
 use tokio::{
     runtime::{Builder, Runtime},
     sync::{mpsc, watch},
-    task::JoinSet,
 };
 use twilight_gateway::{ConfigBuilder, Intents, Session as TwilightSession, Shard, ShardId, queue::Queue};
 use twilight_model::gateway::payload::outgoing::{
     identify::IdentifyProperties, update_presence::UpdatePresencePayload,
 };
 
-use self::runner::{Manners, Runner};
 pub use self::{
     identify::{IdentifyLimits, IdentifyQueue, SessionsLeft},
     observe::{Observer, Session, ShardEvent},
     patience::Reconnects,
+    roster::Roster,
+};
+use self::{
+    roster::{Opening, Run, Work},
+    runner::{Manners, Runner},
+    turn::Turn,
 };
 use super::FatalClose;
 use crate::settings::{ShardRange, Token};
@@ -54,7 +55,7 @@ pub struct ShardsConfig<Q> {
     pub gateway_url: Option<String>,
     /// How many shards the bot has; at least 1.
     pub shards: u32,
-    /// Which of them this process runs.
+    /// Which of them this process may run.
     pub range: ShardRange,
     /// Which events Discord sends.
     pub intents: Intents,
@@ -79,6 +80,8 @@ pub struct ShardsConfig<Q> {
 pub enum ShardEnd {
     /// It was closed as asked; its session can be resumed.
     Closed,
+    /// It closed because it may be another process's soon; its session can be resumed.
+    Lost,
     /// Discord ended it for good.
     Refused(FatalClose),
     /// It panicked, which is a bug.
@@ -91,13 +94,12 @@ pub struct Shards {
     ends: mpsc::Receiver<ShardEnd>,
     /// Its end is that of the threads.
     _alive: watch::Sender<()>,
-    stop: watch::Sender<bool>,
-    open: Arc<Mutex<BTreeSet<u32>>>,
+    roster: Roster,
 }
 
 impl Shards {
-    /// Starts every shard; they connect by themselves, each as soon as the queue lets it identify. What a shard reads goes
-    /// to its feed; `observer` is called on its thread and must not block, since heartbeats wait for it.
+    /// Starts every shard of the range; they connect by themselves, each as soon as the queue lets it identify. What a shard
+    /// reads goes to its feed; `observer` is called on its thread and must not block, since heartbeats wait for it.
     ///
     /// Needs a Tokio runtime, and a default `rustls` provider installed.
     ///
@@ -105,20 +107,37 @@ impl Shards {
     ///
     /// When the operating system gives no threads.
     pub fn start<Q>(
-        config: ShardsConfig<Q>,
+        mut config: ShardsConfig<Q>,
         mut feeds: impl FnMut(u32) -> Feed,
         observer: impl Fn(ShardEvent) + Send + Sync + 'static,
     ) -> io::Result<Self>
     where
         Q: Queue + Clone + Unpin + Send + Sync + 'static,
     {
+        let range = config.range;
+        let mut kept: BTreeMap<u32, KeptSession> = usable(std::mem::take(&mut config.resume), config.shards).collect();
+        let shards = Self::ready(config, observer)?;
+        for number in range.numbers() {
+            shards.roster.open(number, feeds(number), kept.remove(&number), Right::always());
+        }
+        Ok(shards)
+    }
+
+    /// Starts the threads that shards run on, and no shard yet: those are [opened](Roster::open) one by one.
+    ///
+    /// # Errors
+    ///
+    /// When the operating system gives no threads.
+    pub fn ready<Q>(config: ShardsConfig<Q>, observer: impl Fn(ShardEvent) + Send + Sync + 'static) -> io::Result<Self>
+    where
+        Q: Queue + Clone + Unpin + Send + Sync + 'static,
+    {
         let observer: Observer = Arc::new(observer);
         let manners =
             Manners { buffer: config.buffer, reconnects: config.reconnects, hello_within: config.hello_within };
-        let mut kept: BTreeMap<u32, KeptSession> = usable(config.resume, config.shards).collect();
         let mut builder = ConfigBuilder::new(config.token.expose().to_owned(), config.intents)
             .identify_properties(IdentifyProperties::new("guildhall", "guildhall", std::env::consts::OS))
-            .queue(config.queue);
+            .queue(config.queue.clone());
         if let Some(url) = config.gateway_url {
             builder = builder.proxy_url(url);
         }
@@ -127,48 +146,60 @@ impl Shards {
         }
         // One configuration, cloned: it holds the TLS context, which all shards share.
         let twilight = builder.build();
-        let (stop, stopped) = watch::channel(false);
         let (alive, lives) = watch::channel(());
-        let open: Arc<Mutex<BTreeSet<u32>>> = Arc::new(Mutex::new(config.range.numbers().collect()));
         let count = config.range.numbers().len();
         let (tell, ends) = mpsc::channel(count);
-        let threads = config.threads.clamp(1, count);
-        let mut rosters: Vec<Vec<Runner<Q>>> = (0..threads).map(|_| Vec::new()).collect();
-        for (place, number) in config.range.numbers().enumerate() {
-            let mut own = ConfigBuilder::from(twilight.clone());
-            if let Some(kept) = kept.remove(&number) {
+        let mut desks = Vec::new();
+        for place in 0..config.threads.clamp(1, count) {
+            let runtime = Builder::new_current_thread().enable_all().build()?;
+            let (desk, hired) = mpsc::channel(count);
+            let lives = lives.clone();
+            thread::Builder::new().name(format!("shards-{place}")).spawn(move || work(&runtime, lives, hired))?;
+            desks.push(desk);
+        }
+        let shards = config.shards;
+        let hire = move |Opening { number, feed, session, right, stopped }: Opening| -> Run {
+            let turn = Turn::new(config.queue.clone());
+            let mut own = ConfigBuilder::from(twilight.clone()).queue(turn);
+            if let Some(kept) = session {
                 own = own.session(TwilightSession::new(kept.confirmed, kept.session.as_ref().to_owned()));
                 if let Some(url) = kept.resume_url {
                     own = own.resume_url(url);
                 }
             }
-            let shard = Shard::with_config(ShardId::new(number, config.shards), own.build());
-            let runner = Runner::new(shard, feeds(number), Arc::clone(&observer), WallClock::system(), manners);
-            rosters[place % threads].push(runner);
-        }
-        for (place, roster) in rosters.into_iter().enumerate() {
-            let runtime = Builder::new_current_thread().enable_all().build()?;
-            let crew = Crew { lives: lives.clone(), stopped: stopped.clone(), tell: tell.clone(), open: open.clone() };
-            thread::Builder::new().name(format!("shards-{place}")).spawn(move || crew.work(&runtime, roster))?;
-        }
-        Ok(Self { ends, _alive: alive, stop, open })
+            let shard = Shard::with_config(ShardId::new(number, shards), own.build());
+            let clock = WallClock::system();
+            Box::pin(Runner::new(shard, feed, Arc::clone(&observer), clock, manners, right).run(stopped))
+        };
+        let roster = Roster::new(Box::new(hire), desks, tell);
+        Ok(Self { ends, _alive: alive, roster })
     }
 
-    /// Waits until a shard ends; `None` when all have. Nothing is lost when the wait is cancelled.
-    pub async fn next_end(&mut self) -> Option<ShardEnd> {
-        self.ends.recv().await
+    /// Waits until a shard ends that nobody has closed, and that was not lost. Nothing is lost when the wait is cancelled.
+    pub async fn next_end(&mut self) -> ShardEnd {
+        match self.ends.recv().await {
+            Some(end) => end,
+            // Whoever could tell lives as long as this does.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Opens and closes shards one by one.
+    #[must_use]
+    pub const fn roster(&self) -> &Roster {
+        &self.roster
     }
 
     /// Closes every shard with code 4000, so that sessions can be resumed, and waits until the other side has answered.
     /// It may be called again when the wait was cancelled.
     pub async fn shutdown(&mut self) {
-        self.stop.send_replace(true);
-        while self.next_end().await.is_some() {}
+        self.roster.close_all().await;
     }
 
     /// The shards that have not ended yet.
+    #[must_use]
     pub fn open(&self) -> Vec<u32> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
+        self.roster.all_open()
     }
 }
 
@@ -177,43 +208,18 @@ fn usable(kept: Vec<KeptSession>, shards: u32) -> impl Iterator<Item = (u32, Kep
     kept.into_iter().filter(move |kept| kept.shards == shards).map(|kept| (kept.shard, kept))
 }
 
-/// What a thread needs beside its shards.
-struct Crew {
-    lives: watch::Receiver<()>,
-    stopped: watch::Receiver<bool>,
-    tell: mpsc::Sender<ShardEnd>,
-    open: Arc<Mutex<BTreeSet<u32>>>,
-}
-
-impl Crew {
-    /// Runs shards until all have ended, or nobody wants them any more.
-    fn work<Q>(mut self, runtime: &Runtime, roster: Vec<Runner<Q>>)
-    where
-        Q: Queue + Clone + Unpin + Send + Sync + 'static,
-    {
-        runtime.block_on(async move {
-            let mut tasks = JoinSet::new();
-            for runner in roster {
-                let (number, stopped, open) = (runner.number(), self.stopped.clone(), Arc::clone(&self.open));
-                tasks.spawn(async move {
-                    let end = runner.run(stopped).await;
-                    open.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
-                    end
-                });
+/// Runs shards on a thread until nobody wants them any more.
+fn work(runtime: &Runtime, mut lives: watch::Receiver<()>, mut hired: mpsc::Receiver<Work>) {
+    runtime.block_on(async move {
+        loop {
+            tokio::select! {
+                biased;
+                // Nothing is ever sent: this is the end of the other end.
+                _ = lives.changed() => return,
+                Some(work) = hired.recv() => drop(tokio::spawn(work)),
             }
-            loop {
-                let joined = tokio::select! {
-                    biased;
-                    // Nothing is ever sent: this is the end of the other end.
-                    _ = self.lives.changed() => return,
-                    joined = tasks.join_next() => joined,
-                };
-                let Some(joined) = joined else { return };
-                // There is a place for each shard; whoever listened may be gone.
-                let _ = self.tell.try_send(joined.unwrap_or(ShardEnd::Panicked));
-            }
-        });
-    }
+        }
+    });
 }
 
 #[cfg(test)]
@@ -231,6 +237,7 @@ mod tests {
             resume_url: None,
             confirmed: 1,
             at: UnixMs::new(0),
+            under: None,
         };
         let usable: Vec<_> = usable(vec![kept(0, 2), kept(0, 1), kept(1, 2)], 2).map(|(shard, _)| shard).collect();
         assert_eq!(usable, [0, 1]);

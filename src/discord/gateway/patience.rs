@@ -24,8 +24,8 @@ impl Patience {
         Self { waits, useless: 0 }
     }
 
-    /// A connection was of use.
-    pub(super) fn connected(&mut self) {
+    /// A connection has proved itself.
+    pub(super) fn proved(&mut self) {
         self.useless = 0;
     }
 
@@ -47,7 +47,7 @@ mod tests {
         let mut patience = Patience::new(waits);
         let waits: Vec<_> = (0..7).map(|_| patience.wait_after_useless(0.5).as_secs()).collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
-        patience.connected();
+        patience.proved();
         assert_eq!(patience.wait_after_useless(0.5).as_secs(), 1);
     }
 

@@ -11,6 +11,7 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use guildhall_actors::{
     events::{Allowance, Feed},
     operations::WallClock,
+    right::Right,
 };
 use guildhall_core::event::{self, Class, Event, Frame};
 use serde::Deserialize;
@@ -28,12 +29,13 @@ use super::{
     ShardEnd,
     backlog::{BATCH_BYTES, BATCH_EVENTS, Backlog},
     events::{
-        EventsShed, FrameSkipped, Seldom, ShardClosed, ShardConnected, ShardDisconnected, ShardGoesOn, ShardPaused,
-        ShardRefused, ShardStarted, ShardTroubled, Tally,
+        EventsShed, FrameSkipped, Seldom, ShardClosed, ShardConnected, ShardDisconnected, ShardGoesOn, ShardLeft,
+        ShardPaused, ShardRefused, ShardStarted, ShardTroubled, Tally,
     },
     line::{Line, Why},
     observe::{Observer, Session, ShardEvent},
     patience::{Patience, Reconnects},
+    turn::Turn,
 };
 use crate::{discord::FatalClose, events::emit};
 
@@ -41,6 +43,15 @@ use crate::{discord::FatalClose, events::emit};
 const GOODBYE_WITHIN: Duration = Duration::from_secs(5);
 /// How soon it is tried again to tell what was not taken, though there was room.
 const TELLS_AGAIN: Duration = Duration::from_millis(20);
+
+/// Of the time between two heartbeats, this part may pass without reading.
+const HOLDS_FOR: u32 = 4;
+/// How often Discord asks for heartbeats, if it has not said.
+const HEARTBEATS: Duration = Duration::from_secs(40);
+/// How often a shard that may be lost looks whether it was.
+const LOOKS_FOR_RIGHT: Duration = Duration::from_millis(200);
+/// How long the goodbye of one that was may take: soon after, another process has the shard.
+const LOST_GOODBYE_WITHIN: Duration = Duration::from_secs(1);
 
 /// What all shards of a process have in common.
 #[derive(Clone, Copy, Debug)]
@@ -51,11 +62,13 @@ pub(super) struct Manners {
 }
 
 pub(super) struct Runner<Q> {
-    shard: Shard<Q>,
+    shard: Shard<Turn<Q>>,
     feed: Feed,
     observer: Observer,
     clock: WallClock,
     manners: Manners,
+    /// Ends before another process can have the shard.
+    right: Right,
     /// What Discord calls the session; empty before there is one.
     session: Arc<str>,
     /// The number of the last dispatch that was kept.
@@ -63,7 +76,9 @@ pub(super) struct Runner<Q> {
     backlog: Backlog,
     line: Line,
     greeted_by: Instant,
+    greeted: Instant,
     last_frame: Instant,
+    last_dispatch: Instant,
     connected: bool,
     patience: Patience,
     tally: Tally,
@@ -81,6 +96,18 @@ enum Waits {
     Credit,
     /// For a place with whoever listens.
     Place,
+    /// There is nothing in it, and much of what was is not done.
+    Ease,
+}
+
+/// What came of reading nothing for a while.
+enum Held {
+    /// There is room.
+    Eased,
+    /// There is none, and Discord cannot be kept waiting any longer.
+    Full,
+    /// It is to stop.
+    Told,
 }
 
 /// What to do next.
@@ -89,13 +116,20 @@ enum Next {
     /// Wait a while before connecting again.
     Rest,
     /// There is no room for what comes.
-    Pause,
+    Hold,
     End(ShardEnd),
 }
 
 impl<Q: Queue + Clone + Unpin> Runner<Q> {
     /// A shard that may have a session to go on with.
-    pub(super) fn new(shard: Shard<Q>, feed: Feed, observer: Observer, clock: WallClock, manners: Manners) -> Self {
+    pub(super) fn new(
+        shard: Shard<Turn<Q>>,
+        feed: Feed,
+        observer: Observer,
+        clock: WallClock,
+        manners: Manners,
+        right: Right,
+    ) -> Self {
         let (session, last) = shard.session().map_or(("", 0), |session| (session.id(), session.sequence()));
         Self {
             session: session.into(),
@@ -107,10 +141,13 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
             clock,
             line: Line::new(),
             greeted_by: Instant::now() + manners.hello_within,
+            greeted: Instant::now(),
             last_frame: Instant::now(),
+            last_dispatch: Instant::now(),
             connected: false,
             patience: Patience::new(manners.reconnects),
             manners,
+            right,
             tally: Tally::default(),
             skipped: Seldom::default(),
         }
@@ -126,13 +163,20 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
         emit(ShardStarted { shard: self.number(), resumes_from });
         self.greeted_by = Instant::now() + self.manners.hello_within;
         loop {
+            // Looked at before every reconnect above all: two processes would take the session from each other without end.
+            if !self.right.holds() {
+                return self.leave().await;
+            }
             let waits = self.flush();
+            let answered_by = self.answered_by();
             let next = tokio::select! {
                 biased;
                 () = told(&mut stop) => return self.close().await,
                 item = self.shard.next() => self.take(item),
                 () = room(&self.feed, waits) => Next::Read,
-                () = sleep_until(self.greeted_by), if self.line.is_dialling() => self.nobody_greets(),
+                () = sleep_until(self.greeted_by), if self.line.is_dialling() => self.nobody_answers(),
+                () = due(answered_by) => self.nobody_answers(),
+                () = sleep(LOOKS_FOR_RIGHT), if self.right.may_end() => Next::Read,
             };
             let went_on = match next {
                 Next::Read => true,
@@ -142,11 +186,15 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
                     self.greeted_by = Instant::now() + self.manners.hello_within;
                     rested
                 }
-                Next::Pause => self.pause(&mut stop).await,
+                Next::Hold => match self.hold(&mut stop).await {
+                    Held::Eased => true,
+                    Held::Told => false,
+                    Held::Full => self.pause(&mut stop).await,
+                },
                 Next::End(end) => return end,
             };
             if !went_on {
-                return self.close().await;
+                return if self.right.holds() { self.close().await } else { self.leave().await };
             }
             // Others have their turn however much there is to read.
             tokio::task::consume_budget().await;
@@ -184,7 +232,7 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
             if self.backlog.must_pause() {
                 self.flush();
                 if self.backlog.must_pause() {
-                    return Next::Pause;
+                    return Next::Hold;
                 }
             }
             if frames >= BATCH_EVENTS || bytes >= BATCH_BYTES {
@@ -217,7 +265,7 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
                     self.lost(why);
                     // Twilight would wait by itself, and without jitter; a fresh one does not.
                     self.shard = self.fresh();
-                    self.line.was_useless();
+                    self.line.was_useless(Instant::now());
                     Next::Rest
                 }
                 ReceiveMessageErrorType::Deserializing { .. } => {
@@ -240,18 +288,31 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
         }
     }
 
-    /// A connection that ended before it was of any use is not made again at once: twilight waits only when it cannot
-    /// connect at all, and would otherwise knock as fast as the network allows.
+    /// A connection that ended before it was of any use, or right after its session was resumed, is not made again at once:
+    /// twilight waits only when it cannot connect at all, and would otherwise knock as fast as the network allows.
     fn dial_again(&mut self) -> Next {
-        if self.line.was_useless() {
+        if self.line.was_useless(Instant::now()) {
             return Next::Rest;
         }
+        self.patience.proved();
         self.greeted_by = Instant::now() + self.manners.hello_within;
         Next::Read
     }
 
+    /// When there is a session at the latest, if a RESUME or an IDENTIFY waits for its answer. What is told again counts as
+    /// one; and before it is a shard's turn to identify, which may take long, there is nothing to answer.
+    fn answered_by(&self) -> Option<Instant> {
+        let asked = match self.shard.state() {
+            ShardState::Resuming => self.greeted,
+            ShardState::Identifying => self.shard.config().queue().came()?,
+            ShardState::Active | ShardState::Disconnected { .. } | ShardState::FatallyClosed => return None,
+        };
+        let heard = self.last_dispatch.max(self.greeted).max(asked);
+        self.line.awaits_session().then(|| heard + self.manners.hello_within)
+    }
+
     /// A gateway that takes connections and says nothing would keep twilight waiting for ever.
-    fn nobody_greets(&mut self) -> Next {
+    fn nobody_answers(&mut self) -> Next {
         let why = self.line.gone(Why::Silent);
         self.lost(why);
         self.shard = self.fresh();
@@ -260,6 +321,7 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
 
     fn frame(&mut self, text: String) {
         self.last_frame = Instant::now();
+        self.line.carries();
         // The first frame of a line is its HELLO.
         let hello = if self.line.is_dialling() { heartbeats_of(&text) } else { None };
         match event::read(text, self.number(), &self.session, self.clock.now()) {
@@ -276,6 +338,7 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
         let (shard, seq) = (self.number(), event.origin.seq);
         self.tally.count(shard, &event);
         self.last = seq;
+        self.last_dispatch = self.last_frame;
         match (event.class, event.name.as_str()) {
             (Class::Gateway, "gateway.ready") => self.began(seq),
             (Class::Gateway, "gateway.resumed") => {
@@ -305,7 +368,10 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
 
     fn control(&mut self, op: u8, hello: Option<Duration>) {
         let why = match (op, hello) {
-            (10, every) => self.line.greeted(every.unwrap_or(Duration::MAX)),
+            (10, every) => {
+                self.greeted = self.last_frame;
+                self.line.greeted(every.unwrap_or(Duration::MAX))
+            }
             (7, _) => self.line.ends(Why::Asked),
             (9, _) if self.shard.session().is_some() => self.line.ends(Why::InvalidSessionResumable),
             (9, _) => self.line.ends(Why::InvalidSession),
@@ -334,8 +400,7 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
 
     fn connected(&mut self, session: Session) {
         let shard = self.number();
-        self.line.of_use();
-        self.patience.connected();
+        self.line.has_session(Instant::now());
         // Who resumes from further back may be sent an earlier RESUMED on the way.
         if std::mem::replace(&mut self.connected, true) {
             return;
@@ -369,7 +434,7 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
     }
 
     /// The same shard, not connected: it goes on with its session after the last one kept.
-    fn fresh(&self) -> Shard<Q> {
+    fn fresh(&self) -> Shard<Turn<Q>> {
         let mut config = ConfigBuilder::from(self.shard.config().clone());
         if let Some(session) = self.shard.session() {
             config = config.session(TwilightSession::new(self.last, session.id().to_owned()));
@@ -378,6 +443,24 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
             }
         }
         Shard::with_config(self.shard.id(), config.build())
+    }
+
+    /// Reads nothing for a while, so that Discord has to wait, too: leaving and coming back costs both sides more. Heartbeats
+    /// wait with it, so it must not be long.
+    async fn hold(&mut self, stop: &mut watch::Receiver<bool>) -> Held {
+        let until = Instant::now() + self.line.heartbeats().unwrap_or(HEARTBEATS) / HOLDS_FOR;
+        loop {
+            let waits = self.flush();
+            if self.backlog.has_eased() {
+                return Held::Eased;
+            }
+            tokio::select! {
+                biased;
+                () = told(stop) => return Held::Told,
+                () = room(&self.feed, waits) => {}
+                () = sleep_until(until) => return Held::Full,
+            }
+        }
     }
 
     /// Leaves until there is room again; what comes meanwhile is asked for again. `false` when told to stop.
@@ -409,20 +492,38 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
         }
     }
 
-    /// Does not connect until then, or until half of the backlog is told; it goes on telling. `false` when told to stop.
+    /// Does not connect until then, or until all of the backlog is told and half of that is done; it goes on telling. `false`
+    /// when told to stop.
     async fn rest(&mut self, stop: &mut watch::Receiver<bool>, until: Option<Instant>) -> bool {
         loop {
             let waits = self.flush();
-            if until.is_none() && self.backlog.has_eased() {
+            // Who came back for less would have to leave again at once.
+            let eased = self.backlog.is_empty() && self.feed.credit().has_eased();
+            if until.is_none() && eased {
                 return true;
             }
+            let waits = if until.is_none() && waits == Waits::Nothing { Waits::Ease } else { waits };
             tokio::select! {
                 biased;
                 () = told(stop) => return false,
                 () = due(until) => return true,
                 () = room(&self.feed, waits) => {}
+                () = sleep(LOOKS_FOR_RIGHT), if self.right.may_end() => {}
+            }
+            if !self.right.holds() {
+                return false;
             }
         }
+    }
+
+    /// Closes as [`Self::close`] does, but has no time to wait: another process goes on with the session.
+    async fn leave(self) -> ShardEnd {
+        emit(ShardLeft { shard: self.number() });
+        let (shard, observer, connected) = (self.number(), Arc::clone(&self.observer), self.connected);
+        if timeout(LOST_GOODBYE_WITHIN, self.close()).await.is_err() && connected {
+            observer(ShardEvent::Disconnected { shard });
+        }
+        ShardEnd::Lost
     }
 
     /// Closes with 4000, so that the session lives on, and waits for the answer. What still arrives until then is handed on
@@ -457,6 +558,7 @@ async fn room(feed: &Feed, waits: Waits) {
     match waits {
         Waits::Nothing => std::future::pending().await,
         Waits::Credit => feed.credit().room().await,
+        Waits::Ease => feed.credit().ease().await,
         Waits::Place => sleep(TELLS_AGAIN).await,
     }
 }

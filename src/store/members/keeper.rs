@@ -243,6 +243,12 @@ impl Keeper {
 
     /// Frees queues; how many.
     async fn free(&self, on: &DatabaseTransaction, which: &str, values: Vec<sea_orm::Value>) -> Result<u64, Trouble> {
+        // Shards go with them.
+        let shards = format!(
+            "UPDATE shard_owners SET owner = NULL, fence = fence + 1, freed_at = {NOW} WHERE (shards, shard) IN
+            (SELECT shards, shard FROM shard_owners WHERE {which} ORDER BY shards, shard FOR UPDATE)"
+        );
+        query(on, &shards, values.clone()).await?;
         // Locked by a statement of their own: the next one also sees what was submitted by those whom this one waits for. One
         // statement that did both would read operations as they were before it waited, and a queue that it then takes to be
         // empty would be due for nobody.

@@ -25,6 +25,7 @@ use std::{
 };
 
 use guildhall_actors::{
+    events::ShardClaim,
     operations::{Fence, Word},
     right::Right,
 };
@@ -36,7 +37,7 @@ pub(super) use self::{
     ear::listen,
     keeper::Keeper,
     slots::{SLOT, Slots},
-    tenure::{Held, Tenure},
+    tenure::{Held, HeldShard, Tenure},
     word::Said,
 };
 use super::write::signed;
@@ -53,6 +54,8 @@ pub enum Notice {
     Pauses,
     /// Processes have come or gone.
     Members,
+    /// Shards are free, or sought.
+    Shards,
     /// This process was taken for dead, and its queues belong to nobody or others.
     Disowned,
     /// Something may be new, and nobody can say what.
@@ -132,6 +135,10 @@ impl Members {
     pub(super) fn right(&self, queue: Queue, Fence(fence): Fence) -> Right {
         let held = Held { tenure: Arc::clone(&self.tenure), queue: queue.number(), fence: signed(fence) };
         Right::while_held(Arc::new(held))
+    }
+
+    pub(super) fn shard_right(&self, claim: ShardClaim) -> Right {
+        Right::while_held(Arc::new(HeldShard { tenure: Arc::clone(&self.tenure), claim }))
     }
 
     pub(super) fn slots(&self) -> Slots {

@@ -9,7 +9,9 @@ use std::{
     time::Duration,
 };
 
-use guildhall_actors::right::Holds;
+use guildhall_actors::{events::ShardClaim, right::Holds};
+
+use crate::store::write::signed;
 
 /// The present time on a clock that goes on while the machine sleeps and that nobody sets.
 pub(super) fn boot_time() -> Duration {
@@ -28,17 +30,19 @@ pub(in crate::store) struct Tenure {
     until: AtomicU64,
     /// Queues and their fences.
     held: Mutex<HashMap<i64, i64>>,
+    /// Shards and theirs: of how many, and which one.
+    shards: Mutex<HashMap<(u32, u32), i64>>,
 }
 
 impl Tenure {
     /// Of a process that nobody can take anything from.
     pub(super) fn forever() -> Self {
-        Self { until: AtomicU64::new(u64::MAX), held: Mutex::default() }
+        Self { until: AtomicU64::new(u64::MAX), held: Mutex::default(), shards: Mutex::default() }
     }
 
     /// Of a process that has no lease yet.
     pub(super) fn none() -> Self {
-        Self { until: AtomicU64::new(0), held: Mutex::default() }
+        Self { until: AtomicU64::new(0), held: Mutex::default(), shards: Mutex::default() }
     }
 
     pub(super) fn extend(&self, until: Duration) {
@@ -66,9 +70,29 @@ impl Tenure {
         self.held().get(&queue) == Some(&fence)
     }
 
+    pub(in crate::store) fn take_shard(&self, claim: &ShardClaim) {
+        self.shards().insert((claim.shards, claim.shard), signed(claim.fence));
+    }
+
+    pub(in crate::store) fn let_go_of_shard(&self, claim: &ShardClaim) {
+        let (mut shards, which) = (self.shards(), (claim.shards, claim.shard));
+        if shards.get(&which) == Some(&signed(claim.fence)) {
+            shards.remove(&which);
+        }
+    }
+
+    pub(in crate::store) fn has_shard(&self, which: (u32, u32), fence: i64) -> bool {
+        self.shards().get(&which) == Some(&fence)
+    }
+
     /// Everything is somebody else's.
     pub(super) fn clear(&self) {
         self.held().clear();
+        self.shards().clear();
+    }
+
+    fn shards(&self) -> MutexGuard<'_, HashMap<(u32, u32), i64>> {
+        self.shards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn held(&self) -> MutexGuard<'_, HashMap<i64, i64>> {
@@ -93,6 +117,20 @@ pub(in crate::store) struct Held {
 impl Holds for Held {
     fn holds(&self) -> bool {
         self.tenure.left().is_some() && self.tenure.has(self.queue, self.fence)
+    }
+}
+
+/// The right to be connected for one shard.
+#[derive(Debug)]
+pub(in crate::store) struct HeldShard {
+    pub(in crate::store) tenure: Arc<Tenure>,
+    pub(in crate::store) claim: ShardClaim,
+}
+
+impl Holds for HeldShard {
+    fn holds(&self) -> bool {
+        let ShardClaim { shards, shard, fence } = self.claim;
+        self.tenure.left().is_some() && self.tenure.has_shard((shards, shard), signed(fence))
     }
 }
 

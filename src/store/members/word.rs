@@ -26,6 +26,8 @@ pub(in crate::store) struct Said {
     pauses: bool,
     #[serde(default, rename = "m", skip_serializing_if = "is_false")]
     members: bool,
+    #[serde(default, rename = "s", skip_serializing_if = "is_false")]
+    shards: bool,
     /// More than can be said.
     #[serde(default, rename = "a", skip_serializing_if = "is_false")]
     anything: bool,
@@ -39,6 +41,10 @@ fn is_false(value: &bool) -> bool {
 impl Said {
     pub(in crate::store) fn members() -> Self {
         Self { members: true, ..Self::default() }
+    }
+
+    pub(in crate::store) fn shards() -> Self {
+        Self { shards: true, ..Self::default() }
     }
 
     pub(in crate::store) fn pauses(&mut self) {
@@ -91,6 +97,7 @@ impl Said {
         }
         notices.extend(said.pauses.then_some(Notice::Pauses));
         notices.extend(said.members.then_some(Notice::Members));
+        notices.extend(said.shards.then_some(Notice::Shards));
         notices.extend(said.anything.then_some(Notice::Anything));
         notices
     }

@@ -26,6 +26,7 @@ pub(in crate::store) async fn sessions(on: &impl ConnectionTrait) -> Result<Vec<
             resume_url: row.try_get_by_index(3)?,
             confirmed: row.try_get_by_index::<i64>(4)?.unsigned_abs(),
             at: time(row.try_get_by_index(5)?),
+            under: None,
         })
     };
     query(on, SESSIONS, Vec::new()).await?.iter().map(session).collect()

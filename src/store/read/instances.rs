@@ -1,12 +1,18 @@
 //! The processes that share the store.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use guildhall_actors::operations::Instance;
 use sea_orm::{ConnectionTrait, DbBackend};
 use uuid::Uuid;
 
-use crate::store::{members::Standing, operation_row::time, rows::query, trouble::Trouble, write::now};
+use crate::store::{
+    members::Standing,
+    operation_row::{small, time},
+    rows::query,
+    trouble::Trouble,
+    write::now,
+};
 
 /// How many are shown.
 const MOST: i64 = 1_000;
@@ -28,6 +34,7 @@ pub(in crate::store) async fn instances(on: &impl ConnectionTrait, me: Uuid) -> 
         values.push(now().into());
     }
     let millis = |count: i64| Duration::from_millis(count.max(0).unsigned_abs());
+    let mut shards = shards(on).await?;
     let mut instances = Vec::new();
     for row in query(on, &select, values).await? {
         let id: Uuid = row.try_get_by_index(0)?;
@@ -47,7 +54,18 @@ pub(in crate::store) async fn instances(on: &impl ConnectionTrait, me: Uuid) -> 
             leaving: standing == Standing::Leaving.number(),
             queues: queues.unsigned_abs(),
             highest_fence: fence.map(i64::unsigned_abs),
+            shards: shards.remove(&id).unwrap_or_default(),
         });
     }
     Ok(instances)
+}
+
+/// The shards of each, in order.
+async fn shards(on: &impl ConnectionTrait) -> Result<HashMap<Uuid, Vec<u32>>, Trouble> {
+    const OWNED: &str = "SELECT owner, shard FROM shard_owners WHERE owner IS NOT NULL ORDER BY shard";
+    let mut owned: HashMap<Uuid, Vec<u32>> = HashMap::new();
+    for row in query(on, OWNED, Vec::new()).await? {
+        owned.entry(row.try_get_by_index(0)?).or_default().push(small(&row, 1)?);
+    }
+    Ok(owned)
 }

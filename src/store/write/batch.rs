@@ -11,7 +11,8 @@ use sea_orm::DatabaseTransaction;
 use uuid::Uuid;
 
 use super::{
-    Answer, Context, Job, Trouble, handled, identify, inbox, letters, queues, record, sessions, single, state, sweep,
+    Answer, Context, Job, Trouble, handled, identify, inbox, letters, queues, record, sessions, shards, single, state,
+    sweep,
 };
 use crate::store::{members::Said, rows::query};
 
@@ -68,7 +69,7 @@ pub(super) async fn carry_out(
         Job::KeepSessions(sessions) => Some(sessions.as_slice()),
         _ => None,
     });
-    sessions::keep(on, sessions.iter().flat_map(|(_, sessions)| sessions.iter())).await?;
+    sessions::keep(on, context, sessions.iter().flat_map(|(_, sessions)| sessions.iter())).await?;
     sessions.iter().for_each(|(place, _)| put(*place, Answer::Kept));
     let put_off = pick(jobs, |job| match job {
         Job::PutOff(key, later, now) => Some((key, later, *now)),
@@ -87,6 +88,11 @@ pub(super) async fn carry_out(
             | Job::KeepSessions(_)
             | Job::PutOff(..)
             | Job::Identify(_) => {}
+            Job::ClaimShards(wanted) => put(place, Answer::Shards(shards::claim(on, context, *wanted).await?)),
+            Job::ReleaseShards(claims) => {
+                shards::release(on, context, claims).await?;
+                put(place, Answer::Kept);
+            }
             Job::Redrive(batch) => put(place, Answer::Redriven(letters::redrive(on, context, batch).await?)),
             Job::Claim(from) => put(place, Answer::Claimed(queues::claim(on, context, from).await?)),
             Job::Cancel(id, now) => put(place, Answer::Moved(single::cancel(on, context, *id, *now).await?)),
@@ -137,7 +143,9 @@ async fn lock(on: &DatabaseTransaction, jobs: &[&Job]) -> Result<HashMap<i64, Op
             | Job::PutOff(..)
             | Job::Revive(..)
             | Job::SweepEvents(_)
-            | Job::Identify(_) => {}
+            | Job::Identify(_)
+            | Job::ClaimShards(_)
+            | Job::ReleaseShards(_) => {}
         }
     }
     lines.extend(queues::of_operations(on, operations).await?);

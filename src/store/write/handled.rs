@@ -8,7 +8,7 @@ use guildhall_actors::{
 };
 use sea_orm::{DatabaseTransaction, QueryResult};
 
-use super::{Context, Trouble, inbox, signed, state, submit};
+use super::{Context, Trouble, inbox, shards, signed, state, submit};
 use crate::store::rows::{Cell, Holds, Rows, Shape, kept, with_rows};
 
 /// Which event and which handler, as the engines keep it.
@@ -47,7 +47,15 @@ pub(super) async fn all(
     done: &[&Handled],
 ) -> Result<Answers, Trouble> {
     let mut answers: BTreeMap<usize, Committed> = BTreeMap::new();
-    let mut left: Vec<Item<'_>> = done.iter().enumerate().map(|(place, done)| Item::new(place, done)).collect();
+    let in_force = shards::in_force(on, context, done.iter().filter_map(|done| done.under)).await?;
+    let mut left: Vec<Item<'_>> = Vec::with_capacity(done.len());
+    for (place, done) in done.iter().enumerate() {
+        if done.under.is_none_or(|claim| in_force.contains(&claim)) {
+            left.push(Item::new(place, done));
+        } else {
+            answers.insert(place, Committed::Before);
+        }
+    }
     let mut submitted = None;
     while submitted.is_none() || !left.is_empty() {
         // Of those with one key, each has to see what became of the one before.

@@ -1,7 +1,10 @@
 //! What the writer is asked for, and what it answers.
 
 use guildhall_actors::{
-    events::{Committed, Handled, Identifies, Identify, InboxKey, KeptSession, Later, SetState},
+    events::{
+        ClaimedShards, Committed, Handled, Identifies, Identify, InboxKey, KeptSession, Later, SetState, ShardClaim,
+        WantedShards,
+    },
     operations::{
         Change, Claim, ClaimFrom, Fence, LetterFilter, NewOperation, Pausable, Recorded, Retention, StoreError,
         SubmitError, Submitted, Swept,
@@ -33,6 +36,8 @@ pub(in crate::store) enum Job {
     Revive(i64, UnixMs),
     SweepEvents(UnixMs),
     Identify(Identifies),
+    ClaimShards(WantedShards),
+    ReleaseShards(Vec<ShardClaim>),
 }
 
 /// What came of it.
@@ -48,6 +53,7 @@ pub(in crate::store) enum Answer {
     Swept(Swept),
     Committed(Vec<Committed>),
     Identified(Identify),
+    Shards(ClaimedShards),
     /// Whether what was to be changed is there.
     Found(bool),
     SweptEvents(u64),
@@ -76,6 +82,7 @@ impl Job {
                 sizes.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
             }
             Self::KeepSessions(sessions) => (sessions.len(), 0),
+            Self::ReleaseShards(claims) => (claims.len(), 0),
             Self::Claim(_)
             | Self::Release(..)
             | Self::Cancel(..)
@@ -86,7 +93,8 @@ impl Job {
             | Self::PutOff(..)
             | Self::Revive(..)
             | Self::SweepEvents(_)
-            | Self::Identify(_) => (1, 0),
+            | Self::Identify(_)
+            | Self::ClaimShards(_) => (1, 0),
         }
     }
 }

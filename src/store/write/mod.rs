@@ -10,6 +10,7 @@ mod letters;
 mod queues;
 mod record;
 mod sessions;
+mod shards;
 mod single;
 mod state;
 mod submit;
@@ -79,6 +80,8 @@ pub(super) struct Context {
     max_queued: u64,
     /// How long keys are kept.
     keep_keys: Duration,
+    /// How long a process counts as alive after it has said so.
+    lease: Duration,
 }
 
 impl Context {
@@ -110,7 +113,8 @@ impl Writer {
         channel: String,
         health: watch::Sender<Health>,
     ) -> Result<Self, Trouble> {
-        let context = Context { members, channel, max_queued: settings.max_queued, keep_keys: settings.keep_keys };
+        let (max_queued, keep_keys, lease) = (settings.max_queued, settings.keep_keys, settings.lease.lasts);
+        let context = Context { members, channel, max_queued, keep_keys, lease };
         let session = Session::of(&settings);
         let mut writer = Self { settings, context, connection: None, session, file, health, claims_in_doubt: false };
         writer.connect().await?;
@@ -202,6 +206,7 @@ impl Writer {
                 | Answer::Swept(_)
                 | Answer::Committed(_)
                 | Answer::Identified(_)
+                | Answer::Shards(_)
                 | Answer::Found(_)
                 | Answer::SweptEvents(_)
                 | Answer::Kept => Vec::new(),
@@ -210,9 +215,20 @@ impl Writer {
             if let Job::Release(queue, fence) = &request.job {
                 tenure.let_go(queue.number(), signed(fence.0));
             }
+            if let Job::ReleaseShards(claims) = &request.job {
+                claims.iter().for_each(|claim| tenure.let_go_of_shard(claim));
+            }
+            if let Answer::Shards(claimed) = &answer {
+                claimed.claims.iter().for_each(|claim| tenure.take_shard(claim));
+            }
             // Before anybody can act on them.
             claims.iter().for_each(|claim| tenure.take(claim.queue.number(), signed(claim.fence.0)));
-            if request.reply.send(Ok(answer)).is_ok() {
+            let unheard = request.reply.send(Ok(answer)).err();
+            if let Some(Ok(Answer::Shards(claimed))) = &unheard {
+                // They are the store's word alone, and taken when somebody asks again.
+                claimed.claims.iter().for_each(|claim| tenure.let_go_of_shard(claim));
+            }
+            if unheard.is_none() {
                 emit(ClaimsTaken { queues: claims.len() });
             } else {
                 // Nobody will look after these: they go back.

@@ -56,6 +56,9 @@ pub(super) async fn take_over(on: &DatabaseTransaction, me: Uuid, now: i64) -> R
         WHERE owner IS NOT NULL AND owner <> $1 RETURNING queue"
     );
     let freed = query(on, &free, vec![me.into()]).await?;
+    const SHARDS: &str =
+        "UPDATE shard_owners SET owner = NULL, fence = fence + 1 WHERE owner IS NOT NULL AND owner <> $1";
+    query(on, SHARDS, vec![me.into()]).await?;
     // Queues of interactions and users come and go; those that nothing is left of are not kept for ever.
     const FORGET: &str = "DELETE FROM guild_queues WHERE queue IN (SELECT q.queue FROM guild_queues q
         WHERE q.queue < 0 AND q.pending = 0 AND q.owner IS NULL AND q.paused = 0
@@ -182,7 +185,7 @@ pub(super) fn is_shared(on: &DatabaseTransaction) -> bool {
 
 /// Whether this process counts as alive, and goes on to until the transaction has ended: what a dead one takes would belong
 /// to nobody.
-async fn is_alive(on: &DatabaseTransaction, me: Uuid) -> Result<bool, Trouble> {
+pub(super) async fn is_alive(on: &DatabaseTransaction, me: Uuid) -> Result<bool, Trouble> {
     let select = "SELECT 1 FROM instances WHERE id = $1 FOR KEY SHARE";
     Ok(!query(on, select, vec![me.into()]).await?.is_empty())
 }

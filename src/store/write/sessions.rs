@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use guildhall_actors::events::KeptSession;
+use guildhall_actors::events::{KeptSession, ShardClaim};
 use guildhall_core::time::UnixMs;
 use sea_orm::DatabaseTransaction;
 
-use super::{Trouble, queues, signed};
+use super::{Context, Trouble, queues, shards, signed};
 use crate::store::rows::{Cell, Holds, Rows, Shape, kept, query, with_rows};
 
 /// How much of a kind one sweep removes at most.
@@ -64,10 +64,15 @@ impl Session {
 /// Keeps sessions, and forgets what they are confirmed past, and all of those that others have taken the place of.
 pub(super) async fn keep<'a>(
     on: &DatabaseTransaction,
+    context: &Context,
     told: impl IntoIterator<Item = &'a KeptSession>,
 ) -> Result<(), Trouble> {
+    let claim = |one: &KeptSession| Some(ShardClaim { shards: one.shards, shard: one.shard, fence: one.under? });
+    let told: Vec<&KeptSession> = told.into_iter().collect();
+    let in_force = shards::in_force(on, context, told.iter().filter_map(|one| claim(one))).await?;
+    let is_ours = |one: &&KeptSession| claim(one).is_none_or(|claim| in_force.contains(&claim));
     let told: Vec<(Which, &KeptSession)> =
-        told.into_iter().map(|one| ((i64::from(one.shards), i64::from(one.shard)), one)).collect();
+        told.into_iter().filter(is_ours).map(|one| ((i64::from(one.shards), i64::from(one.shard)), one)).collect();
     if told.is_empty() {
         return Ok(());
     }

@@ -1,0 +1,176 @@
+//! Which shards of a process are open, and the way to open and close each.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use guildhall_actors::{
+    events::{Feed, KeptSession},
+    right::Right,
+};
+use tokio::{
+    sync::{mpsc, watch},
+    time::timeout,
+};
+
+use super::ShardEnd;
+
+/// A shard that runs until it ends.
+pub(super) type Run = Pin<Box<dyn Future<Output = ShardEnd> + Send>>;
+/// The same, with all that is to be done when it has.
+pub(super) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What a shard is opened with.
+pub(super) struct Opening {
+    pub(super) number: u32,
+    pub(super) feed: Feed,
+    pub(super) session: Option<KeptSession>,
+    pub(super) right: Right,
+    pub(super) stopped: watch::Receiver<bool>,
+}
+
+/// The open shards of a process. Cheap to clone.
+#[derive(Clone)]
+pub struct Roster {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    hire: Box<dyn Fn(Opening) -> Run + Send + Sync>,
+    /// A thread each. There is a place for each shard: one is opened again only when it has ended.
+    desks: Vec<mpsc::Sender<Work>>,
+    open: Mutex<BTreeMap<u32, Place>>,
+    /// A shard has ended.
+    ended: watch::Sender<()>,
+    tell: mpsc::Sender<ShardEnd>,
+}
+
+struct Place {
+    stop: watch::Sender<bool>,
+    cut: watch::Sender<bool>,
+}
+
+impl fmt::Debug for Roster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Roster").field("open", &self.all_open()).finish_non_exhaustive()
+    }
+}
+
+impl Roster {
+    pub(super) fn new(
+        hire: Box<dyn Fn(Opening) -> Run + Send + Sync>,
+        desks: Vec<mpsc::Sender<Work>>,
+        tell: mpsc::Sender<ShardEnd>,
+    ) -> Self {
+        let (open, ended) = (Mutex::default(), watch::Sender::new(()));
+        Self { inner: Arc::new(Inner { hire, desks, open, ended, tell }) }
+    }
+
+    /// Opens a shard, which resumes this session if there is one, and closes by itself when the right ends. Nothing if it is
+    /// open.
+    pub fn open(&self, number: u32, feed: Feed, session: Option<KeptSession>, right: Right) {
+        let (stop, stopped) = watch::channel(false);
+        let (cut, mut is_cut) = watch::channel(false);
+        {
+            let mut open = self.inner.open();
+            if open.contains_key(&number) {
+                return;
+            }
+            open.insert(number, Place { stop, cut });
+        }
+        let run = (self.inner.hire)(Opening { number, feed, session, right, stopped });
+        let leaving = Leaving { inner: Arc::clone(&self.inner), number, end: ShardEnd::Panicked };
+        let work = Box::pin(async move {
+            // All of it, not only what is set below.
+            let mut leaving = leaving;
+            leaving.end = tokio::select! {
+                end = run => end,
+                _ = is_cut.wait_for(|cut| *cut) => ShardEnd::Closed,
+            };
+        });
+        let desk = &self.inner.desks[number as usize % self.inner.desks.len()];
+        // The thread ends with the process; dropped, it says that it has ended.
+        drop(desk.try_send(work));
+    }
+
+    /// Closes a shard with code 4000, so that its session can be resumed, and waits until the other side has answered; after
+    /// `within` it is dropped without an answer. It has ended then.
+    pub async fn close(&self, number: u32, within: Duration) {
+        let gone = || !self.inner.open().contains_key(&number);
+        self.dismiss(Some(number));
+        if timeout(within, self.until(gone)).await.is_err() {
+            if let Some(place) = self.inner.open().get(&number) {
+                place.cut.send_replace(true);
+            }
+            self.until(gone).await;
+        }
+    }
+
+    pub(super) async fn close_all(&self) {
+        self.dismiss(None);
+        self.until(|| self.inner.open().is_empty()).await;
+    }
+
+    /// Whether a shard is open.
+    #[must_use]
+    pub fn is_open(&self, number: u32) -> bool {
+        self.inner.open().contains_key(&number)
+    }
+
+    pub(super) fn all_open(&self) -> Vec<u32> {
+        self.inner.open().keys().copied().collect()
+    }
+
+    /// Waits until a shard ends, whyever. What has ended before is not waited for.
+    pub async fn an_end(&self) {
+        let mut ended = self.inner.ended.subscribe();
+        // Whoever could tell lives as long as this does.
+        let _ = ended.changed().await;
+    }
+
+    fn dismiss(&self, which: Option<u32>) {
+        for (number, place) in &*self.inner.open() {
+            if which.is_none_or(|which| which == *number) {
+                place.stop.send_replace(true);
+            }
+        }
+    }
+
+    async fn until(&self, holds: impl Fn() -> bool) {
+        let mut ended = self.inner.ended.subscribe();
+        while !holds() {
+            if ended.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl Inner {
+    fn open(&self) -> MutexGuard<'_, BTreeMap<u32, Place>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A shard that runs. However it ends, that is told.
+struct Leaving {
+    inner: Arc<Inner>,
+    number: u32,
+    end: ShardEnd,
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.inner.open().remove(&self.number);
+        match self.end {
+            ShardEnd::Closed | ShardEnd::Lost => {}
+            // There is a place for each shard; whoever listened may be gone.
+            ShardEnd::Refused(_) | ShardEnd::Panicked => drop(self.inner.tell.try_send(self.end)),
+        }
+        self.inner.ended.send_replace(());
+    }
+}

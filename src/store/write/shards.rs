@@ -1,0 +1,294 @@
+//! Which shards belong to this process.
+
+use std::collections::HashSet;
+
+use guildhall_actors::events::{ClaimedShards, ShardClaim, WantedShards};
+use sea_orm::{DatabaseTransaction, QueryResult, Value};
+use uuid::Uuid;
+
+use super::{Context, Trouble, now, queues, signed};
+use crate::store::{
+    members::Standing,
+    rows::{Cell, Holds, Rows, Shape, query, with_rows},
+};
+
+/// The present time by PostgreSQL's clock, in milliseconds.
+const CLOCK: &str = "(EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::bigint";
+
+const NUMBERS: Shape = Shape(&[("nth", Holds::Number)]);
+const FENCED: Shape = Shape(&[("nth", Holds::Number), ("held", Holds::Number)]);
+const HELD: Shape = Shape(&[("of_shards", Holds::Number), ("nth", Holds::Number), ("held", Holds::Number)]);
+
+/// How often it is tried to take shards that another process is just taking.
+const TRIES: usize = 3;
+
+/// A shard that is wanted, as the store knows it.
+struct Known {
+    shard: i64,
+    fence: i64,
+    whose: Whose,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    Ours,
+    /// Ours by the store's word, and nobody's in this process.
+    Unknown,
+    Other,
+    Nobody,
+    /// Nobody has taken it for the time of a lease.
+    Anybody,
+}
+
+/// What this process may have beside the others.
+struct Part {
+    /// How many shards are its part of those that all may take.
+    most: usize,
+    /// How many more others would have to have theirs.
+    sought: u64,
+}
+
+/// Takes shards that nobody has.
+pub(super) async fn claim(
+    on: &DatabaseTransaction,
+    context: &Context,
+    wanted: WantedShards,
+) -> Result<ClaimedShards, Trouble> {
+    let among_others = queues::is_shared(on);
+    let count = wanted.last.saturating_sub(wanted.first) + 1;
+    if among_others && !queues::is_alive(on, context.members.me()).await? {
+        return Ok(ClaimedShards { elsewhere: count, ..ClaimedShards::default() });
+    }
+    let part = if among_others && wanted.shared { Some(part(on, context, wanted.shards).await?) } else { None };
+    let mut claims: Vec<ShardClaim> = Vec::new();
+    let (mut known, mut tried) = (known(on, context, wanted, &claims).await?, 0);
+    if known.len() < count as usize {
+        make(on, wanted).await?;
+        known = self::known(on, context, wanted, &claims).await?;
+    }
+    loop {
+        let chosen = choose(&known, part.as_ref().map(|part| part.most), fastrand::usize(..));
+        let taken = take(on, context, wanted, &chosen).await?;
+        let all = taken.len() == chosen.len();
+        claims.extend(taken);
+        known = self::known(on, context, wanted, &claims).await?;
+        tried += 1;
+        if all || tried >= TRIES {
+            break;
+        }
+    }
+    let ours = known.iter().filter(|known| known.whose == Whose::Ours).count();
+    let too_many = part.as_ref().map_or(0, |part| (ours.saturating_sub(part.most) as u64).min(part.sought));
+    if among_others {
+        let seeks = part.map_or(0, |part| part.most.saturating_sub(ours)).min(known.len() - ours);
+        seek(on, context, signed(seeks as u64)).await?;
+    }
+    claims.sort_unstable();
+    let small = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    Ok(ClaimedShards {
+        claims,
+        elsewhere: small(known.len() - ours),
+        too_many: u32::try_from(too_many).unwrap_or(u32::MAX),
+    })
+}
+
+/// Which to take: those that nobody has, up to this process's part, and those that nobody wanted for long. Two processes that
+/// choose at the same time begin at different places.
+fn choose(known: &[Known], most: Option<usize>, chance: usize) -> Vec<(i64, i64)> {
+    let have = known.iter().filter(|known| known.whose == Whose::Ours).count();
+    let mut room = most.map_or(usize::MAX, |most| most.saturating_sub(have));
+    let begin = chance % known.len().max(1);
+    let mut chosen = Vec::new();
+    for one in known[begin..].iter().chain(&known[..begin]) {
+        let takes = match one.whose {
+            Whose::Ours | Whose::Other => false,
+            Whose::Unknown | Whose::Nobody => room > 0,
+            Whose::Anybody => true,
+        };
+        if takes {
+            room = room.saturating_sub(1);
+            chosen.push((one.shard, one.fence));
+        }
+    }
+    chosen.sort_unstable();
+    chosen
+}
+
+/// What is this process's part among those that live and stay.
+async fn part(on: &DatabaseTransaction, context: &Context, shards: u32) -> Result<Part, Trouble> {
+    let count = format!(
+        "SELECT COUNT(*), COALESCE(SUM(CASE WHEN id = $1 THEN 0 ELSE seeks END), 0)::bigint FROM instances
+        WHERE leaving <> $2 AND (id = $1 OR lease_until > {CLOCK})"
+    );
+    let values = vec![context.members.me().into(), Standing::Leaving.number().into()];
+    let rows = query(on, &count, values).await?;
+    let row = rows.first().ok_or_else(|| super::lost("it counted nothing"))?;
+    let (live, sought): (i64, i64) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
+    let live = usize::try_from(live).unwrap_or(1).max(1);
+    Ok(Part { most: (shards as usize).div_ceil(live), sought: sought.max(0).unsigned_abs() })
+}
+
+/// Tells the others how many more this process would have.
+async fn seek(on: &DatabaseTransaction, context: &Context, seeks: i64) -> Result<(), Trouble> {
+    const SEEK: &str = "UPDATE instances SET seeks = $2 WHERE id = $1 AND seeks <> $2 RETURNING seeks";
+    let changed = query(on, SEEK, vec![context.members.me().into(), seeks.into()]).await?;
+    if seeks > 0 && !changed.is_empty() {
+        say(on, context).await?;
+    }
+    Ok(())
+}
+
+/// Shards have become free, or are sought.
+async fn say(on: &DatabaseTransaction, context: &Context) -> Result<(), Trouble> {
+    if let Some(payload) = crate::store::members::Said::shards().payload() {
+        query(on, "SELECT pg_notify($1, $2)", vec![context.channel.clone().into(), payload.into()]).await?;
+    }
+    Ok(())
+}
+
+async fn make(on: &DatabaseTransaction, wanted: WantedShards) -> Result<(), Trouble> {
+    const MAKE: &str = "INSERT INTO shard_owners (shards, shard, fence, freed_at) SELECT $2, nth, $3, {now} FROM {v}
+        WHERE 1 = 1 ON CONFLICT DO NOTHING";
+    let rows = Rows::of((wanted.first..=wanted.last).map(|shard| Cell::Number(i64::from(shard))));
+    let values = vec![i64::from(wanted.shards).into(), Context::first_fence().into()];
+    with_rows(on, &in_words_of(on, MAKE), NUMBERS, rows, values).await?;
+    Ok(())
+}
+
+async fn known(
+    on: &DatabaseTransaction,
+    context: &Context,
+    wanted: WantedShards,
+    taken: &[ShardClaim],
+) -> Result<Vec<Known>, Trouble> {
+    // What belongs to a process that is not there any more belongs to nobody.
+    const KNOWN: &str = "SELECT s.shard, s.fence, i.id, CASE WHEN s.freed_at <= {now} - $4 THEN 1 ELSE 0 END
+        FROM shard_owners s LEFT JOIN instances i ON i.id = s.owner
+        WHERE s.shards = $1 AND s.shard >= $2 AND s.shard <= $3 ORDER BY s.shard";
+    let number = |number: u32| Value::from(i64::from(number));
+    let lease = i64::try_from(context.lease.as_millis()).unwrap_or(i64::MAX);
+    let values = vec![number(wanted.shards), number(wanted.first), number(wanted.last), lease.into()];
+    let taken: HashSet<(i64, i64)> = taken.iter().map(|claim| (i64::from(claim.shard), signed(claim.fence))).collect();
+    let known = |row: &QueryResult| {
+        let (shard, fence): (i64, i64) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
+        let (owner, overdue): (Option<Uuid>, i64) = (row.try_get_by_index(2)?, number_in(row, 3)?);
+        let whose = match owner {
+            Some(owner) if owner == context.members.me() => {
+                let which = (wanted.shards, u32::try_from(shard).unwrap_or(u32::MAX));
+                let ours = taken.contains(&(shard, fence)) || context.members.tenure().has_shard(which, fence);
+                if ours { Whose::Ours } else { Whose::Unknown }
+            }
+            Some(_) => Whose::Other,
+            None if overdue != 0 => Whose::Anybody,
+            None => Whose::Nobody,
+        };
+        Ok(Known { shard, fence, whose })
+    };
+    query(on, &in_words_of(on, KNOWN), values).await?.iter().map(known).collect()
+}
+
+/// A number that PostgreSQL gives as a small one.
+fn number_in(row: &QueryResult, index: usize) -> Result<i64, Trouble> {
+    match row.try_get_by_index::<i32>(index) {
+        Ok(small) => Ok(i64::from(small)),
+        Err(_) => Ok(row.try_get_by_index(index)?),
+    }
+}
+
+/// Takes those of these that are still as they were; the others are somebody else's by now.
+async fn take(
+    on: &DatabaseTransaction,
+    context: &Context,
+    wanted: WantedShards,
+    chosen: &[(i64, i64)],
+) -> Result<Vec<ShardClaim>, Trouble> {
+    const TAKE: &str = "UPDATE shard_owners SET owner = $2, fence = fence + 1 FROM {v}
+        WHERE shards = $3 AND shard = v.nth AND fence = v.held RETURNING shard, fence";
+    const TAKE_SHARED: &str = "UPDATE shard_owners SET owner = $2, fence = fence + 1 WHERE (shards, shard) IN
+        (SELECT s.shards, s.shard FROM {v} JOIN shard_owners s ON s.shards = $3 AND s.shard = v.nth AND s.fence = v.held
+        ORDER BY s.shard FOR UPDATE OF s SKIP LOCKED) RETURNING shard, fence";
+    let mut rows = Rows::new();
+    for (shard, fence) in chosen {
+        rows.push(&[Cell::Number(*shard), Cell::Number(*fence)]);
+    }
+    let sql = if queues::is_shared(on) { TAKE_SHARED } else { TAKE };
+    let values = vec![context.members.me().into(), i64::from(wanted.shards).into()];
+    let claim = |row: &QueryResult| {
+        let (shard, fence): (i64, i64) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
+        let shard = u32::try_from(shard).unwrap_or(u32::MAX);
+        Ok(ShardClaim { shards: wanted.shards, shard, fence: fence.unsigned_abs() })
+    };
+    with_rows(on, sql, FENCED, rows, values).await?.iter().map(claim).collect()
+}
+
+/// Gives shards back.
+pub(super) async fn release(on: &DatabaseTransaction, context: &Context, claims: &[ShardClaim]) -> Result<(), Trouble> {
+    const RELEASE: &str = "UPDATE shard_owners SET owner = NULL, fence = fence + 1, freed_at = {now} FROM {v}
+        WHERE shards = v.of_shards AND shard = v.nth AND fence = v.held AND owner = $2 RETURNING shard";
+    let mut rows = Rows::new();
+    for claim in claims {
+        rows.push(&[
+            Cell::Number(i64::from(claim.shards)),
+            Cell::Number(i64::from(claim.shard)),
+            Cell::Number(signed(claim.fence)),
+        ]);
+    }
+    let values = vec![context.members.me().into()];
+    let released = with_rows(on, &in_words_of(on, RELEASE), HELD, rows, values).await?;
+    if queues::is_shared(on) && !released.is_empty() {
+        say(on, context).await?;
+    }
+    Ok(())
+}
+
+/// Those under which something may be written: this process counts as alive until the transaction ends, and has not lost them.
+pub(super) async fn in_force(
+    on: &DatabaseTransaction,
+    context: &Context,
+    claims: impl IntoIterator<Item = ShardClaim>,
+) -> Result<HashSet<ShardClaim>, Trouble> {
+    let claims: HashSet<ShardClaim> = claims.into_iter().collect();
+    // A file belongs to one process.
+    if claims.is_empty() || !queues::is_shared(on) {
+        return Ok(claims);
+    }
+    if !queues::is_alive(on, context.members.me()).await? {
+        return Ok(HashSet::new());
+    }
+    // After it was seen to live: whoever is taken for dead forgets what it had before it says again that it lives.
+    let tenure = context.members.tenure();
+    Ok(claims.into_iter().filter(|it| tenure.has_shard((it.shards, it.shard), signed(it.fence))).collect())
+}
+
+fn in_words_of(on: &DatabaseTransaction, statement: &str) -> String {
+    if queues::is_shared(on) {
+        statement.replace("{now}", CLOCK)
+    } else {
+        statement.replace("{now}", &now().to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(whose: &[Whose]) -> Vec<Known> {
+        whose.iter().zip(0..).map(|(whose, shard)| Known { shard, fence: 10 + shard, whose: *whose }).collect()
+    }
+
+    #[test]
+    fn a_process_takes_its_part_of_what_nobody_has_and_all_that_nobody_wants() {
+        use Whose::{Anybody, Nobody, Other, Ours, Unknown};
+        let chosen = |whose: &[Whose], most| {
+            let chosen = choose(&all(whose), most, 0);
+            chosen.into_iter().map(|(shard, _)| shard).collect::<Vec<_>>()
+        };
+        assert_eq!(chosen(&[Nobody; 4], None), [0, 1, 2, 3]);
+        assert_eq!(chosen(&[Nobody; 4], Some(2)), [0, 1]);
+        assert_eq!(chosen(&[Ours, Other, Nobody, Nobody], Some(2)), [2]);
+        assert_eq!(chosen(&[Ours, Ours, Nobody, Anybody], Some(2)), [3]);
+        assert_eq!(chosen(&[Unknown, Other, Other, Ours], Some(2)), [0]);
+        assert_eq!(chosen(&[], Some(2)), Vec::<i64>::new());
+        assert_eq!(choose(&all(&[Nobody; 4]), Some(2), 7), [(0, 10), (3, 13)], "others begin elsewhere");
+    }
+}

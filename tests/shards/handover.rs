@@ -1,0 +1,98 @@
+//! Shards go from one daemon to the next.
+
+use crate::stage::{BRISK, PATIENT, SHARDS, Stage};
+
+/// Every session was begun once, and none was lost, taken from whoever had it, or refused.
+fn begun_once(stage: &Stage) {
+    let score = stage.sim.gateway_score();
+    let found = (score.identifies, score.sessions_ended, score.duplicate_shards, score.resumes_refused);
+    assert_eq!(found, (u64::from(SHARDS), 0, 0, 0), "identifies, ends, duplicates, refusals");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn daemons_without_ranges_share_the_shards_and_one_that_is_killed_leaves_its_sessions_to_the_other() {
+    let stage = Stage::new().await;
+    let (mut first, second) = tokio::join!(stage.begin(&BRISK), stage.begin(&BRISK));
+    // Whoever came first may have had all of them, and gave the other its part.
+    stage.shared_by(&[&first, &second], 2).await;
+    begun_once(&stage);
+    assert_eq!(stage.sim.gateway_score().connections, u64::from(SHARDS));
+    stage.writes(1).await;
+    stage.all_echoed(&[&first, &second]).await;
+
+    stage.writes(2).await;
+    first.life.kill();
+    stage.writes(3).await;
+    stage.shared_by(&[&second], SHARDS as usize).await;
+    stage.writes(4).await;
+    stage.all_echoed(&[&second]).await;
+    begun_once(&stage);
+    assert!(second.metric("guildhall_gateway_shard_claims_total{what=\"taken\"}") >= f64::from(SHARDS));
+
+    // The same when nobody is left: what was killed goes on with its own sessions.
+    let mut second = second;
+    second.life.kill();
+    stage.writes(5).await;
+    let third = stage.begin(&BRISK).await;
+    stage.shared_by(&[&third], SHARDS as usize).await;
+    stage.all_echoed(&[&third]).await;
+    begun_once(&stage);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_daemon_that_ends_in_order_hands_its_shards_over_at_once() {
+    let stage = Stage::new().await;
+    let first = stage.begin(&PATIENT).await;
+    stage.shared_by(&[&first], SHARDS as usize).await;
+    // One that comes later is given its part.
+    let second = stage.begin(&PATIENT).await;
+    stage.shared_by(&[&first, &second], 2).await;
+    stage.writes(1).await;
+    first.ends().await;
+    stage.writes(2).await;
+    stage.shared_by(&[&second], SHARDS as usize).await;
+    stage.writes(3).await;
+    stage.all_echoed(&[&second]).await;
+    begun_once(&stage);
+    second.ends().await;
+    let third = stage.begin(&PATIENT).await;
+    stage.shared_by(&[&third], SHARDS as usize).await;
+    stage.writes(4).await;
+    stage.all_echoed(&[&third]).await;
+    begun_once(&stage);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ranges_that_overlap_by_mistake_do_not_fight() {
+    let stage = Stage::new().await;
+    let ranged = |range| [BRISK.as_slice(), &[("GUILDHALL__GATEWAY__SHARD_RANGE", range)]].concat();
+    let (low, high) = (ranged("0-2"), ranged("1-3"));
+    let (first, second) = tokio::join!(stage.begin(&low), stage.begin(&high));
+    stage.shared_by(&[&first, &second], 1).await;
+    stage.writes(1).await;
+    stage.all_echoed(&[&first, &second]).await;
+    begun_once(&stage);
+    assert_eq!(stage.sim.gateway_score().connections, u64::from(SHARDS));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_daemon_that_stood_still_loses_its_shards_and_does_not_take_them_back_from_the_other() {
+    let stage = Stage::new().await;
+    let (first, second) = tokio::join!(stage.begin(&BRISK), stage.begin(&BRISK));
+    stage.shared_by(&[&first, &second], 2).await;
+    // A session that was not kept before its process stands still cannot be gone on with.
+    stage.writes(1).await;
+    stage.all_echoed(&[&first, &second]).await;
+    first.life.signal("STOP");
+    stage.writes(2).await;
+    stage.until("the other has all", &[&second], || second.shards().len() == SHARDS as usize).await;
+    stage.writes(3).await;
+    first.life.signal("CONT");
+    let lost = || first.metric("guildhall_gateway_shard_claims_total{what=\"lost\"}") >= 2.0;
+    stage.until("it knows that they are lost", &[&first, &second], lost).await;
+    // It gets its part of them again, in order.
+    stage.shared_by(&[&first, &second], 2).await;
+    stage.writes(4).await;
+    stage.all_echoed(&[&first, &second]).await;
+    begun_once(&stage);
+}

@@ -1,0 +1,214 @@
+//! A simulator with four shards, a PostgreSQL, and daemons that echo what is written.
+
+use std::{collections::BTreeMap, net::SocketAddr, process::Command, time::Duration};
+
+use guildhall_sim::{BotConfig, GatewayConfig, LimitConfig, MessageSpec, Sim, SimConfig, SimHandle, Snowflake};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{
+    life::Life,
+    postgres,
+    support::{get, request},
+};
+
+/// A token of Discord's form: it says who the bot is.
+const TOKEN: &str = "MTk4NjIyNDgzNDcxOTI1MjQ4.shard.ZnCjm1XVW7vRze4b7Cq4se7kKWs";
+const ADMIN_KEY: &str = "the-key-of-those-who-share";
+
+pub(crate) const SHARDS: u32 = 4;
+const GUILDS: u32 = 40;
+/// Long enough that only something broken takes longer; never what a test waits for.
+const STUCK: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A lease that ends within a test.
+pub(crate) const BRISK: [(&str, &str); 3] = [
+    ("GUILDHALL__OPERATIONS__LEASE_MS", "2500"),
+    ("GUILDHALL__OPERATIONS__HEARTBEAT_MS", "500"),
+    ("GUILDHALL__OPERATIONS__LEASE_MARGIN_MS", "500"),
+];
+
+/// A lease that nobody lives to see the end of: what is not handed over waits for it.
+pub(crate) const PATIENT: [(&str, &str); 3] = [
+    ("GUILDHALL__OPERATIONS__LEASE_MS", "120000"),
+    ("GUILDHALL__OPERATIONS__HEARTBEAT_MS", "1000"),
+    ("GUILDHALL__OPERATIONS__LEASE_MARGIN_MS", "1000"),
+];
+
+pub(crate) struct Stage {
+    pub(crate) sim: SimHandle,
+    /// Guilds and a channel of each.
+    places: Vec<(u64, u64)>,
+    store: String,
+    written: std::sync::Mutex<BTreeMap<u64, Vec<String>>>,
+    folder: TempDir,
+}
+
+impl Stage {
+    pub(crate) async fn new() -> Self {
+        let gateway = GatewayConfig {
+            shards: SHARDS,
+            max_concurrency: SHARDS,
+            session_life: Duration::from_secs(600),
+            ..GatewayConfig::default()
+        };
+        let config = SimConfig {
+            bots: vec![BotConfig { token: TOKEN.to_owned(), ..BotConfig::default() }],
+            guilds: GUILDS,
+            members: 1,
+            channels: 1,
+            limits: LimitConfig::off(),
+            gateway,
+            ..SimConfig::default()
+        };
+        let sim = Sim::start(config).await.unwrap();
+        let state = get(sim.address(), &format!("/sim/state?limit={GUILDS}")).json();
+        let number = |id: &Value| id.as_str().unwrap().parse::<u64>().unwrap();
+        let place = |held: &Value| {
+            let channel = held["channels"].as_array().unwrap().iter().find(|channel| channel["type"] == 0).unwrap();
+            (number(&held["id"]), number(&channel["id"]))
+        };
+        let places = state["guilds"].as_array().unwrap().iter().map(place).collect();
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("handlers.toml"), HANDLERS).unwrap();
+        let store = postgres::shared().database().await;
+        Self { sim, places, store, written: std::sync::Mutex::default(), folder }
+    }
+
+    /// Begins a daemon, and waits until it listens.
+    pub(crate) async fn begin(&self, environment: &[(&str, &str)]) -> Process {
+        let (api, gateway, shards) = (self.sim.api_url(), self.sim.gateway_url(), SHARDS.to_string());
+        let settings = [
+            ("DISCORD__TOKEN", TOKEN),
+            ("DISCORD__API_URL", &api),
+            ("DISCORD__GATEWAY_URL", &gateway),
+            ("GATEWAY__SHARDS", &shards),
+            ("GATEWAY__MAX_CONCURRENCY", &shards),
+            ("GATEWAY__INTENTS", "guilds,guild_messages,message_content"),
+            ("GATEWAY__RECONNECT_BASE_MS", "10"),
+            ("GATEWAY__RECONNECT_CAP_MS", "100"),
+            ("HANDLERS__FILE", "handlers.toml"),
+            ("API__BIND", "127.0.0.1:0"),
+            ("API__ADMIN_KEY", ADMIN_KEY),
+            ("STORE__URL", &self.store),
+            ("LOG__FORMAT", "json"),
+            ("LIMITS__GLOBAL", "200"),
+            ("LIMITS__MARGIN_MS", "0"),
+            ("LIMITS__SETTLING_MS", "0"),
+            ("OPERATIONS__POLL_MS", "50"),
+        ];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_guildhall"));
+        command.arg("serve").env_clear().current_dir(self.folder.path());
+        command.envs(settings.map(|(name, value)| (format!("GUILDHALL__{name}"), value)));
+        command.envs(environment.iter().copied());
+        let life = Life::begin(command);
+        let heard = tokio::time::timeout(STUCK, life.listens()).await;
+        let address = heard.ok().flatten().unwrap_or_else(|| panic!("it does not start\n{}", life.last_words()));
+        Process { life, address }
+    }
+
+    /// Somebody writes once in every guild.
+    pub(crate) async fn writes(&self, round: u32) {
+        for (guild, channel) in &self.places {
+            let content = format!("mark-{round}");
+            let channel_id = Snowflake::new(*channel);
+            let spec = MessageSpec {
+                channel_id,
+                guild_id: None,
+                content: content.clone(),
+                user_id: None,
+                count: 1,
+                per_second: 0.0,
+            };
+            self.sim.write(spec).await.unwrap();
+            self.written.lock().unwrap().entry(*guild).or_default().push(content);
+        }
+    }
+
+    /// What was echoed, by guild and in order.
+    fn echoed(&self) -> BTreeMap<u64, Vec<String>> {
+        let mut echoed = BTreeMap::new();
+        for (guild, effects) in self.sim.score().effects {
+            let marks = effects.iter().map(|effect| effect.name.rsplit_once(' ').unwrap().1.to_owned()).collect();
+            echoed.insert(guild.parse().unwrap(), marks);
+        }
+        echoed
+    }
+
+    /// Waits until as much was echoed as was written; it is the same then, each once and in order.
+    pub(crate) async fn all_echoed(&self, processes: &[&Process]) {
+        let count = |marks: &BTreeMap<u64, Vec<String>>| marks.values().map(Vec::len).sum::<usize>();
+        let written = self.written.lock().unwrap().clone();
+        self.until("all is echoed", processes, || count(&self.echoed()) >= count(&written)).await;
+        assert_eq!(self.echoed(), written);
+    }
+
+    /// Waits until these have all shards between them, each at least so many, and all are connected.
+    pub(crate) async fn shared_by(&self, processes: &[&Process], least: usize) {
+        self.until("all shards are somebody's", processes, || {
+            let held: Vec<Vec<u64>> = processes.iter().map(|process| process.shards()).collect();
+            let mut all: Vec<u64> = held.iter().flatten().copied().collect();
+            all.sort_unstable();
+            let ready = processes.iter().all(|process| get(process.address, "/readyz").status == 200);
+            ready && all.into_iter().eq(0..u64::from(SHARDS)) && held.iter().all(|held| held.len() >= least)
+        })
+        .await;
+    }
+
+    pub(crate) async fn until(&self, what: &str, processes: &[&Process], holds: impl Fn() -> bool) {
+        let looks = async {
+            while !holds() {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        if tokio::time::timeout(STUCK, looks).await.is_err() {
+            for process in processes {
+                eprintln!("--- one of them:\n{}", process.life.last_words());
+            }
+            panic!("never: {what}; {:?}", self.sim.gateway_score());
+        }
+    }
+}
+
+/// A daemon.
+pub(crate) struct Process {
+    pub(crate) life: Life,
+    pub(crate) address: SocketAddr,
+}
+
+impl Process {
+    /// The shards that it says it has.
+    pub(crate) fn shards(&self) -> Vec<u64> {
+        let head = format!("Host: test\r\nConnection: close\r\nAuthorization: Bearer {ADMIN_KEY}");
+        let answer = request(self.address, &format!("GET /v1/instances HTTP/1.1\r\n{head}\r\n\r\n"));
+        if answer.status != 200 {
+            return Vec::new();
+        }
+        let told = answer.json();
+        let own = told["instances"].as_array().unwrap().iter().find(|one| one["is_self"] == true);
+        let shards = own.map(|own| own["shards"].as_array().unwrap().iter().filter_map(Value::as_u64).collect());
+        shards.unwrap_or_default()
+    }
+
+    /// The value of one of its metrics.
+    pub(crate) fn metric(&self, line: &str) -> f64 {
+        let text = get(self.address, "/metrics").body;
+        text.lines().find_map(|found| found.strip_prefix(line)?.trim().parse().ok()).unwrap_or_default()
+    }
+
+    /// Ends it in order.
+    pub(crate) async fn ends(mut self) {
+        self.life.signal("TERM");
+        let ended = tokio::time::timeout(STUCK, self.life.ends()).await;
+        assert!(ended.is_ok() && self.life.kill().success(), "it does not end in order\n{}", self.life.last_words());
+    }
+}
+
+/// A message is echoed, with the event's own id; a gap would be an effect that nobody asked for.
+const HANDLERS: &str = r#"[[handlers]]
+name = "echo"
+on = "message.create"
+when = { bot = false }
+do = [{ kind = "send_message", payload = { channel_id = "{channel_id}", content = "{event_id} {data.content}" } }]
+"#;
