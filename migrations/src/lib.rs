@@ -11,6 +11,7 @@ mod m0001_operations;
 mod m0003_instances;
 mod m0004_leases;
 mod m0005_events;
+mod m0007_access;
 
 pub use sea_orm_migration::MigratorTrait;
 use sea_orm_migration::{MigrationTrait, sea_orm::DbBackend};
@@ -27,6 +28,7 @@ impl MigratorTrait for Migrator {
             Box::new(m0003_instances::Migration),
             Box::new(m0004_leases::Migration),
             Box::new(m0005_events::Migration),
+            Box::new(m0007_access::Migration),
         ]
     }
 }

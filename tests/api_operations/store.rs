@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
+use guildhall_actors::access::Note;
 use guildhall_actors::operations::{
     Change, Claim, ClaimFrom, DeadLetter, Fence, IdempotencyKey, Instance, LetterFilter, ListFilter, NewOperation,
     OperationStore, Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, Stored, SubmitError,
@@ -161,6 +162,14 @@ fn missing<T>() -> Result<T, StoreError> {
 }
 
 impl OperationStore for Memory {
+    fn noting(self: Arc<Self>, _: Note) -> Arc<dyn OperationStore> {
+        self
+    }
+
+    fn tenant(&self, _: u64) -> StoreFuture<'_, Option<Arc<str>>> {
+        self.answer(|_| Ok(None))
+    }
+
     fn submit(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<Submitted>, SubmitError> {
         let most = self.most;
         self.answer(move |inner| {

@@ -1,5 +1,6 @@
 //! What only reads: several connections, each on its own.
 
+pub(super) mod access;
 pub(super) mod events;
 pub(super) mod instances;
 pub(super) mod letters;
@@ -35,6 +36,13 @@ impl Where {
     pub(super) fn and_that(&mut self, condition: &str) {
         self.sql.push_str(if self.sql.is_empty() { "WHERE " } else { " AND " });
         self.sql.push_str(condition);
+    }
+
+    /// Adds the condition that a column holds one of these.
+    pub(super) fn among(&mut self, column: &str, ids: &[u64]) {
+        let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
+        // Numbers need no place of their own. Nothing is in an empty list.
+        self.and_that(&if ids.is_empty() { "1 = 0".to_owned() } else { format!("{column} IN ({})", ids.join(", ")) });
     }
 
     /// What stands after the tables, with an order and a limit; and the values. The limit is a sum here and elsewhere,

@@ -14,6 +14,7 @@ use crate::operations::{
     Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, Stored, SubmitError, Submitted, Swept,
     Wanted,
 };
+use crate::access::Note;
 use crate::right::Right;
 
 /// A process's way to the store.
@@ -121,6 +122,14 @@ impl Memory {
 }
 
 impl OperationStore for Memory {
+    fn noting(self: Arc<Self>, _: Note) -> Arc<dyn OperationStore> {
+        self
+    }
+
+    fn tenant(&self, _: u64) -> StoreFuture<'_, Option<Arc<str>>> {
+        unimplemented!("nothing of these tests asks")
+    }
+
     fn submit(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<Submitted>, SubmitError> {
         batch.into_iter().for_each(|operation| self.accept(operation));
         Box::pin(async { Ok(Vec::new()) })
