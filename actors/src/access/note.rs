@@ -109,7 +109,7 @@ impl Note {
 
     /// The note of something done to this.
     #[must_use]
-    pub fn on(mut self, target: impl ToString) -> Self {
+    pub fn on(mut self, target: &impl ToString) -> Self {
         self.target = target.to_string();
         self
     }

@@ -90,12 +90,7 @@ pub(super) async fn remove(request: HttpRequest, served: Data<Served>) -> Answer
     set(&request, &served, key(&request)?, None).await
 }
 
-async fn set(
-    request: &HttpRequest,
-    served: &Served,
-    key: String,
-    value: Option<(String, Option<Duration>)>,
-) -> Answer {
+async fn set(request: &HttpRequest, served: &Served, key: String, value: Option<(String, Option<Duration>)>) -> Answer {
     let action = if value.is_some() { Action::StatePut } else { Action::StateDelete };
     let note = entry::caller_of(request).note(action, served.now()).on(&key);
     let kept = served.ask_shelf(|shelf| async move {
@@ -170,7 +165,7 @@ pub(super) async fn revive(request: HttpRequest, served: Data<Served>) -> Answer
         .map_err(|_| Problem::BadRequest.says("place must be a number, as the list of dead events has it."))?;
     let caller = entry::caller_of(&request);
     let revived = served.ask_shelf(|shelf| async move {
-        let note = caller.note(Action::EventsRevive, shelf.clock.now()).on(place);
+        let note = caller.note(Action::EventsRevive, shelf.clock.now()).on(&place);
         let revived = shelf.store.revive(place, note).await;
         if revived.as_ref().is_ok_and(|revived| *revived) {
             shelf.events.revived();

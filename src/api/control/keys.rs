@@ -58,7 +58,7 @@ pub(super) async fn create(request: HttpRequest, served: Data<Served>) -> Answer
         created_at: now,
         expires_at: wanted.lasts.map(|lasts| now + lasts),
     };
-    let note = entry::caller_of(&request).note(Action::KeysCreate, now).on(id).saying(new.grant.names().join(" "));
+    let note = entry::caller_of(&request).note(Action::KeysCreate, now).on(&id).saying(new.grant.names().join(" "));
     let kept = new.clone();
     let added = served.ask_keys(|keys| async move { keys.add_key(kept, note).await }).await?;
     match added.map_err(|error| refusal::of_store(&error))? {
@@ -79,7 +79,7 @@ pub(super) async fn rotate(request: HttpRequest, served: Data<Served>) -> Answer
     let found = found.map_err(|error| refusal::of_store(&error))?.ok_or_else(|| no_key(old))?;
     let (id, secret) = make()?;
     let new = NewKey { id, digest: keyring::digest(&secret), created_at: now, ..found.made };
-    let note = entry::caller_of(&request).note(Action::KeysRotate, now).on(old).saying(format!("now {id}"));
+    let note = entry::caller_of(&request).note(Action::KeysRotate, now).on(&old).saying(format!("now {id}"));
     let (kept, until) = (new.clone(), now + Duration::from_secs(overlap));
     let rotated = served.ask_keys(move |keys| async move { keys.rotate_key(old, kept, until, note).await }).await?;
     match rotated.map_err(|error| refusal::of_store(&error))? {
@@ -93,7 +93,7 @@ pub(super) async fn rotate(request: HttpRequest, served: Data<Served>) -> Answer
 
 pub(super) async fn revoke(request: HttpRequest, served: Data<Served>) -> Answer {
     let id = key_id(&request)?;
-    let note = entry::caller_of(&request).note(Action::KeysRevoke, served.now()).on(id);
+    let note = entry::caller_of(&request).note(Action::KeysRevoke, served.now()).on(&id);
     let revoked = served.ask_keys(move |keys| async move { keys.revoke_key(id, note).await }).await?;
     match revoked.map_err(|error| refusal::of_store(&error))? {
         Revoked::Now | Revoked::Before => Ok(HttpResponse::NoContent().finish()),
@@ -131,9 +131,10 @@ fn wanted(request: &HttpRequest) -> Result<Wanted, Told> {
     let mut errors: Vec<(String, String)> = Vec::new();
     let mut wrong = |field: &str, message: String| errors.push((field.to_owned(), message));
     let name = fields.remove("name").unwrap_or_default();
-    let name = name.as_str().map(str::trim).filter(|name| {
-        (1..=NAME_MOST).contains(&name.chars().count()) && !name.chars().any(char::is_control)
-    });
+    let name = name
+        .as_str()
+        .map(str::trim)
+        .filter(|name| (1..=NAME_MOST).contains(&name.chars().count()) && !name.chars().any(char::is_control));
     if name.is_none() {
         wrong("name", format!("must be a text of 1 to {NAME_MOST} characters: what the key is for"));
     }

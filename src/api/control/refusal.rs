@@ -83,7 +83,9 @@ pub(super) fn of_store(error: &StoreError) -> Told {
 /// Why something was not done to an operation, a letter or a guild.
 pub(super) fn of_desk(error: &DeskError) -> Told {
     match error {
-        DeskError::NoOperation(_) | DeskError::NoLetter(_) | DeskError::NoGuild(_) => Problem::NotFound.says(format!("{error}.")),
+        DeskError::NoOperation(_) | DeskError::NoLetter(_) | DeskError::NoGuild(_) => {
+            Problem::NotFound.says(format!("{error}."))
+        }
         DeskError::Unfit { state, .. } | DeskError::Tried { state, .. } => {
             Problem::Conflict.says(format!("{error}.")).with("state", state.name())
         }

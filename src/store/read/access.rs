@@ -55,10 +55,7 @@ fn read_key(row: &QueryResult) -> Result<Key, Trouble> {
     })
 }
 
-pub(in crate::store) async fn audit(
-    on: &impl ConnectionTrait,
-    filter: &AuditFilter,
-) -> Result<Vec<AuditRow>, Trouble> {
+pub(in crate::store) async fn audit(on: &impl ConnectionTrait, filter: &AuditFilter) -> Result<Vec<AuditRow>, Trouble> {
     let mut conditions = Where::default();
     if let Some(tenant) = &filter.tenant {
         conditions.and("a.tenant = ?", tenant.to_string());

@@ -40,9 +40,16 @@ impl Where {
 
     /// Adds the condition that a column holds one of these.
     pub(super) fn among(&mut self, column: &str, ids: &[u64]) {
-        let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
-        // Numbers need no place of their own. Nothing is in an empty list.
-        self.and_that(&if ids.is_empty() { "1 = 0".to_owned() } else { format!("{column} IN ({})", ids.join(", ")) });
+        match ids {
+            // Nothing is in an empty list.
+            [] => self.and_that("1 = 0"),
+            [only] => self.and(&format!("{column} = ?"), only.cast_signed()),
+            // Numbers need no place of their own.
+            many => {
+                let many: Vec<_> = many.iter().map(ToString::to_string).collect();
+                self.and_that(&format!("{column} IN ({})", many.join(", ")));
+            }
+        }
     }
 
     /// What stands after the tables, with an order and a limit; and the values. The limit is a sum here and elsewhere,

@@ -87,10 +87,7 @@ pub(super) async fn rotate(
 }
 
 /// Keeps notes, in their order.
-pub(super) async fn note<'a>(
-    on: &DatabaseTransaction,
-    notes: impl Iterator<Item = &'a Note>,
-) -> Result<(), Trouble> {
+pub(super) async fn note<'a>(on: &DatabaseTransaction, notes: impl Iterator<Item = &'a Note>) -> Result<(), Trouble> {
     const NOTES: Shape = Shape(&[
         ("at", Holds::Number),
         ("tenant", Holds::Text),

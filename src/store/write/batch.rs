@@ -11,7 +11,8 @@ use sea_orm::DatabaseTransaction;
 use uuid::Uuid;
 
 use super::{
-    Answer, Asked, Context, Job, Trouble, access, handled, identify, inbox, letters, queues, record, sessions, single, state, sweep,
+    Answer, Asked, Context, Job, Trouble, access, handled, identify, inbox, letters, queues, record, sessions, single,
+    state, sweep,
 };
 use crate::store::{members::Said, rows::query};
 

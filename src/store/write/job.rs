@@ -37,7 +37,11 @@ pub(in crate::store) enum Job {
     Identify(Identifies),
     AddKey(NewKey),
     RevokeKey(KeyId, UnixMs),
-    RotateKey { old: KeyId, new: NewKey, until: UnixMs },
+    RotateKey {
+        old: KeyId,
+        new: NewKey,
+        until: UnixMs,
+    },
     /// Nothing but the note that comes with it.
     Note,
     SweepAccess(UnixMs),

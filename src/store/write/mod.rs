@@ -35,6 +35,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
+use self::job::Asked;
 #[cfg(test)]
 pub(super) use self::{
     handled::{HANDLED, INSERT as INSERT_HANDLED, KEYS, REMOVE as REMOVE_HANDLED},
@@ -50,7 +51,6 @@ pub(super) use self::{
     queues::{LINES, NEXT_DUE, PAUSED},
     record::guild_number,
 };
-use self::job::Asked;
 use super::{
     Health, Meaning, Trouble,
     connect::{self, Session},

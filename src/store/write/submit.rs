@@ -195,7 +195,8 @@ impl Desk {
             let line = lines.entry(queue.number()).or_insert_with(|| stored().unwrap_or_default());
             let tenant = line.tenant_for(operation).ok_or(SubmitError::NotYours { index })?;
             for id in &operation.refers_to {
-                let is_it = |earlier: &New<'_>| earlier.operation.id == *id && earlier.is_seen(operation.guild, &tenant);
+                let is_it =
+                    |earlier: &New<'_>| earlier.operation.id == *id && earlier.is_seen(operation.guild, &tenant);
                 if !new.iter().any(is_it)
                     && !self.operations.get(id).is_some_and(|target| target.is_seen(operation.guild, &tenant))
                 {

@@ -34,7 +34,8 @@ impl Desk {
     /// All operations of a submission as the store keeps them, or all that is wrong with any of them.
     pub(super) fn draft(&self, submission: Submission) -> Result<Vec<NewOperation>, SubmitProblem> {
         let Submission { caller, guild, operations } = submission;
-        let draft = Drafting { tenant: caller.tenant.unwrap_or_default(), scope: caller.key, grant: caller.grant, guild };
+        let draft =
+            Drafting { tenant: caller.tenant.unwrap_or_default(), scope: caller.key, grant: caller.grant, guild };
         let (count, most) = (operations.len(), self.config.batch_most);
         if count == 0 {
             return Err(SubmitProblem::Empty);
@@ -81,12 +82,7 @@ impl Desk {
         self.draft(Submission { caller: Caller { key: scope, ..Caller::operator() }, guild, operations })
     }
 
-    fn draft_one(
-        &self,
-        asked: Asked,
-        drafting: &Drafting,
-        now: UnixMs,
-    ) -> Result<Drafted, Vec<Wrong>> {
+    fn draft_one(&self, asked: Asked, drafting: &Drafting, now: UnixMs) -> Result<Drafted, Vec<Wrong>> {
         let guild = drafting.guild;
         let payload = Payload::parse(asked.kind, &asked.payload, guild).map_err(|invalid| {
             let under = |field: String| match field.as_str() {

@@ -83,7 +83,7 @@ impl Desk {
             return Err(DeskError::AlreadyRedriven { id, by: letter.redriven_as });
         }
         let again = self.draft_again(&letter)?;
-        let note = caller.note(action, self.now()).in_guild(letter.guild).on(id);
+        let note = caller.note(action, self.now()).in_guild(letter.guild).on(&id);
         let kept = self.do_again(&self.noting(note), vec![again]).await?;
         kept.first().copied().ok_or(DeskError::AlreadyRedriven { id, by: None })
     }
@@ -148,12 +148,7 @@ impl Desk {
     }
 
     /// Hands letters to the store together. One that it cannot take is left out, and the others are tried again.
-    async fn redrive_chunk(
-        &self,
-        store: &Arc<dyn OperationStore>,
-        letters: Vec<DeadLetter>,
-        summary: &mut Redriven,
-    ) {
+    async fn redrive_chunk(&self, store: &Arc<dyn OperationStore>, letters: Vec<DeadLetter>, summary: &mut Redriven) {
         let mut batch = Vec::with_capacity(letters.len());
         for letter in letters {
             match self.draft_again(&letter) {
@@ -213,7 +208,7 @@ impl Desk {
     /// When there is none, or the store cannot do it.
     pub async fn discard(&self, caller: &Caller, id: OperationId) -> Result<(), DeskError> {
         let letter = self.letter(caller, id).await?;
-        let note = caller.note(Action::LettersDiscard, self.now()).in_guild(letter.guild).on(id);
+        let note = caller.note(Action::LettersDiscard, self.now()).in_guild(letter.guild).on(&id);
         let filter = LetterFilter { id: Some(id), limit: 1, ..LetterFilter::default() };
         match self.ask::<_, StoreError>(self.noting(note).discard(filter)).await? {
             0 => Err(DeskError::NoLetter(id)),

@@ -56,12 +56,7 @@ impl Desk {
     /// # Errors
     ///
     /// When the store cannot tell.
-    pub async fn list(
-        &self,
-        caller: &Caller,
-        guild: Option<u64>,
-        filter: ListFilter,
-    ) -> Result<Vec<Shown>, DeskError> {
+    pub async fn list(&self, caller: &Caller, guild: Option<u64>, filter: ListFilter) -> Result<Vec<Shown>, DeskError> {
         let filter = ListFilter { tenant: caller.tenant.clone(), among: caller.among(guild), ..filter };
         Ok(self.ask::<_, StoreError>(self.store.list(filter)).await?)
     }
@@ -73,7 +68,10 @@ impl Desk {
     /// When there is none, or it was sent already or is over.
     pub async fn cancel(&self, caller: &Caller, id: OperationId) -> Result<(), DeskError> {
         let shown = self.show(caller, id).await?;
-        let note = caller.note(Action::OperationsCancel, self.now()).in_guild(shown.stored.operation.guild).on(id);
+        if shown.stored.state == State::Cancelled {
+            return Ok(());
+        }
+        let note = caller.note(Action::OperationsCancel, self.now()).in_guild(shown.stored.operation.guild).on(&id);
         let answer = self.ask::<_, StoreError>(self.noting(note).cancel(id, self.now())).await?;
         match answer.ok_or(DeskError::NoOperation(id))? {
             (State::Cancelled, queue) => {
@@ -107,11 +105,12 @@ impl Desk {
         match shown.stored.state {
             State::Queued | State::Delayed | State::Retrying => {
                 let guild = shown.stored.operation.guild;
-                self.hasten(caller.note(Action::OperationsRetry, self.now()).in_guild(guild).on(id), id).await
+                self.hasten(caller.note(Action::OperationsRetry, self.now()).in_guild(guild).on(&id), id).await
             }
             State::Dead => Ok(Retried::Again { id: self.redrive_as(caller, Action::OperationsRetry, id).await? }),
             State::NeedsReview => {
-                let note = caller.note(Action::OperationsRetry, self.now()).in_guild(shown.stored.operation.guild).on(id);
+                let note =
+                    caller.note(Action::OperationsRetry, self.now()).in_guild(shown.stored.operation.guild).on(&id);
                 let again = self.draft_from(shown.stored.operation)?;
                 let kept = self.do_again(&self.noting(note), vec![again]).await?;
                 let id = *kept.first().ok_or(DeskError::AlreadyRedriven { id, by: None })?;

@@ -74,8 +74,8 @@ fn submit_note(caller: &Caller, guild: Option<u64>, drafts: &[NewOperation], now
     kinds.dedup();
     let note = caller.note(Action::OperationsSubmit, now).in_guild(guild);
     match drafts {
-        [only] => note.on(only.id).saying(kinds.join(", ")),
-        [first, ..] => note.on(first.id).saying(format!("{} operations: {}", drafts.len(), kinds.join(", "))),
+        [only] => note.on(&only.id).saying(kinds.join(", ")),
+        [first, ..] => note.on(&first.id).saying(format!("{} operations: {}", drafts.len(), kinds.join(", "))),
         [] => note,
     }
 }
