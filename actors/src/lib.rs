@@ -10,6 +10,7 @@
 //!
 //! The actors arrive with the machines that they carry.
 
+pub mod access;
 pub mod budgets;
 pub mod circuit_breaker;
 pub mod clock;

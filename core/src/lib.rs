@@ -10,6 +10,7 @@
 //! `on_x(&mut self, input, now) -> effects`. There is no I/O here, no clock, no async and no randomness of
 //! its own: time and chance are arguments, so that a test can put a machine through a year in a millisecond.
 
+pub mod access;
 pub mod answer;
 pub mod breaker;
 pub mod budget;

@@ -12,9 +12,13 @@ mod m0003_instances;
 mod m0004_leases;
 mod m0005_events;
 mod m0006_shards;
+mod m0007_access;
 
 pub use sea_orm_migration::MigratorTrait;
-use sea_orm_migration::{MigrationTrait, sea_orm::DbBackend};
+use sea_orm_migration::{
+    MigrationName, MigrationTrait, SchemaManager,
+    sea_orm::{ConnectionTrait as _, DbBackend, DbErr},
+};
 
 /// Every migration, the oldest first.
 #[derive(Debug)]
@@ -24,13 +28,51 @@ pub struct Migrator;
 impl MigratorTrait for Migrator {
     fn migrations() -> Vec<Box<dyn MigrationTrait>> {
         vec![
-            Box::new(m0001_operations::Migration),
-            Box::new(m0003_instances::Migration),
-            Box::new(m0004_leases::Migration),
-            Box::new(m0005_events::Migration),
-            Box::new(m0006_shards::Migration),
+            Box::new(m0001_operations::STEP),
+            Box::new(m0003_instances::STEP),
+            Box::new(m0004_leases::STEP),
+            Box::new(m0005_events::STEP),
+            Box::new(m0006_shards::STEP),
+            Box::new(m0007_access::STEP),
         ]
     }
+}
+
+/// One migration: its name, and what is said to an engine to make it, and to undo it. All of it is done, or nothing.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    name: &'static str,
+    up: &'static [&'static str],
+    down: &'static [&'static str],
+}
+
+impl MigrationName for Step {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+#[sea_orm_migration::async_trait::async_trait]
+impl MigrationTrait for Step {
+    fn use_transaction(&self) -> Option<bool> {
+        Some(true)
+    }
+
+    async fn up(&self, manager: &SchemaManager) -> Result<(), DbErr> {
+        run(manager, self.up).await
+    }
+
+    async fn down(&self, manager: &SchemaManager) -> Result<(), DbErr> {
+        run(manager, self.down).await
+    }
+}
+
+async fn run(manager: &SchemaManager<'_>, statements: &[&str]) -> Result<(), DbErr> {
+    let engine = manager.get_database_backend();
+    for statement in statements {
+        manager.get_connection().execute_unprepared(&for_engine(statement, engine)).await?;
+    }
+    Ok(())
 }
 
 /// Writes a statement in the words of an engine: `{uuid}` and `{bytes}` stand for what it calls these types, `{counted}` for a

@@ -3,53 +3,9 @@
 //! Times are milliseconds since 1970, numbers and switches are `BIGINT` on both engines, so that one set of queries reads
 //! both.
 
-use sea_orm_migration::prelude::*;
+use crate::Step;
 
-use crate::for_engine;
-
-pub(crate) struct Migration;
-
-impl MigrationName for Migration {
-    fn name(&self) -> &'static str {
-        "0001_operations"
-    }
-}
-
-#[async_trait::async_trait]
-impl MigrationTrait for Migration {
-    fn use_transaction(&self) -> Option<bool> {
-        Some(true)
-    }
-
-    async fn up(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        let engine = manager.get_database_backend();
-        for statement in UP {
-            manager.get_connection().execute_unprepared(&for_engine(statement, engine)).await?;
-        }
-        Ok(())
-    }
-
-    async fn down(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        for table in TABLES {
-            manager.get_connection().execute_unprepared(&format!("DROP TABLE {table}")).await?;
-        }
-        Ok(())
-    }
-}
-
-const TABLES: [&str; 11] = [
-    "state",
-    "switches",
-    "dead_letters",
-    "managed_objects",
-    "idempotency",
-    "operation_refs",
-    "intents",
-    "operation_attempts",
-    "operations",
-    "guild_queues",
-    "instances",
-];
+pub(crate) const STEP: Step = Step { name: "0001_operations", up: UP, down: DOWN };
 
 const UP: &[&str] = &[
     // Processes that have opened the store. The epoch grows with each, and fences begin with it.
@@ -184,4 +140,18 @@ const UP: &[&str] = &[
         expires_at BIGINT
     )",
     "CREATE INDEX state_expired ON state (expires_at) WHERE expires_at IS NOT NULL",
+];
+
+const DOWN: &[&str] = &[
+    "DROP TABLE state",
+    "DROP TABLE switches",
+    "DROP TABLE dead_letters",
+    "DROP TABLE managed_objects",
+    "DROP TABLE idempotency",
+    "DROP TABLE operation_refs",
+    "DROP TABLE intents",
+    "DROP TABLE operation_attempts",
+    "DROP TABLE operations",
+    "DROP TABLE guild_queues",
+    "DROP TABLE instances",
 ];

@@ -1,39 +1,8 @@
 //! Processes that share a store: each says again and again that it lives.
 
-use sea_orm_migration::prelude::*;
+use crate::Step;
 
-use crate::for_engine;
-
-pub(crate) struct Migration;
-
-impl MigrationName for Migration {
-    fn name(&self) -> &'static str {
-        "0003_instances"
-    }
-}
-
-#[async_trait::async_trait]
-impl MigrationTrait for Migration {
-    fn use_transaction(&self) -> Option<bool> {
-        Some(true)
-    }
-
-    async fn up(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        run(manager, UP).await
-    }
-
-    async fn down(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        run(manager, DOWN).await
-    }
-}
-
-async fn run(manager: &SchemaManager<'_>, statements: &[&str]) -> Result<(), DbErr> {
-    let engine = manager.get_database_backend();
-    for statement in statements {
-        manager.get_connection().execute_unprepared(&for_engine(statement, engine)).await?;
-    }
-    Ok(())
-}
+pub(crate) const STEP: Step = Step { name: "0003_instances", up: UP, down: DOWN };
 
 /// Who was alive is of no use to whoever migrates: nobody is.
 const UP: &[&str] = &[

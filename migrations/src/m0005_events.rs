@@ -1,38 +1,8 @@
 //! Sessions of shards, what was done with which event, events that wait, and how often was identified.
 
-use sea_orm_migration::prelude::*;
+use crate::Step;
 
-use crate::for_engine;
-
-pub(crate) struct Migration;
-
-impl MigrationName for Migration {
-    fn name(&self) -> &'static str {
-        "0005_events"
-    }
-}
-
-#[async_trait::async_trait]
-impl MigrationTrait for Migration {
-    fn use_transaction(&self) -> Option<bool> {
-        Some(true)
-    }
-
-    async fn up(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        let engine = manager.get_database_backend();
-        for statement in UP {
-            manager.get_connection().execute_unprepared(&for_engine(statement, engine)).await?;
-        }
-        Ok(())
-    }
-
-    async fn down(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        for table in ["identifies", "inbox", "handled", "sessions"] {
-            manager.get_connection().execute_unprepared(&format!("DROP TABLE {table}")).await?;
-        }
-        Ok(())
-    }
-}
+pub(crate) const STEP: Step = Step { name: "0005_events", up: UP, down: DOWN };
 
 const UP: &[&str] = &[
     // Every event of a session up to `confirmed` was handled.
@@ -84,3 +54,5 @@ const UP: &[&str] = &[
     "CREATE INDEX identifies_at ON identifies (at)",
     "CREATE INDEX identifies_bucket ON identifies (bucket, at)",
 ];
+
+const DOWN: &[&str] = &["DROP TABLE identifies", "DROP TABLE inbox", "DROP TABLE handled", "DROP TABLE sessions"];

@@ -7,8 +7,8 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use sha2::{Digest as _, Sha256};
 
+use super::keyring;
 use crate::{chance, settings::Token};
 
 /// A key is never this long; a file that is something else may be.
@@ -26,15 +26,13 @@ impl AdminKey {
     /// Will know this key.
     #[must_use]
     pub fn new(key: &Token) -> Self {
-        Self { digest: digest(key.expose()) }
+        Self { digest: keyring::digest(key.expose()) }
     }
 
     /// Whether this is the key. Takes the same time for every wrong one of a length.
     #[must_use]
     pub fn fits(&self, shown: &str) -> bool {
-        let pairs = self.digest.iter().zip(digest(shown));
-        // Without a way out before the last byte.
-        std::hint::black_box(pairs.fold(0, |differs, (ours, theirs)| differs | (ours ^ theirs))) == 0
+        keyring::is_same(&self.digest, &keyring::digest(shown))
     }
 }
 
@@ -42,10 +40,6 @@ impl fmt::Debug for AdminKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("AdminKey")
     }
-}
-
-fn digest(key: &str) -> [u8; 32] {
-    Sha256::digest(key).into()
 }
 
 /// There is no key to be had.

@@ -66,7 +66,11 @@ pub(crate) async fn read(payload: &mut Payload, most: usize, within: Duration) -
 
 /// An answer after which the connection ends: the rest of the request was not read.
 pub(crate) fn last_words(told: &Told) -> HttpResponse {
-    let mut response = told.response();
+    closing(told.response())
+}
+
+/// An answer after which the connection ends.
+pub(crate) fn closing(mut response: HttpResponse) -> HttpResponse {
     response.head_mut().set_connection_type(ConnectionType::Close);
     response
 }

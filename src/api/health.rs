@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use actix_web::{HttpResponse, http::header::CONTENT_TYPE, web};
+use actix_web::{
+    HttpResponse,
+    http::header::{CONTENT_TYPE, HeaderValue},
+    web,
+};
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde_json::json;
 use tokio::runtime::Handle;
@@ -35,7 +39,7 @@ fn get(path: &str, get: actix_web::Route, head: actix_web::Route) -> actix_web::
     web::resource(path)
         .route(get)
         .route(head)
-        .default_service(web::to(async || Problem::MethodNotAllowed { allow: "GET, HEAD" }.response()))
+        .default_service(web::to(async || Problem::not_allowed(HeaderValue::from_static("GET, HEAD"))))
 }
 
 /// Asks the daemon's event loop, not the listener's: that one obviously answers.

@@ -2,7 +2,13 @@
 
 use std::fmt;
 
-use actix_web::{HttpResponse, HttpResponseBuilder, ResponseError, http::StatusCode};
+use actix_web::{
+    HttpResponse, HttpResponseBuilder, ResponseError,
+    http::{
+        StatusCode,
+        header::{ALLOW, HeaderValue},
+    },
+};
 use serde_json::{Map, Value, json};
 
 /// A kind of problem. Its `type` is stable: programs may compare it.
@@ -11,16 +17,15 @@ pub(crate) enum Problem {
     /// There is no such thing.
     NotFound,
     /// The path takes other methods.
-    MethodNotAllowed {
-        /// Those.
-        allow: &'static str,
-    },
+    MethodNotAllowed,
     /// There is more than is read.
     BodyTooLarge,
     /// It takes too long to arrive.
     BodyTooSlow,
     /// The caller shows no key, or a wrong one.
     Unauthorized,
+    /// The key is not good for it.
+    Forbidden,
     /// The request itself cannot be understood.
     BadRequest,
     /// The body is something else than JSON.
@@ -59,7 +64,7 @@ impl Problem {
                 "Not found",
                 "There is nothing at this path. Try /livez, /readyz, /startupz, /metrics or what docs/api.md has.",
             ),
-            Self::MethodNotAllowed { .. } => (
+            Self::MethodNotAllowed => (
                 StatusCode::METHOD_NOT_ALLOWED,
                 "method-not-allowed",
                 "Method not allowed",
@@ -81,8 +86,15 @@ impl Problem {
                 StatusCode::UNAUTHORIZED,
                 "unauthorized",
                 "A key is needed",
-                "Send `Authorization: Bearer <key>`. The key is api.admin_key of the settings; if that is not set, the \
-                 daemon has made one, and its log names the file that holds it.",
+                "Send `Authorization: Bearer <key>` with a key that is still good: one that was made with \
+                 `POST /v1/keys`, or api.admin_key of the settings; if that is not set, the daemon has made one, and its \
+                 log names the file that holds it.",
+            ),
+            Self::Forbidden => (
+                StatusCode::FORBIDDEN,
+                "forbidden",
+                "The key is not good for this",
+                "The key lacks a scope. Ask whoever runs the daemon for one that has it.",
             ),
             Self::BadRequest => (
                 StatusCode::BAD_REQUEST,
@@ -151,6 +163,13 @@ impl Problem {
         Told::from(self).response()
     }
 
+    /// The path takes these methods alone.
+    pub(crate) fn not_allowed(allow: HeaderValue) -> HttpResponse {
+        let mut response = Self::MethodNotAllowed.response();
+        response.headers_mut().insert(ALLOW, allow);
+        response
+    }
+
     /// The problem in the words of this case.
     pub(crate) fn says(self, detail: impl Into<String>) -> Told {
         Told { detail: Some(detail.into()), ..Told::from(self) }
@@ -189,9 +208,6 @@ impl Told {
         let (status, name, title, general) = self.problem.about();
         let mut response = HttpResponseBuilder::new(status);
         match self.problem {
-            Problem::MethodNotAllowed { allow } => {
-                response.insert_header(("Allow", allow));
-            }
             Problem::Unauthorized => {
                 response.insert_header(("WWW-Authenticate", "Bearer realm=\"guildhall\""));
             }
@@ -202,6 +218,8 @@ impl Told {
                 response.insert_header(("Retry-After", LATER.to_string()));
             }
             Problem::NotFound
+            | Problem::MethodNotAllowed
+            | Problem::Forbidden
             | Problem::BodyTooLarge
             | Problem::BodyTooSlow
             | Problem::BadRequest

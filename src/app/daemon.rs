@@ -168,6 +168,7 @@ impl Daemon {
         let posts = posts.transpose()?;
         let store = Store::approach(&settings.store).await?;
         let control = Control::new(AdminKey::new(&key.key), ControlConfig::default());
+        control.open_keys(Arc::new(store.clone()));
         let recorder = metrics::install()?;
         process::record_start();
 

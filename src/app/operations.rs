@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use actix_rt::Arbiter;
+use guildhall_actors::access::KeyStore as _;
 use guildhall_actors::events::EventStore as _;
 use guildhall_actors::operations::{
     Desk, IdempotencyCache, OperationStore, Operations, OperationsConfig, Pausable, Perform, Retention, Seat,
@@ -64,10 +65,11 @@ impl OperationsPart {
         );
         let sweeper = Sweeper {
             store: shared,
-            events: store.clone(),
+            whole: store.clone(),
             clock,
             every: settings.operations.sweep_every,
             retention: retention(settings),
+            keep_audit: settings.operations.retention.audit,
         };
         let tasks = vec![
             tokio::spawn(count(Arc::clone(&sweeper.store))),
@@ -160,10 +162,11 @@ impl Hears for Told {
 /// Removes what was kept long enough.
 struct Sweeper {
     store: Arc<dyn OperationStore>,
-    events: Store,
+    whole: Store,
     clock: WallClock,
     every: Duration,
     retention: Retention,
+    keep_audit: Duration,
 }
 
 impl Sweeper {
@@ -184,8 +187,9 @@ impl Sweeper {
             let now = self.clock.now();
             let swept = self.store.sweep(self.retention, now).await?;
             let kept_for = u64::try_from(self.retention.dead_letters.as_millis()).unwrap_or(u64::MAX);
-            let events = self.events.sweep_events(UnixMs::new(now.millis().saturating_sub(kept_for))).await?;
-            if swept == Swept::default() && events == 0 {
+            let events = self.whole.sweep_events(UnixMs::new(now.millis().saturating_sub(kept_for))).await?;
+            let notes = self.whole.sweep_access(now.before(self.keep_audit)).await?;
+            if swept == Swept::default() && events == 0 && notes == 0 {
                 return Ok(());
             }
             emit(SweptEvent { swept });

@@ -46,6 +46,8 @@ pub struct Retention {
     pub dead_letters: Duration,
     /// Idempotency keys, from when their operation was done.
     pub idempotency: Duration,
+    /// Who changed what, and keys that are over.
+    pub audit: Duration,
 }
 
 pub(super) fn typed(effective: &[Effective]) -> Operations {
@@ -74,6 +76,7 @@ pub(super) fn typed(effective: &[Effective]) -> Operations {
             failed: Duration::from_millis(take!(effective, "retention.failed_ms", Integer)),
             dead_letters: Duration::from_millis(take!(effective, "retention.dead_letters_ms", Integer)),
             idempotency: Duration::from_millis(take!(effective, "retention.idempotency_ms", Integer)),
+            audit: Duration::from_millis(take!(effective, "retention.audit_ms", Integer)),
         },
     }
 }

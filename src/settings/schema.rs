@@ -560,6 +560,13 @@ pub(crate) const SCHEMA: &[Key] = &[
         allowed: "a whole number from 0 to 31536000000",
     },
     Key {
+        path: "retention.audit_ms",
+        kind: Kind::Integer { min: 0, max: 315_360_000_000 },
+        default: Some("7776000000"),
+        help: "How long it is kept who changed what, and keys that are over, in milliseconds.",
+        allowed: "a whole number from 0 to 315360000000",
+    },
+    Key {
         path: "handlers.file",
         kind: Kind::Path,
         default: Some("\"\""),

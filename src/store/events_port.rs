@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use guildhall_actors::{
+    access::Note,
     events::{
         ClaimedShards, Committed, EventStore, Handled, Identifies, Identify, InboxEntry, InboxKey, KeptSession, Later,
         ShardClaim, ShardStore, WantedShards,
@@ -52,8 +53,11 @@ impl EventStore for Store {
         Box::pin(self.read(events::dead(&self.shared.reading, before, limit)))
     }
 
-    fn revive(&self, place: i64, now: UnixMs) -> StoreFuture<'_, bool> {
-        Box::pin(async move { Ok(answer!(self, Job::Revive(place, now), Found)) })
+    fn revive(&self, place: i64, note: Note) -> StoreFuture<'_, bool> {
+        Box::pin(async move {
+            let job = Job::Revive(place, note.at);
+            Ok(answer!(self.with_note(note), job, Found))
+        })
     }
 
     fn sweep_events(&self, before: UnixMs) -> StoreFuture<'_, u64> {

@@ -10,6 +10,7 @@
 //! A file of SQLite belongs to one process, by a lock beside it. A PostgreSQL may be shared by several: each has a lease that
 //! it renews ([`members`]), each queue one owner and a fence, and every write locks the queues that it is about first.
 
+mod access_port;
 mod connect;
 mod events;
 mod events_port;
@@ -26,8 +27,12 @@ mod rows;
 mod trouble;
 mod write;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
+use guildhall_actors::access::Note;
 use sea_orm::{DatabaseConnection, DbErr};
 use tokio::{
     sync::{broadcast, mpsc, watch},
@@ -154,6 +159,8 @@ pub enum Health {
 #[derive(Clone, Debug)]
 pub struct Store {
     shared: Arc<Shared>,
+    /// What the first change is to leave, on an errand of somebody.
+    note: Option<Arc<Mutex<Option<Note>>>>,
 }
 
 #[derive(Debug)]
@@ -164,7 +171,7 @@ struct Shared {
     timeout: Duration,
     health: watch::Receiver<Health>,
     /// The writer, and who says that this process lives.
-    tasks: std::sync::Mutex<Vec<JoinHandle<()>>>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
     ear: Option<JoinHandle<()>>,
     stop: watch::Sender<bool>,
     /// The writer has let go of everything: nothing is left to live for.
@@ -232,9 +239,14 @@ impl Store {
         tasks.extend(keeper.map(|keeper| tokio::spawn(keeper.run(ended))));
         let ear =
             listening.map(|pool| tokio::spawn(members::listen(Arc::clone(&members), pool, channel, settings.timeout)));
-        let (timeout, tasks) = (settings.timeout, std::sync::Mutex::new(tasks));
+        let (timeout, tasks) = (settings.timeout, Mutex::new(tasks));
         let shared = Shared { requests, reading, members, timeout, health, tasks, ear, stop, end };
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self { shared: Arc::new(shared), note: None })
+    }
+
+    /// The same store for one errand: its first change leaves this note.
+    fn with_note(&self, note: Note) -> Self {
+        Self { note: Some(Arc::new(Mutex::new(Some(note)))), ..self.clone() }
     }
 
     /// Whether it can be written to, now and from now on.

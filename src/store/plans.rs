@@ -55,7 +55,7 @@ async fn plan(on: &DatabaseConnection, explain: &str, mut statement: Statement) 
 async fn check(on: &DatabaseConnection, explain: &str, is_scan: impl Fn(&str) -> bool) {
     let page = |filter: ListFilter| operations::list_sql(&ListFilter { limit: 50, ..filter });
     let any = ListFilter::default;
-    let (by_guild, guild) = page(ListFilter { guild: Some(7), ..any() });
+    let (by_guild, guild) = page(ListFilter { among: Some(vec![7]), ..any() });
     let (by_state, state) = page(ListFilter { state: Some(State::Dead), ..any() });
     let (by_kind, kind) = page(ListFilter { kind: Some(Kind::CreateRole), ..any() });
     let (newest, nothing) = page(any());

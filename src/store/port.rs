@@ -1,13 +1,17 @@
 //! The store as the actors see it.
 
-use std::{collections::BTreeMap, future::Future};
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    sync::{Arc, PoisonError},
+};
 
 use guildhall_actors::operations::{
     Change, Claim, ClaimFrom, DeadLetter, Fence, Instance, LetterFilter, ListFilter, NewOperation, OperationStore,
     Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, Stored, SubmitError, Submitted, Swept,
     Wanted,
 };
-use guildhall_actors::{events::SetState, right::Right};
+use guildhall_actors::{access::Note, events::SetState, right::Right};
 use guildhall_core::{
     operation::{ManagedKind, OperationId, Queue, State},
     time::UnixMs,
@@ -17,7 +21,7 @@ use tokio::{sync::oneshot, time::timeout};
 use super::{
     Store,
     events::StoreFailed,
-    read::{instances, letters, operations, resolve, totals},
+    read::{access, instances, letters, operations, resolve, totals},
     rows::kept,
     trouble::Trouble,
     write::{Answer, Job, Request},
@@ -28,7 +32,8 @@ impl Store {
     /// Asks the writer, and waits for its answer.
     pub(super) async fn write(&self, job: Job) -> Result<Answer, StoreError> {
         let (reply, answer) = oneshot::channel();
-        let sent = timeout(self.shared.timeout, self.shared.requests.send(Request { job, reply })).await;
+        let note = self.note.as_ref().and_then(|note| note.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        let sent = timeout(self.shared.timeout, self.shared.requests.send(Request { job, note, reply })).await;
         match sent {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return Err(closed()),
@@ -37,7 +42,12 @@ impl Store {
                 return Err(StoreError::Unavailable(says.to_owned()));
             }
         }
-        answer.await.unwrap_or_else(|_| Err(closed()))
+        let answer = answer.await.unwrap_or_else(|_| Err(closed()))?;
+        if let Some(note) = self.note.as_ref().filter(|_| answer.is_change()) {
+            // It is kept, once.
+            *note.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+        Ok(answer)
     }
 
     /// Reads, for as long as a call may take.
@@ -72,6 +82,14 @@ macro_rules! answer {
 pub(super) use answer;
 
 impl OperationStore for Store {
+    fn noting(self: Arc<Self>, note: Note) -> Arc<dyn OperationStore> {
+        Arc::new(self.with_note(note))
+    }
+
+    fn tenant(&self, guild: u64) -> StoreFuture<'_, Option<Arc<str>>> {
+        Box::pin(self.read(access::tenant(&self.shared.reading, guild)))
+    }
+
     fn submit(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<Submitted>, SubmitError> {
         Box::pin(async move { answer!(self, Job::Submit(batch), Submitted) })
     }

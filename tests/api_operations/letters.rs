@@ -1,6 +1,6 @@
 //! Dead letters.
 
-use guildhall_actors::operations::LetterFilter;
+use guildhall_actors::{access::Caller, operations::LetterFilter};
 use guildhall_core::operation::State;
 use serde_json::{Value, json};
 
@@ -149,7 +149,7 @@ fn a_store_that_fails_half_way_is_told_with_what_was_done() {
         let answer = api.post("/v1/dead-letters/redrive", json!({})).await;
         answer.is_problem(503, "store-unavailable");
         api.store.fail(None);
-        let done = api.desk.redrive_all(LetterFilter::default()).await.unwrap();
+        let done = api.desk.redrive_all(&Caller::operator(), None, LetterFilter::default()).await.unwrap();
         assert_eq!((done.redriven.len(), done.stopped), (made.len(), None));
     });
 }

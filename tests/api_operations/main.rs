@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod access;
 mod docs;
 mod entry;
 mod faults;

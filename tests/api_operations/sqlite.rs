@@ -1,6 +1,6 @@
 //! The API on the store that a user would have: SQLite, in a file.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use guildhall::{
     api::{ControlConfig, Listener},
@@ -17,13 +17,13 @@ use tempfile::TempDir;
 
 use super::{Answer, BEGIN, Ear, GUILD, GUILD_QUEUE, call, listen, new_control, new_desk, role, run};
 
-struct OnSqlite {
+pub(crate) struct OnSqlite {
     store: Store,
     listener: Listener,
 }
 
 impl OnSqlite {
-    async fn open(folder: &TempDir) -> Self {
+    pub(crate) async fn open(folder: &TempDir) -> Self {
         let settings = settings::Store {
             url: format!("sqlite:{}/guildhall.db", folder.path().display()).parse().unwrap(),
             direct_url: None,
@@ -42,10 +42,15 @@ impl OnSqlite {
         let desk = new_desk(Arc::new(store.clone()), Arc::new(Ear::default()), None, DeskConfig::default());
         let control = new_control(ControlConfig::default());
         control.open(Arc::new(desk));
+        control.open_keys(Arc::new(store.clone()));
         Self { store, listener: listen(control) }
     }
 
-    async fn ask(&self, method: &str, path: &str, body: Value) -> Answer {
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.listener.address()
+    }
+
+    pub(crate) async fn ask(&self, method: &str, path: &str, body: Value) -> Answer {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         call(self.listener.address(), method, path, &[], &body).await
     }
@@ -55,7 +60,7 @@ impl OnSqlite {
     }
 
     /// Gives an operation up, as its guild would.
-    async fn give_up(&self, id: &str) {
+    pub(crate) async fn give_up(&self, id: &str) {
         let id: OperationId = id.parse().unwrap();
         let claim = self.store.claim(ClaimFrom::Queues(vec![GUILD_QUEUE])).await.unwrap().remove(0);
         let change = Change {

@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
+use guildhall_actors::access::Note;
 use guildhall_actors::operations::{
     Change, Claim, ClaimFrom, DeadLetter, Fence, IdempotencyKey, Instance, LetterFilter, ListFilter, NewOperation,
     OperationStore, Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, Stored, SubmitError,
@@ -143,7 +144,7 @@ impl Inner {
     fn letters(&self, filter: &LetterFilter) -> Vec<DeadLetter> {
         let fits = |letter: &&DeadLetter| {
             filter.id.is_none_or(|id| letter.id == id)
-                && filter.guild.is_none_or(|guild| letter.guild == Some(guild))
+                && is_among(filter.among.as_deref(), letter.guild)
                 && filter.kind.is_none_or(|kind| letter.kind == kind)
                 && filter.class.as_ref().is_none_or(|class| letter.error.class.name() == class)
                 && filter.redriven.is_none_or(|redriven| letter.redriven_as.is_some() == redriven)
@@ -161,6 +162,14 @@ fn missing<T>() -> Result<T, StoreError> {
 }
 
 impl OperationStore for Memory {
+    fn noting(self: Arc<Self>, _: Note) -> Arc<dyn OperationStore> {
+        self
+    }
+
+    fn tenant(&self, _: u64) -> StoreFuture<'_, Option<Arc<str>>> {
+        self.answer(|_| Ok(None))
+    }
+
     fn submit(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<Submitted>, SubmitError> {
         let most = self.most;
         self.answer(move |inner| {
@@ -244,7 +253,7 @@ impl OperationStore for Memory {
         self.answer(move |inner| {
             let fits = |row: &&Shown| {
                 let operation = &row.stored.operation;
-                filter.guild.is_none_or(|guild| operation.guild == Some(guild))
+                is_among(filter.among.as_deref(), operation.guild)
                     && filter.state.is_none_or(|state| row.stored.state == state)
                     && filter.kind.is_none_or(|kind| operation.kind == kind)
                     && filter.parked.is_none_or(|parked| row.stored.parked == parked)
@@ -354,4 +363,8 @@ impl OperationStore for Memory {
     fn set_state(&self, _: &str, _: Option<String>, _: Option<UnixMs>) -> StoreFuture<'_, ()> {
         self.answer(|_| missing())
     }
+}
+
+fn is_among(guilds: Option<&[u64]>, guild: Option<u64>) -> bool {
+    guilds.is_none_or(|guilds| guild.is_some_and(|guild| guilds.contains(&guild)))
 }

@@ -449,7 +449,7 @@ on_both! {
         };
         let any = ListFilter::default;
         assert_eq!(list(any()).await, [other.id, two.id, one.id]);
-        assert_eq!(list(ListFilter { guild: Some(GUILD), ..any() }).await, [two.id, one.id]);
+        assert_eq!(list(ListFilter { among: Some(vec![GUILD]), ..any() }).await, [two.id, one.id]);
         assert_eq!(list(ListFilter { state: Some(State::Delayed), ..any() }).await, [two.id]);
         assert_eq!(list(ListFilter { kind: Some(Kind::AssignRole), ..any() }).await, [other.id, one.id]);
         assert_eq!(list(ListFilter { parked: Some(true), ..any() }).await, [two.id]);

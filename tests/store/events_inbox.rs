@@ -2,6 +2,7 @@
 
 use guildhall::store::Store;
 use guildhall_actors::{
+    access::{Action, Caller, Note},
     events::{Committed, EventStore as _, Handled, InboxEntry, KeptSession, Later},
     operations::{OperationStore as _, SubmitError, Submitted},
 };
@@ -148,14 +149,14 @@ on_both! {
         for seq in 1..=3 {
             wait(&store, seq, 0).await;
         }
-        assert!(!store.revive(waiting(&store).await[0].place, at(40)).await.unwrap(), "it is not dead");
+        assert!(!store.revive(waiting(&store).await[0].place, revived()).await.unwrap(), "it is not dead");
         for seq in [1, 3] {
             store.put_off(key("s", seq, "h"), dead("no"), at(30)).await.unwrap();
         }
         let given_up = store.dead_events(None, 9).await.unwrap();
         assert_eq!(numbers(&given_up), [3, 1]);
-        assert!(store.revive(given_up[1].place, at(40)).await.unwrap());
-        assert!(!store.revive(given_up[1].place, at(40)).await.unwrap(), "it is not there any more");
+        assert!(store.revive(given_up[1].place, revived()).await.unwrap());
+        assert!(!store.revive(given_up[1].place, revived()).await.unwrap(), "it is not there any more");
         let found = waiting(&store).await;
         assert_eq!(numbers(&found), [2, 1]);
         assert!(found[1].place > given_up[0].place, "no place is given twice");
@@ -189,4 +190,8 @@ on_both! {
         assert_eq!(numbers(&waiting(&store).await), [2], "what waits is never swept");
         assert!(store.dead_events(None, 9).await.unwrap().is_empty());
     }
+}
+
+fn revived() -> Note {
+    Caller::operator().note(Action::EventsRevive, at(40))
 }

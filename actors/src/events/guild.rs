@@ -345,7 +345,7 @@ impl Worker {
                 (entry.attempts, entry.eligible_at) = (1, again_at(&self.hub, 1, None));
                 self.put_off(number, self.hub.put(entry), None).await;
             }
-            SubmitError::KeyReused { .. } | SubmitError::NoSuchOperation { .. } => {
+            SubmitError::KeyReused { .. } | SubmitError::NoSuchOperation { .. } | SubmitError::NotYours { .. } => {
                 let buried = self.hub.bury(event, handler, error.to_string(), 1);
                 self.hub.commit(vec![buried]).await;
             }

@@ -231,7 +231,9 @@ async fn one(hub: &Arc<Hub>, number: usize, entry: &InboxEntry, event: &Event) -
                 SubmitError::Full { .. } | SubmitError::Store(_) => {
                     Later::Again { at: again_at(hub, attempts, None), attempts, why }
                 }
-                SubmitError::KeyReused { .. } | SubmitError::NoSuchOperation { .. } => Later::Dead { attempts, why },
+                SubmitError::KeyReused { .. } | SubmitError::NoSuchOperation { .. } | SubmitError::NotYours { .. } => {
+                    Later::Dead { attempts, why }
+                }
             };
             put_off(hub, entry, later).await
         }

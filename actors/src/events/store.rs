@@ -6,6 +6,7 @@ use std::time::Duration;
 use guildhall_core::time::UnixMs;
 
 use super::own::ShardClaim;
+use crate::access::Note;
 use crate::operations::{NewOperation, StoreFuture, SubmitError, Submitted};
 
 /// A gateway session, as far as it is confirmed.
@@ -175,7 +176,7 @@ pub trait EventStore: Send + Sync {
     fn dead_events(&self, before: Option<i64>, limit: usize) -> StoreFuture<'_, Vec<InboxEntry>>;
 
     /// Makes a dead entry wait again, now and at the end of its lane; `false` if there is none.
-    fn revive(&self, place: i64, now: UnixMs) -> StoreFuture<'_, bool>;
+    fn revive(&self, place: i64, note: Note) -> StoreFuture<'_, bool>;
 
     /// Removes dead entries that died before then, and rows of sessions that nobody has any more, a small batch; how many.
     fn sweep_events(&self, before: UnixMs) -> StoreFuture<'_, u64>;

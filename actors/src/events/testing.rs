@@ -181,7 +181,7 @@ impl EventStore for Memory {
         self.answer(|tables| tables.inbox.values().filter(|entry| entry.dead.is_some()).cloned().collect())
     }
 
-    fn revive(&self, place: i64, _: UnixMs) -> StoreFuture<'_, bool> {
+    fn revive(&self, place: i64, _: crate::access::Note) -> StoreFuture<'_, bool> {
         self.answer(move |tables| {
             let is_dead = tables.inbox.get(&place).is_some_and(|entry| entry.dead.is_some());
             let Some(mut entry) = tables.inbox.remove(&place).filter(|_| is_dead) else { return false };

@@ -9,6 +9,7 @@ use tokio::task::LocalSet;
 
 use super::testing::{Mood, SESSION, World, begin, command, message, posted, says};
 use super::*;
+use crate::access::{Action, Caller};
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
@@ -404,7 +405,8 @@ fn an_event_that_a_person_revives_is_handled_and_what_comes_after_it_waits_behin
         feeds[&0].tell(Told::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)])).unwrap();
         world.until("the other is done", || world.store.said() == ["3"]).await;
         let dead = world.store.inbox_now()[0].place;
-        assert!(EventStore::revive(&world.store, dead, UnixMs::new(0)).await.unwrap());
+        let note = Caller::operator().note(Action::EventsRevive, UnixMs::new(0));
+        assert!(EventStore::revive(&world.store, dead, note).await.unwrap());
         events.revived();
         world.until("it is asked again", || world.brain.asked() == [2, 3, 2]).await;
         feeds[&0].tell(Told::Events(vec![message(SESSION, 4, 1)])).unwrap();

@@ -12,6 +12,7 @@ use guildhall_core::time::UnixMs;
 use serde::Serialize;
 use uuid::Uuid;
 
+use crate::access::Note;
 use crate::right::Right;
 
 /// A call to the store under way.
@@ -53,6 +54,12 @@ pub enum SubmitError {
         /// How many it may hold.
         most: u64,
     },
+    /// The guild belongs to another tenant than the caller.
+    #[error("operation {index} is about a guild that belongs to somebody else")]
+    NotYours {
+        /// Which of the batch, from 0.
+        index: usize,
+    },
     /// An operation that is referred to does not exist in this guild.
     #[error("operation {index} refers to operation {id}, which this guild does not have")]
     NoSuchOperation {
@@ -77,7 +84,7 @@ pub struct IdempotencyKey {
 pub struct NewOperation {
     /// What it is called.
     pub id: OperationId,
-    /// Whose guild it is.
+    /// Whose it is. If that is nobody, it is whose its guild is.
     pub tenant: Arc<str>,
     /// Where it stands in line.
     pub queue: Queue,
@@ -330,8 +337,8 @@ pub struct Shown {
 pub struct ListFilter {
     /// Whose.
     pub tenant: Option<Arc<str>>,
-    /// Of this guild.
-    pub guild: Option<u64>,
+    /// Of these guilds alone.
+    pub among: Option<Vec<u64>>,
     /// In this state.
     pub state: Option<State>,
     /// Of this kind.
@@ -382,8 +389,8 @@ pub struct LetterFilter {
     pub tenant: Option<Arc<str>>,
     /// This one alone.
     pub id: Option<OperationId>,
-    /// Of this guild.
-    pub guild: Option<u64>,
+    /// Of these guilds alone.
+    pub among: Option<Vec<u64>>,
     /// Of this kind.
     pub kind: Option<Kind>,
     /// Given up for this class of failure, by its name.
@@ -452,6 +459,9 @@ pub struct Swept {
 /// Where operations are kept. What it says it has kept survives a `kill -9` of this process, and the machine's loss of
 /// power as far as the machine keeps its promises.
 pub trait OperationStore: Send + Sync {
+    /// The same store for one errand: the first change that is made through it leaves this note, in the same commit.
+    fn noting(self: Arc<Self>, note: Note) -> Arc<dyn OperationStore>;
+
     /// Keeps a batch, all of it or nothing. Those with a key that was used before for the same are not kept again.
     fn submit(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<Submitted>, SubmitError>;
 
@@ -522,6 +532,9 @@ pub trait OperationStore: Send + Sync {
 
     /// Pauses queues or lets them go on; a paused one is not claimed as due.
     fn pause(&self, what: Pausable, paused: bool) -> StoreFuture<'_, ()>;
+
+    /// Whose a guild is, if anybody has had to do with it.
+    fn tenant(&self, guild: u64) -> StoreFuture<'_, Option<Arc<str>>>;
 
     /// What is paused: everything, and which queues by themselves.
     fn paused(&self) -> StoreFuture<'_, (bool, Vec<Queue>)>;

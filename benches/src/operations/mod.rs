@@ -12,6 +12,7 @@ use anyhow::{Context as _, ensure};
 use clap::Args;
 use guildhall::settings::Settings;
 use guildhall::store::Store;
+use guildhall_actors::access::Caller;
 use guildhall_actors::operations::desk::{Asked, Submission};
 use guildhall_actors::operations::{ListFilter, OperationStore as _};
 use guildhall_core::operation::{Kind, State};
@@ -156,12 +157,7 @@ fn submission(guild: u64, users: std::ops::Range<u64>) -> Submission {
         let payload = json!({ "user_id": user.to_string(), "role_id": ROLE.to_string() });
         Ok(Asked::new(Kind::AssignRole, payload))
     };
-    Submission {
-        tenant: "default".into(),
-        scope: "bench".into(),
-        guild: Some(guild),
-        operations: users.map(asked).collect(),
-    }
+    Submission { caller: Caller::operator(), guild: Some(guild), operations: users.map(asked).collect() }
 }
 
 /// Whether anything is not done yet, by the store's word.

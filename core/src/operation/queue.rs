@@ -31,6 +31,15 @@ impl Queue {
         }
     }
 
+    /// The guild whose it is, if it is one's.
+    #[must_use]
+    pub const fn guild(self) -> Option<u64> {
+        match self {
+            Self::Guild(id) => Some(id),
+            Self::User(_) | Self::Application | Self::Interaction(_) => None,
+        }
+    }
+
     /// The queue with this name.
     #[must_use]
     pub const fn from_number(number: i64) -> Self {

@@ -1,6 +1,6 @@
 //! What every request passes before anything is done for it.
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use actix_web::{
     Error, HttpMessage as _, HttpRequest,
@@ -8,42 +8,54 @@ use actix_web::{
     dev::{ServiceRequest, ServiceResponse},
     http::{
         Method,
-        header::{AUTHORIZATION, HeaderMap},
+        header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue},
     },
     middleware::Next,
     web::{Bytes, Data},
 };
+use guildhall_actors::access::Caller;
+use guildhall_core::access::KeyText;
 
-use super::Served;
+use super::{Served, routes};
 use crate::{
     api::{
-        admin_key::AdminKey,
         body::{self, announces_more_than, hold, last_words},
         events::ApiAnswered,
+        keyring,
         problem::{Problem, Told},
     },
     events::emit,
 };
 
+/// What names a request.
+const REQUEST_ID: &str = "x-request-id";
+/// The longest name that a caller may give one.
+const NAME_MOST: usize = 128;
+
 /// A request's body, all of it.
 #[derive(Clone)]
 struct Body(Bytes);
 
-/// Lets through who has the key, once the body is there.
+/// Lets through who has a key that is good for it, once the body is there.
 pub(super) async fn admit(
     mut request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     let started = Instant::now();
     let mut unread = request.take_payload();
-    let response = match check(&request, &mut unread).await {
-        Ok(body) => {
+    let named = name_of(request.headers());
+    let mut response = match check(&request, Arc::clone(&named), &mut unread).await {
+        Ok((caller, body)) => {
             request.extensions_mut().insert(Body(body));
+            request.extensions_mut().insert(caller);
             next.call(request).await?.map_into_boxed_body()
         }
         Err(Refused { told, arrived: true }) => request.into_response(told.response()),
         Err(Refused { told, arrived: false }) => request.into_response(last_words(&told)),
     };
+    if let Ok(named) = HeaderValue::from_str(&named) {
+        response.headers_mut().insert(HeaderName::from_static(REQUEST_ID), named);
+    }
     emit(ApiAnswered {
         route: response.request().match_pattern().unwrap_or_else(|| "none".to_owned()),
         method: method_name(response.request().method()),
@@ -59,32 +71,65 @@ struct Refused {
     arrived: bool,
 }
 
-async fn check(request: &ServiceRequest, unread: &mut actix_web::dev::Payload) -> Result<Bytes, Refused> {
+impl Refused {
+    fn at_once(told: impl Into<Told>) -> Self {
+        Self { told: told.into(), arrived: true }
+    }
+}
+
+async fn check(
+    request: &ServiceRequest,
+    named: Arc<str>,
+    unread: &mut actix_web::dev::Payload,
+) -> Result<(Caller, Bytes), Refused> {
     let Some(served) = request.app_data::<Data<Served>>() else {
-        return Err(Refused { told: Problem::Internal.into(), arrived: true });
+        return Err(Refused::at_once(Problem::Internal));
     };
     let config = served.control.config;
     // First, so that nobody without a key can make us read anything.
-    if !has_key(request.headers(), served.control.key) {
-        return Err(Refused { told: Problem::Unauthorized.into(), arrived: true });
+    let caller = identify(served, request.headers(), named).await.map_err(Refused::at_once)?;
+    let needs = request.match_pattern().and_then(|pattern| routes::needs(&pattern, request.method()));
+    if let Some(needs) = needs.filter(|needs| !caller.may(*needs)) {
+        served.refused(&caller, format!("{} {}", method_name(request.method()), needs.name()));
+        let says = format!("This needs a key with the scope {}; this one has not.", needs.name());
+        return Err(Refused::at_once(Problem::Forbidden.says(says).with("needs", needs.name())));
     }
     if announces_more_than(config.body_most as u64, request.headers()) {
         let told = Problem::BodyTooLarge.says(format!("The body is larger than {} bytes.", config.body_most));
         return Err(Refused { told, arrived: false });
     }
     match *request.method() {
-        Method::GET | Method::HEAD => Ok(Bytes::new()),
-        _ => {
-            let read = body::read(unread, config.body_most, config.body_within).await;
-            read.map_err(|told| Refused { told, arrived: false })
-        }
+        Method::GET | Method::HEAD => Ok((caller, Bytes::new())),
+        _ => match body::read(unread, config.body_most, config.body_within).await {
+            Ok(body) => Ok((caller, body)),
+            Err(told) => Err(Refused { told, arrived: false }),
+        },
     }
 }
 
-fn has_key(headers: &HeaderMap, key: AdminKey) -> bool {
+/// Whoever shows a key that is good.
+async fn identify(served: &Served, headers: &HeaderMap, named: Arc<str>) -> Result<Caller, Told> {
     let shown = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let Some((scheme, shown)) = shown.and_then(|shown| shown.split_once(' ')) else { return false };
-    scheme.eq_ignore_ascii_case("bearer") && key.fits(shown.trim())
+    let shown = shown.and_then(|shown| shown.split_once(' '));
+    let shown = shown.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, key)| key.trim());
+    let shown = shown.ok_or(Problem::Unauthorized)?;
+    if served.control.key.fits(shown) {
+        return Ok(Caller { request: named, ..Caller::operator() });
+    }
+    let shown = KeyText::read(shown).ok_or(Problem::Unauthorized)?;
+    let known = served.look_up(shown.id).await?.ok_or(Problem::Unauthorized)?;
+    let caller = keyring::caller(&known, &shown, served.now(), named);
+    caller.ok_or_else(|| Problem::Unauthorized.into())
+}
+
+/// What a request is called: as its caller says, or by chance.
+fn name_of(headers: &HeaderMap) -> Arc<str> {
+    let plain = |text: &&str| {
+        (1..=NAME_MOST).contains(&text.len())
+            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+    };
+    let given = headers.get(REQUEST_ID).and_then(|value| value.to_str().ok()).filter(plain);
+    given.map_or_else(|| Arc::from(format!("{:032x}", fastrand::u128(..))), Arc::from)
 }
 
 /// A method's name, out of a fixed set: it becomes a label.
@@ -102,4 +147,9 @@ fn method_name(method: &Method) -> &'static str {
 /// The body that came with a request.
 pub(super) fn body_of(request: &HttpRequest) -> Bytes {
     request.extensions().get::<Body>().map(|Body(bytes)| bytes.clone()).unwrap_or_default()
+}
+
+/// Whoever sent a request. Nobody comes here without a key.
+pub(super) fn caller_of(request: &HttpRequest) -> Caller {
+    request.extensions().get::<Caller>().cloned().expect("invariant: every request has been admitted")
 }

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use actix_web::{HttpRequest, HttpResponse, web::Data};
 use guildhall_actors::{
+    access::Action,
     events::{EventStore, Events, InboxEntry},
     operations::{OperationStore, WallClock},
 };
@@ -11,7 +12,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use super::{
-    Served,
+    Served, entry,
     read::{self, Asking},
     refusal, view,
 };
@@ -82,18 +83,20 @@ pub(super) async fn put(request: HttpRequest, served: Data<Served>) -> Answer {
         let said: Vec<_> = errors.iter().map(|(name, message)| format!("{name} {message}")).collect();
         return Err(Problem::BadRequest.says(format!("{}.", said.join("; "))).errors(errors));
     }
-    set(&served, key, Some((written, lasts))).await
+    set(&request, &served, key, Some((written, lasts))).await
 }
 
 pub(super) async fn remove(request: HttpRequest, served: Data<Served>) -> Answer {
-    set(&served, key(&request)?, None).await
+    set(&request, &served, key(&request)?, None).await
 }
 
-async fn set(served: &Served, key: String, value: Option<(String, Option<Duration>)>) -> Answer {
+async fn set(request: &HttpRequest, served: &Served, key: String, value: Option<(String, Option<Duration>)>) -> Answer {
+    let action = if value.is_some() { Action::StatePut } else { Action::StateDelete };
+    let note = entry::caller_of(request).note(action, served.now()).on(&key);
     let kept = served.ask_shelf(|shelf| async move {
         let (value, lasts) = value.unzip();
         let expires_at = lasts.flatten().map(|lasts| shelf.clock.now() + lasts);
-        shelf.values.set_state(&key, value, expires_at).await
+        Arc::clone(&shelf.values).noting(note).set_state(&key, value, expires_at).await
     });
     kept.await?.map_err(|error| refusal::of_store(&error))?;
     Ok(HttpResponse::NoContent().finish())
@@ -160,8 +163,10 @@ pub(super) async fn revive(request: HttpRequest, served: Data<Served>) -> Answer
     let place: i64 = given
         .parse()
         .map_err(|_| Problem::BadRequest.says("place must be a number, as the list of dead events has it."))?;
+    let caller = entry::caller_of(&request);
     let revived = served.ask_shelf(|shelf| async move {
-        let revived = shelf.store.revive(place, shelf.clock.now()).await;
+        let note = caller.note(Action::EventsRevive, shelf.clock.now()).on(&place);
+        let revived = shelf.store.revive(place, note).await;
         if revived.as_ref().is_ok_and(|revived| *revived) {
             shelf.events.revived();
         }

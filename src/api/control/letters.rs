@@ -5,7 +5,7 @@ use guildhall_actors::operations::LetterFilter;
 use serde_json::json;
 
 use super::{
-    Served,
+    Served, entry,
     read::{self, Asking},
     refusal, view,
 };
@@ -18,20 +18,19 @@ const REDRIVE_MOST: usize = 1_000;
 
 pub(super) async fn list(request: HttpRequest, served: Data<Served>) -> Answer {
     let mut asking = Asking::query(&request);
-    let limit = asking.limit();
+    let (limit, guild) = (asking.limit(), asking.guild());
     let filter = LetterFilter {
-        tenant: None,
-        id: None,
-        guild: asking.guild(),
         kind: asking.kind(),
         class: asking.class(),
         redriven: asking.truth("redriven"),
         before: asking.cursor(),
         // One more tells whether there are more.
         limit: limit + 1,
+        ..LetterFilter::default()
     };
     asking.end()?;
-    let listed = served.ask(|desk| async move { desk.letters(filter).await }).await?;
+    let caller = entry::caller_of(&request);
+    let listed = served.ask(|desk| async move { desk.letters(&caller, guild, filter).await }).await?;
     let mut listed = listed.map_err(|error| refusal::of_desk(&error))?;
     let more = listed.len() > limit;
     listed.truncate(limit);
@@ -40,14 +39,16 @@ pub(super) async fn list(request: HttpRequest, served: Data<Served>) -> Answer {
 
 pub(super) async fn show(request: HttpRequest, served: Data<Served>) -> Answer {
     let id = read::id(&request)?;
-    let letter = served.ask(|desk| async move { desk.letter(id).await }).await?;
+    let caller = entry::caller_of(&request);
+    let letter = served.ask(|desk| async move { desk.letter(&caller, id).await }).await?;
     let letter = letter.map_err(|error| refusal::of_desk(&error))?;
     Ok(HttpResponse::Ok().json(view::letter(&letter)))
 }
 
 pub(super) async fn redrive(request: HttpRequest, served: Data<Served>) -> Answer {
     let id = read::id(&request)?;
-    let again = served.ask(|desk| async move { desk.redrive(id).await }).await?;
+    let caller = entry::caller_of(&request);
+    let again = served.ask(|desk| async move { desk.redrive(&caller, id).await }).await?;
     let again = again.map_err(|error| refusal::of_desk(&error))?;
     let body = json!({"id": again, "state": "queued", "redrive_of": id, "href": view::place(again)});
     Ok(HttpResponse::Accepted().insert_header((LOCATION, view::place(again))).json(body))
@@ -55,15 +56,16 @@ pub(super) async fn redrive(request: HttpRequest, served: Data<Served>) -> Answe
 
 pub(super) async fn redrive_all(request: HttpRequest, served: Data<Served>) -> Answer {
     let mut asking = Asking::body(&request)?;
+    let guild = asking.guild();
     let filter = LetterFilter {
-        guild: asking.guild(),
         kind: asking.kind(),
         class: asking.class(),
         limit: asking.at_most(REDRIVE_MOST).unwrap_or(REDRIVE_MOST),
         ..LetterFilter::default()
     };
     asking.end()?;
-    let summary = served.ask(|desk| async move { desk.redrive_all(filter).await }).await?;
+    let caller = entry::caller_of(&request);
+    let summary = served.ask(|desk| async move { desk.redrive_all(&caller, guild, filter).await }).await?;
     let summary = summary.map_err(|error| refusal::of_desk(&error))?;
     let mut response = if summary.redriven.is_empty() { HttpResponse::Ok() } else { HttpResponse::Accepted() };
     Ok(response.json(view::redriven(&summary)))
@@ -71,7 +73,8 @@ pub(super) async fn redrive_all(request: HttpRequest, served: Data<Served>) -> A
 
 pub(super) async fn discard(request: HttpRequest, served: Data<Served>) -> Answer {
     let id = read::id(&request)?;
-    let discarded = served.ask(|desk| async move { desk.discard(id).await }).await?;
+    let caller = entry::caller_of(&request);
+    let discarded = served.ask(|desk| async move { desk.discard(&caller, id).await }).await?;
     discarded.map_err(|error| refusal::of_desk(&error))?;
     Ok(HttpResponse::NoContent().finish())
 }

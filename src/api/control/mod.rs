@@ -1,41 +1,49 @@
 //! The API under `/v1`.
 //!
 //! ```text
-//!  request ──▶ entry: key, body, desk ──▶ handler: read ──▶ desk (on the daemon's runtime) ──▶ view ──▶ answer
+//!  request ──▶ entry: key, scope, body ──▶ handler: read ──▶ desk (on the daemon's runtime) ──▶ view ──▶ answer
 //!                      └──────────────────────┴──────────────────────┴─▶ refusal ──▶ problem
 //! ```
 //!
 //! It speaks to the desk alone. A caller that hangs up does not stop what it has asked for.
 
+mod audit;
 mod entry;
 mod guilds;
 mod instances;
 mod kept;
+mod keys;
 mod letters;
 mod operations;
 mod read;
 mod refusal;
+mod routes;
 mod view;
 
 use std::{
-    future::{Future, ready},
+    future::Future,
     sync::{Arc, OnceLock},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use actix_web::{
-    Resource, Route,
-    guard::{self, Guard},
-    http::Method,
     middleware::from_fn,
     web::{self, Data},
 };
-use guildhall_actors::operations::Desk;
+use guildhall_actors::{
+    access::{Action, Caller, Key, KeyStore},
+    operations::{Desk, WallClock},
+};
+use guildhall_core::{access::KeyId, time::UnixMs};
 use tokio::{runtime::Handle, sync::Semaphore};
 
-pub use self::kept::Shelf;
+pub use self::{
+    kept::Shelf,
+    routes::{WAYS, Way},
+};
 use super::{
     admin_key::AdminKey,
+    keyring::Keyring,
     problem::{Problem, Told},
 };
 
@@ -63,7 +71,19 @@ pub struct Control {
     config: ControlConfig,
     desk: Arc<OnceLock<Arc<Desk>>>,
     shelf: Arc<OnceLock<Arc<Shelf>>>,
+    keys: Arc<OnceLock<Keys>>,
+    keyring: Arc<Keyring>,
     calls: Arc<Semaphore>,
+}
+
+/// Where keys are kept.
+#[derive(Clone)]
+struct Keys(Arc<dyn KeyStore>);
+
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Keys")
+    }
 }
 
 impl Control {
@@ -75,6 +95,8 @@ impl Control {
             config,
             desk: Arc::default(),
             shelf: Arc::default(),
+            keys: Arc::default(),
+            keyring: Arc::default(),
             calls: Arc::new(Semaphore::new(config.calls_most)),
         }
     }
@@ -82,6 +104,11 @@ impl Control {
     /// From now on this is the desk. A second one changes nothing.
     pub fn open(&self, desk: Arc<Desk>) {
         drop(self.desk.set(desk));
+    }
+
+    /// From now on this is where keys are, and notes of what was done with them. A second one changes nothing.
+    pub fn open_keys(&self, keys: Arc<dyn KeyStore>) {
+        drop(self.keys.set(Keys(keys)));
     }
 
     /// From now on this is where values and dead events are. A second one changes nothing.
@@ -94,15 +121,48 @@ impl Control {
 pub(crate) struct Served {
     control: Control,
     runtime: Handle,
-    /// Whose guilds these are, while there is but one tenant.
-    tenant: Arc<str>,
-    /// Whose idempotency keys these are.
-    scope: Arc<str>,
+    clock: WallClock,
 }
 
 impl Served {
     pub(crate) fn new(control: Control, runtime: Handle) -> Self {
-        Self { control, runtime, tenant: Arc::from("default"), scope: Arc::from("admin") }
+        Self { control, runtime, clock: WallClock::system() }
+    }
+
+    fn now(&self) -> UnixMs {
+        self.clock.now()
+    }
+
+    /// What the store has under a key's id; nothing if there is no such key. What it said a moment ago still holds.
+    async fn look_up(&self, id: KeyId) -> Result<Option<Arc<Key>>, Told> {
+        let now = Instant::now();
+        if let Some(known) = self.control.keyring.recall(id, now) {
+            return Ok(known);
+        }
+        let found = self.ask_keys(move |keys| async move { keys.key(id).await }).await?;
+        let found = found.map_err(|error| refusal::of_store(&error))?;
+        Ok(self.control.keyring.remember(id, found, now))
+    }
+
+    /// Writes down that somebody was not let. Nobody waits for it, and a key that is refused all the time is not written down
+    /// all the time.
+    fn refused(&self, caller: &Caller, what: String) {
+        let Some(Keys(keys)) = self.control.keys.get().cloned() else { return };
+        if self.control.keyring.writes_down(&caller.key, Instant::now()) {
+            let note = caller.note(Action::Refused, self.now()).saying(what);
+            // A store that is away tells of itself.
+            self.runtime.spawn(async move { drop(keys.note(note).await) });
+        }
+    }
+
+    /// Asks where keys are.
+    async fn ask_keys<T, F>(&self, question: impl FnOnce(Arc<dyn KeyStore>) -> F) -> Result<T, Told>
+    where
+        F: Future<Output = T> + Send + 'static,
+        T: Send + 'static,
+    {
+        let Keys(keys) = self.control.keys.get().ok_or(Problem::Starting)?;
+        self.run(|| question(Arc::clone(keys))).await
     }
 
     /// Asks the desk, on the runtime that it belongs to: what it needs lives there, and a caller that hangs up does not stop
@@ -153,48 +213,7 @@ impl Served {
 
 /// Adds the API to an app.
 pub(crate) fn routes(config: &mut web::ServiceConfig, served: &Data<Served>) {
-    let api = web::scope("/v1")
-        .wrap(from_fn(entry::admit))
-        .service(resource("/guilds/{guild_id}/operations", "POST", [web::post().to(operations::submit_in_guild)]))
-        .service(resource("/guilds/{guild_id}/pause", "POST", [web::post().to(guilds::pause)]))
-        .service(resource("/guilds/{guild_id}/resume", "POST", [web::post().to(guilds::resume)]))
-        .service(resource("/guilds/{guild_id}", "GET, HEAD", [get().to(guilds::show)]))
-        .service(resource("/events/dead", "GET, HEAD", [get().to(kept::dead)]))
-        .service(resource("/events/dead/{place}/revive", "POST", [web::post().to(kept::revive)]))
-        .service(resource(
-            "/state/{key:.+}",
-            "GET, HEAD, PUT, DELETE",
-            [get().to(kept::show), web::put().to(kept::put), web::delete().to(kept::remove)],
-        ))
-        .service(resource("/instances", "GET, HEAD", [get().to(instances::list)]))
-        .service(resource("/pause", "POST", [web::post().to(guilds::pause_all)]))
-        .service(resource("/resume", "POST", [web::post().to(guilds::resume_all)]))
-        .service(resource(
-            "/operations",
-            "GET, HEAD, POST",
-            [get().to(operations::list), web::post().to(operations::submit)],
-        ))
-        .service(resource("/operations/{id}", "GET, HEAD", [get().to(operations::show)]))
-        .service(resource("/operations/{id}/cancel", "POST", [web::post().to(operations::cancel)]))
-        .service(resource("/operations/{id}/retry", "POST", [web::post().to(operations::retry)]))
-        .service(resource("/dead-letters", "GET, HEAD", [get().to(letters::list)]))
-        .service(resource("/dead-letters/redrive", "POST", [web::post().to(letters::redrive_all)]))
-        .service(resource(
-            "/dead-letters/{id}",
-            "GET, HEAD, DELETE",
-            [get().to(letters::show), web::delete().to(letters::discard)],
-        ))
-        .service(resource("/dead-letters/{id}/redrive", "POST", [web::post().to(letters::redrive)]))
-        .default_service(web::to(async || Problem::NotFound.response()));
+    let api = routes::scope().wrap(from_fn(entry::admit));
+    let api = api.default_service(web::to(async || Problem::NotFound.response()));
     config.app_data(served.clone()).service(api);
-}
-
-fn resource<const N: usize>(path: &'static str, allow: &'static str, routes: [Route; N]) -> Resource {
-    let resource = routes.into_iter().fold(web::resource(path), Resource::route);
-    resource.default_service(web::to(move || ready(Problem::MethodNotAllowed { allow }.response())))
-}
-
-/// Who may GET may also HEAD.
-fn get() -> Route {
-    web::route().guard(guard::fn_guard(|context| guard::Get().check(context) || context.head().method == Method::HEAD))
 }

@@ -7,12 +7,12 @@ use actix_web::{
 };
 use guildhall_actors::operations::{
     ListFilter,
-    desk::{Accepted, Asked, Retried, Submission, Wrong, key_problem, trace_problem},
+    desk::{Accepted, Asked, Retried, Submission, SubmitProblem, Wrong, key_problem, trace_problem},
 };
 use serde_json::{Value, json};
 
 use super::{
-    Served,
+    Served, entry,
     read::{self, Asking},
     refusal::{self, Shape},
     view,
@@ -44,9 +44,15 @@ async fn accept(request: &HttpRequest, served: &Served, guild: Option<u64>) -> A
         return Err(Told::from(Problem::InvalidOperation).errors([(IDEMPOTENCY_KEY.to_owned(), wrong)]));
     }
     take_trace(request.headers(), &mut operations);
-    let submission = Submission { tenant: served.tenant.clone(), scope: served.scope.clone(), guild, operations };
+    let submission = Submission { caller: entry::caller_of(request), guild, operations };
     let accepted = served.ask(|desk| async move { desk.submit(submission).await }).await?;
-    let accepted = accepted.map_err(|problem| refusal::of_submission(problem, shape))?;
+    let accepted = accepted.map_err(|problem| {
+        if let SubmitProblem::Forbidden(lacks) = &problem {
+            let what = lacks.first().map_or_else(String::new, |(_, lack)| lack.message.clone());
+            served.refused(&entry::caller_of(request), format!("an operation that {what}"));
+        }
+        refusal::of_submission(problem, shape)
+    })?;
     Ok(match (shape, accepted.as_slice()) {
         (Shape::One, [one]) => answer_one(one),
         (Shape::One | Shape::Many, all) => answer_many(all),
@@ -105,26 +111,27 @@ fn answer_many(accepted: &[Accepted]) -> HttpResponse {
 
 pub(super) async fn show(request: HttpRequest, served: Data<Served>) -> Answer {
     let id = read::id(&request)?;
-    let shown = served.ask(|desk| async move { desk.show(id).await }).await?;
+    let caller = entry::caller_of(&request);
+    let shown = served.ask(|desk| async move { desk.show(&caller, id).await }).await?;
     let shown = shown.map_err(|error| refusal::of_desk(&error))?;
     Ok(HttpResponse::Ok().json(view::operation(&shown)))
 }
 
 pub(super) async fn list(request: HttpRequest, served: Data<Served>) -> Answer {
     let mut asking = Asking::query(&request);
-    let limit = asking.limit();
+    let (limit, guild) = (asking.limit(), asking.guild());
     let filter = ListFilter {
-        tenant: None,
-        guild: asking.guild(),
         state: asking.state(),
         kind: asking.kind(),
         parked: asking.truth("parked"),
         before: asking.cursor(),
         // One more tells whether there are more.
         limit: limit + 1,
+        ..ListFilter::default()
     };
     asking.end()?;
-    let listed = served.ask(|desk| async move { desk.list(filter).await }).await?;
+    let caller = entry::caller_of(&request);
+    let listed = served.ask(|desk| async move { desk.list(&caller, guild, filter).await }).await?;
     let mut listed = listed.map_err(|error| refusal::of_desk(&error))?;
     let more = listed.len() > limit;
     listed.truncate(limit);
@@ -133,14 +140,16 @@ pub(super) async fn list(request: HttpRequest, served: Data<Served>) -> Answer {
 
 pub(super) async fn cancel(request: HttpRequest, served: Data<Served>) -> Answer {
     let id = read::id(&request)?;
-    let cancelled = served.ask(|desk| async move { desk.cancel(id).await }).await?;
+    let caller = entry::caller_of(&request);
+    let cancelled = served.ask(|desk| async move { desk.cancel(&caller, id).await }).await?;
     cancelled.map_err(|error| refusal::of_desk(&error))?;
     Ok(HttpResponse::Ok().json(json!({"id": id, "state": "cancelled", "href": view::place(id)})))
 }
 
 pub(super) async fn retry(request: HttpRequest, served: Data<Served>) -> Answer {
     let id = read::id(&request)?;
-    let retried = served.ask(|desk| async move { desk.retry(id).await }).await?;
+    let caller = entry::caller_of(&request);
+    let retried = served.ask(|desk| async move { desk.retry(&caller, id).await }).await?;
     Ok(match retried.map_err(|error| refusal::of_desk(&error))? {
         Retried::Hastened { state } => {
             let body = json!({"id": id, "state": state.name(), "redrive_of": null, "href": view::place(id)});

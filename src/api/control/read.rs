@@ -2,7 +2,11 @@
 
 use actix_web::{HttpRequest, http::header::CONTENT_TYPE, web::Bytes};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use guildhall_core::operation::{Kind, OperationId, State};
+use guildhall_core::{
+    access::KeyId,
+    operation::{Kind, OperationId, State},
+    time::UnixMs,
+};
 use serde_json::{Map, Value};
 use url::form_urlencoded;
 use uuid::Uuid;
@@ -45,7 +49,7 @@ pub(super) fn snowflake(text: &str) -> Option<u64> {
     text.parse().ok().filter(|id| digits && (1..SNOWFLAKE_END).contains(id))
 }
 
-fn parameter(name: &str, message: impl Into<String>) -> Told {
+pub(super) fn parameter(name: &str, message: impl Into<String>) -> Told {
     let message = message.into();
     Problem::BadRequest.says(format!("{name} {message}.")).errors([(name.to_owned(), message)])
 }
@@ -70,6 +74,11 @@ impl Asking {
             Value::Object(fields) => Ok(Self::new(fields.into_iter().collect())),
             _ => Err(Problem::BadRequest.says("The body must be an object; `{}` names everything.")),
         }
+    }
+
+    /// The request's body, which may be left out.
+    pub(super) fn optional_body(request: &HttpRequest) -> Result<Self, Told> {
+        if entry::body_of(request).is_empty() { Ok(Self::new(Vec::new())) } else { Self::body(request) }
     }
 
     fn new(given: Vec<(String, Value)>) -> Self {
@@ -134,6 +143,23 @@ impl Asking {
         self.take("limit", &format!("a whole number from 1 to {most}"), read)
     }
 
+    /// A number within bounds.
+    pub(super) fn number(&mut self, name: &'static str, least: u64, most: u64) -> Option<u64> {
+        let read = |text: &str| text.parse().ok().filter(|number| (least..=most).contains(number));
+        self.take(name, &format!("a whole number from {least} to {most}"), read)
+    }
+
+    /// A text of at most so many bytes.
+    pub(super) fn text(&mut self, name: &'static str, most: usize) -> Option<String> {
+        let read = |text: &str| (1..=most).contains(&text.len()).then(|| text.to_owned());
+        self.take(name, &format!("a text of 1 to {most} bytes"), read)
+    }
+
+    /// One of these names.
+    pub(super) fn named<T>(&mut self, name: &'static str, names: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
+        self.take(name, &format!("one of {names}"), read)
+    }
+
     /// A place in a list that has numbers.
     pub(super) fn place(&mut self, name: &'static str) -> Option<i64> {
         self.take(name, "`next` of the answer before", |text| text.parse().ok())
@@ -142,6 +168,14 @@ impl Asking {
     /// Where the list before this one ended.
     pub(super) fn cursor(&mut self) -> Option<OperationId> {
         self.take("cursor", "`next` of the answer before", read_cursor)
+    }
+
+    /// Where the list of keys before this one ended.
+    pub(super) fn key_cursor(&mut self) -> Option<(UnixMs, KeyId)> {
+        self.take("cursor", "`next` of the answer before", |text| {
+            let (at, id) = text.split_once('.')?;
+            Some((UnixMs::new(at.parse().ok()?), id.parse().ok()?))
+        })
     }
 
     /// Everything was asked for that may be.
@@ -164,6 +198,11 @@ pub(super) fn cursor(last: OperationId) -> String {
     let mut bytes = vec![1];
     bytes.extend_from_slice(last.uuid().as_bytes());
     URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// Where the next list of keys begins.
+pub(super) fn key_cursor(at: UnixMs, id: KeyId) -> String {
+    format!("{}.{id}", at.millis())
 }
 
 fn read_cursor(text: &str) -> Option<OperationId> {

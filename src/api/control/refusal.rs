@@ -39,6 +39,11 @@ pub(super) fn of_submission(problem: SubmitProblem, shape: Shape) -> Told {
             let errors = wrong.into_iter().map(|(index, wrong)| (shape.field(index, &wrong.field), wrong.message));
             Told::from(Problem::InvalidOperation).errors(errors)
         }
+        SubmitProblem::NoGuild(_) => Problem::NotFound.says(format!("{problem}.")),
+        SubmitProblem::Forbidden(lacks) => {
+            let errors = lacks.into_iter().map(|(index, lack)| (shape.field(index, &lack.field), lack.message));
+            Problem::Forbidden.says("Nothing was accepted. `errors` says what the key lacks.").errors(errors)
+        }
         SubmitProblem::Store(error) => of_submit_error(&error, shape),
     }
 }
@@ -58,6 +63,7 @@ fn of_submit_error(error: &SubmitError, shape: Shape) -> Told {
                  are done, or raise store.max_queued_per_guild."))
             .with("pending", *pending)
             .with("most", *most),
+        SubmitError::NotYours { .. } => Problem::NotFound.says(format!("{error}.")),
         SubmitError::NoSuchOperation { index, id } => {
             let message = format!("refers to operation {id}, which this guild does not have");
             Told::from(Problem::InvalidOperation).errors([(shape.field(*index, "payload"), message)])
@@ -77,7 +83,9 @@ pub(super) fn of_store(error: &StoreError) -> Told {
 /// Why something was not done to an operation, a letter or a guild.
 pub(super) fn of_desk(error: &DeskError) -> Told {
     match error {
-        DeskError::NoOperation(_) | DeskError::NoLetter(_) => Problem::NotFound.says(format!("{error}.")),
+        DeskError::NoOperation(_) | DeskError::NoLetter(_) | DeskError::NoGuild(_) => {
+            Problem::NotFound.says(format!("{error}."))
+        }
         DeskError::Unfit { state, .. } | DeskError::Tried { state, .. } => {
             Problem::Conflict.says(format!("{error}.")).with("state", state.name())
         }

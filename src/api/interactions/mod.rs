@@ -13,7 +13,7 @@ use actix_web::{
     App, Error, HttpMessage as _, HttpResponse, HttpServer,
     body::MessageBody,
     dev::{Payload, ServiceRequest, ServiceResponse},
-    http::Method,
+    http::{Method, header::HeaderValue},
     middleware::{Next, from_fn},
     web::{self, Data, scope},
 };
@@ -26,7 +26,7 @@ use serde_json::json;
 
 use self::signature::{Claim, Doubt};
 use super::{
-    body::{self, announces_more_than, hold, last_words},
+    body::{self, announces_more_than, closing, hold, last_words},
     events::{InteractionRefused, InteractionsTaken},
     listener::{Bound, Listener},
     problem::{Problem, Told},
@@ -102,7 +102,7 @@ async fn take(
 impl Endpoint {
     async fn answer(&self, request: &ServiceRequest, unread: &mut Payload) -> HttpResponse {
         if request.method() != Method::POST {
-            return last_words(&Problem::MethodNotAllowed { allow: "POST" }.into());
+            return closing(Problem::not_allowed(HeaderValue::from_static("POST")));
         }
         // Before anything is read, so that hardly anybody can make us read.
         let now = self.clock.now();

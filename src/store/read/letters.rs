@@ -29,8 +29,8 @@ impl Condition {
         if let Some(id) = filter.id {
             conditions.and("l.id = ?", id.uuid());
         }
-        if let Some(guild) = filter.guild {
-            conditions.and("l.guild_id = ?", guild.cast_signed());
+        if let Some(guilds) = &filter.among {
+            conditions.among("l.guild_id", guilds);
         }
         if let Some(kind) = filter.kind {
             conditions.and("l.kind = ?", kind.name());

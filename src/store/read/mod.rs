@@ -1,5 +1,6 @@
 //! What only reads: several connections, each on its own.
 
+pub(super) mod access;
 pub(super) mod events;
 pub(super) mod instances;
 pub(super) mod letters;
@@ -35,6 +36,20 @@ impl Where {
     pub(super) fn and_that(&mut self, condition: &str) {
         self.sql.push_str(if self.sql.is_empty() { "WHERE " } else { " AND " });
         self.sql.push_str(condition);
+    }
+
+    /// Adds the condition that a column holds one of these.
+    pub(super) fn among(&mut self, column: &str, ids: &[u64]) {
+        match ids {
+            // Nothing is in an empty list.
+            [] => self.and_that("1 = 0"),
+            [only] => self.and(&format!("{column} = ?"), only.cast_signed()),
+            // Numbers need no place of their own.
+            many => {
+                let many: Vec<_> = many.iter().map(ToString::to_string).collect();
+                self.and_that(&format!("{column} IN ({})", many.join(", ")));
+            }
+        }
     }
 
     /// What stands after the tables, with an order and a limit; and the values. The limit is a sum here and elsewhere,

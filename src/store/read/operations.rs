@@ -56,8 +56,8 @@ pub(in crate::store) fn list_sql(filter: &ListFilter) -> (String, Vec<sea_orm::V
     if let Some(tenant) = &filter.tenant {
         conditions.and("o.tenant = ?", tenant.to_string());
     }
-    if let Some(guild) = filter.guild {
-        conditions.and("o.guild_id = ?", guild.cast_signed());
+    if let Some(guilds) = &filter.among {
+        conditions.among("o.guild_id", guilds);
     }
     if let Some(state) = filter.state {
         conditions.and("o.state = ?", state.name());

@@ -11,8 +11,8 @@ use sea_orm::DatabaseTransaction;
 use uuid::Uuid;
 
 use super::{
-    Answer, Context, Job, Trouble, handled, identify, inbox, letters, queues, record, sessions, shards, single, state,
-    sweep,
+    Answer, Asked, Context, Job, Trouble, access, handled, identify, inbox, letters, queues, record, sessions, shards,
+    single, state, sweep,
 };
 use crate::store::{members::Said, rows::query};
 
@@ -20,8 +20,10 @@ use crate::store::{members::Said, rows::query};
 pub(super) async fn carry_out(
     on: &DatabaseTransaction,
     context: &Context,
-    jobs: &[&Job],
+    asked: &[Asked<'_>],
 ) -> Result<Vec<Answer>, Trouble> {
+    let jobs: Vec<&Job> = asked.iter().map(|asked| asked.job).collect();
+    let jobs = jobs.as_slice();
     let owners = if queues::is_shared(on) { lock(on, jobs).await? } else { HashMap::new() };
     let mut answers: Vec<Option<Answer>> = jobs.iter().map(|_| None).collect();
     let mut put = |place: usize, answer: Answer| answers[place] = Some(answer);
@@ -105,6 +107,13 @@ pub(super) async fn carry_out(
             Job::Sweep(retention, now) => put(place, Answer::Swept(sweep::sweep(on, *retention, *now).await?)),
             Job::Revive(dead, now) => put(place, Answer::Found(inbox::revive(on, *dead, *now).await?)),
             Job::SweepEvents(before) => put(place, Answer::SweptEvents(sessions::sweep(on, *before).await?)),
+            Job::AddKey(new) => put(place, Answer::KeyAdded(access::add(on, new).await?)),
+            Job::RevokeKey(id, now) => put(place, Answer::KeyRevoked(access::revoke(on, *id, *now).await?)),
+            Job::RotateKey { old, new, until } => {
+                put(place, Answer::KeyRotated(access::rotate(on, *old, new, *until).await?));
+            }
+            Job::Note => put(place, Answer::Kept),
+            Job::SweepAccess(before) => put(place, Answer::SweptEvents(access::sweep(on, *before).await?)),
         }
     }
     // What all processes take in turn comes last: nobody waits for a process that waits for another.
@@ -115,6 +124,8 @@ pub(super) async fn carry_out(
     }
     let answered = answers.into_iter().map(|answer| answer.expect("invariant: every job has its answer"));
     let answers: Vec<Answer> = answered.collect();
+    let notes = asked.iter().zip(&answers).filter(|(_, answer)| answer.is_change());
+    access::note(on, notes.filter_map(|(asked, _)| asked.note)).await?;
     if context.members.has_others() {
         tell(on, context, jobs, &answers, &owners).await?;
     }
@@ -145,7 +156,11 @@ async fn lock(on: &DatabaseTransaction, jobs: &[&Job]) -> Result<HashMap<i64, Op
             | Job::SweepEvents(_)
             | Job::Identify(_)
             | Job::ClaimShards(_)
-            | Job::ReleaseShards(_) => {}
+            | Job::ReleaseShards(_)
+            | Job::RevokeKey(..)
+            | Job::Note
+            | Job::SweepAccess(_) => {}
+            Job::AddKey(new) | Job::RotateKey { new, .. } => lines.extend(access::lines(new)),
         }
     }
     lines.extend(queues::of_operations(on, operations).await?);

@@ -1,6 +1,7 @@
 //! What the writer is asked for, and what it answers.
 
 use guildhall_actors::{
+    access::{Added, NewKey, Note, Revoked, Rotated},
     events::{
         ClaimedShards, Committed, Handled, Identifies, Identify, InboxKey, KeptSession, Later, SetState, ShardClaim,
         WantedShards,
@@ -11,6 +12,7 @@ use guildhall_actors::{
     },
 };
 use guildhall_core::{
+    access::KeyId,
     operation::{OperationId, Queue, State},
     time::UnixMs,
 };
@@ -38,6 +40,16 @@ pub(in crate::store) enum Job {
     Identify(Identifies),
     ClaimShards(WantedShards),
     ReleaseShards(Vec<ShardClaim>),
+    AddKey(NewKey),
+    RevokeKey(KeyId, UnixMs),
+    RotateKey {
+        old: KeyId,
+        new: NewKey,
+        until: UnixMs,
+    },
+    /// Nothing but the note that comes with it.
+    Note,
+    SweepAccess(UnixMs),
 }
 
 /// What came of it.
@@ -57,6 +69,9 @@ pub(in crate::store) enum Answer {
     /// Whether what was to be changed is there.
     Found(bool),
     SweptEvents(u64),
+    KeyAdded(Added),
+    KeyRevoked(Revoked),
+    KeyRotated(Rotated),
     Kept,
 }
 
@@ -64,7 +79,48 @@ pub(in crate::store) enum Answer {
 #[derive(Debug)]
 pub(in crate::store) struct Request {
     pub(in crate::store) job: Job,
+    /// What is to be kept of it, if it changes something.
+    pub(in crate::store) note: Option<Note>,
     pub(in crate::store) reply: oneshot::Sender<Result<Answer, StoreError>>,
+}
+
+/// A job as the writer has it before it, and what is to be kept of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked<'a> {
+    pub(super) job: &'a Job,
+    pub(super) note: Option<&'a Note>,
+}
+
+impl<'a> Asked<'a> {
+    pub(super) fn of(request: &'a Request) -> Self {
+        Self { job: &request.job, note: request.note.as_ref() }
+    }
+}
+
+impl Answer {
+    /// Whether something was changed for whoever asked.
+    pub(in crate::store) fn is_change(&self) -> bool {
+        match self {
+            Self::Submitted(Ok(submitted)) => submitted.iter().any(|one| matches!(one, Submitted::Accepted { .. })),
+            Self::Redriven(Ok(kept)) => !kept.is_empty(),
+            Self::Submitted(Err(_)) | Self::Redriven(Err(_)) => false,
+            Self::Moved(moved) => moved.is_some_and(|(state, _)| state == State::Cancelled || state.waits()),
+            Self::Discarded(count) => *count > 0,
+            Self::Found(found) => *found,
+            Self::KeyAdded(added) => *added == Added::Done,
+            Self::KeyRevoked(revoked) => *revoked == Revoked::Now,
+            Self::KeyRotated(rotated) => *rotated == Rotated::Done,
+            Self::Kept => true,
+            Self::Claimed(_)
+            | Self::Released(_)
+            | Self::Recorded(_)
+            | Self::Swept(_)
+            | Self::Committed(_)
+            | Self::Identified(_)
+            | Self::Shards(_)
+            | Self::SweptEvents(_) => false,
+        }
+    }
 }
 
 impl Job {
@@ -94,7 +150,12 @@ impl Job {
             | Self::Revive(..)
             | Self::SweepEvents(_)
             | Self::Identify(_)
-            | Self::ClaimShards(_) => (1, 0),
+            | Self::ClaimShards(_)
+            | Self::AddKey(_)
+            | Self::RevokeKey(..)
+            | Self::RotateKey { .. }
+            | Self::Note
+            | Self::SweepAccess(_) => (1, 0),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The one that writes: takes all that waits, does it in one transaction, and answers when that is committed.
 
+mod access;
 mod batch;
 mod finish;
 mod handled;
@@ -35,6 +36,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
+use self::job::Asked;
 #[cfg(test)]
 pub(super) use self::{
     handled::{HANDLED, INSERT as INSERT_HANDLED, KEYS, REMOVE as REMOVE_HANDLED},
@@ -164,13 +166,13 @@ impl Writer {
 
     /// Writes a batch, and answers all of it.
     async fn write(&mut self, mut batch: VecDeque<Request>) {
-        let jobs: Vec<&Job> = batch.iter().map(|request| &request.job).collect();
-        match self.attempt_again(&jobs).await {
+        let asked: Vec<Asked<'_>> = batch.iter().map(Asked::of).collect();
+        match self.attempt_again(&asked).await {
             Ok(answers) => self.answer(batch, answers),
             Err(trouble) if batch.len() > 1 && is_ones_own(trouble.meaning()) => {
                 // One of them may be at fault: the others are not to suffer for it.
                 while let Some(request) = batch.pop_front() {
-                    let alone = self.attempt_again(&[&request.job]).await;
+                    let alone = self.attempt_again(&[Asked::of(&request)]).await;
                     match alone {
                         Ok(answers) => self.answer(VecDeque::from([request]), answers),
                         Err(trouble) => self.refuse(VecDeque::from([request]), &trouble),
@@ -209,6 +211,9 @@ impl Writer {
                 | Answer::Shards(_)
                 | Answer::Found(_)
                 | Answer::SweptEvents(_)
+                | Answer::KeyAdded(_)
+                | Answer::KeyRevoked(_)
+                | Answer::KeyRotated(_)
                 | Answer::Kept => Vec::new(),
             };
             let tenure = self.context.members.tenure();
@@ -239,7 +244,7 @@ impl Writer {
     }
 
     /// Does jobs; again if another process got in the way.
-    async fn attempt_again(&mut self, jobs: &[&Job]) -> Result<Vec<Answer>, Trouble> {
+    async fn attempt_again(&mut self, jobs: &[Asked<'_>]) -> Result<Vec<Answer>, Trouble> {
         let mut tried = 1;
         loop {
             match self.attempt(jobs).await {
@@ -253,13 +258,13 @@ impl Writer {
     }
 
     /// Does jobs in one transaction. In the end all of it is committed, or nothing, or nobody knows.
-    async fn attempt(&mut self, jobs: &[&Job]) -> Result<Vec<Answer>, Trouble> {
+    async fn attempt(&mut self, jobs: &[Asked<'_>]) -> Result<Vec<Answer>, Trouble> {
         let deadline = Instant::now() + self.settings.timeout;
         if self.connection.is_none() {
             tokio::time::timeout_at(deadline, self.connect()).await.map_err(|_| late())??;
         }
         let began = Instant::now();
-        let may_claim = jobs.iter().any(|job| matches!(job, Job::Claim(_)));
+        let may_claim = jobs.iter().any(|asked| matches!(asked.job, Job::Claim(_)));
         let outcome = match tokio::time::timeout_at(deadline, self.transact(jobs)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(late()),
@@ -276,7 +281,7 @@ impl Writer {
         outcome
     }
 
-    async fn transact(&mut self, jobs: &[&Job]) -> Result<Vec<Answer>, Trouble> {
+    async fn transact(&mut self, jobs: &[Asked<'_>]) -> Result<Vec<Answer>, Trouble> {
         if self.claims_in_doubt {
             let transaction = self.begin().await?;
             let freed = queues::free_unknown(&transaction, &self.context).await;

@@ -5,7 +5,10 @@ use std::{
     sync::Arc,
 };
 
-use guildhall_actors::operations::{NewOperation, SubmitError, Submitted};
+use guildhall_actors::{
+    access::DEFAULT_TENANT,
+    operations::{NewOperation, SubmitError, Submitted},
+};
 use guildhall_core::operation::{OperationId, Queue, State};
 use sea_orm::{DatabaseTransaction, QueryResult};
 use uuid::Uuid;
@@ -33,16 +36,23 @@ struct Target {
     known: Known,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Line {
+    /// Whose it is; nobody's yet if it is new.
+    tenant: Option<Arc<str>>,
     next_seq: i64,
     pending: i64,
 }
 
 type Key = (String, String);
 
-/// New operations, with their places in their queues.
-type Accepted<'a> = Vec<(&'a NewOperation, i64)>;
+/// A new operation, with its place in its queue and whose it is.
+#[derive(Debug)]
+struct New<'a> {
+    operation: &'a NewOperation,
+    seq: i64,
+    tenant: Arc<str>,
+}
 
 /// What the store held before, and what this batch has added.
 #[derive(Debug, Default)]
@@ -64,7 +74,7 @@ pub(super) async fn all(
         return Ok(Vec::new());
     }
     let mut desk = Desk::read(on, batches).await?;
-    let mut accepted: Vec<(&NewOperation, i64)> = Vec::new();
+    let mut accepted: Vec<New<'_>> = Vec::new();
     let mut answers = Vec::with_capacity(batches.len());
     for batch in batches {
         answers.push(desk.accept(batch, context.max_queued).map(|(submitted, new)| {
@@ -145,11 +155,14 @@ impl Desk {
         all: impl Iterator<Item = &'a NewOperation>,
     ) -> Result<(), Trouble> {
         const SHAPE: Shape = Shape(&[("line", Holds::Number)]);
-        const SELECT: &str = "SELECT q.queue, q.next_seq, q.pending FROM {v} JOIN guild_queues q ON q.queue = v.line";
+        const SELECT: &str =
+            "SELECT q.queue, q.next_seq, q.pending, q.tenant FROM {v} JOIN guild_queues q ON q.queue = v.line";
         let queues: HashSet<i64> = all.map(|operation| operation.queue.number()).collect();
         let rows = Rows::of(queues.into_iter().map(Cell::Number));
         for row in with_rows(on, SELECT, SHAPE, rows, Vec::new()).await? {
-            let line = Line { next_seq: row.try_get_by_index(1)?, pending: row.try_get_by_index(2)? };
+            let tenant: String = row.try_get_by_index(3)?;
+            let (next_seq, pending) = (row.try_get_by_index(1)?, row.try_get_by_index(2)?);
+            let line = Line { tenant: Some(Arc::from(tenant)), next_seq, pending };
             self.lines.insert(row.try_get_by_index(0)?, line);
         }
         Ok(())
@@ -160,9 +173,9 @@ impl Desk {
         &mut self,
         batch: &'a [NewOperation],
         most: u64,
-    ) -> Result<(Vec<Submitted>, Accepted<'a>), SubmitError> {
+    ) -> Result<(Vec<Submitted>, Vec<New<'a>>), SubmitError> {
         let mut submitted = Vec::with_capacity(batch.len());
-        let mut new: Vec<(&NewOperation, i64)> = Vec::new();
+        let mut new: Vec<New<'a>> = Vec::new();
         let mut keys: HashMap<Key, Known> = HashMap::new();
         let mut lines: HashMap<i64, Line> = HashMap::new();
         for (index, operation) in batch.iter().enumerate() {
@@ -177,16 +190,19 @@ impl Desk {
                 submitted.push(Submitted::Existing { id, state, result });
                 continue;
             }
+            let queue = operation.queue;
+            let stored = || self.lines.get(&queue.number()).cloned();
+            let line = lines.entry(queue.number()).or_insert_with(|| stored().unwrap_or_default());
+            let tenant = line.tenant_for(operation).ok_or(SubmitError::NotYours { index })?;
             for id in &operation.refers_to {
-                if !new.iter().any(|(earlier, _)| earlier.id == *id && meet(earlier, operation))
-                    && !self.operations.get(id).is_some_and(|target| target.is_seen_by(operation))
+                let is_it =
+                    |earlier: &New<'_>| earlier.operation.id == *id && earlier.is_seen(operation.guild, &tenant);
+                if !new.iter().any(is_it)
+                    && !self.operations.get(id).is_some_and(|target| target.is_seen(operation.guild, &tenant))
                 {
                     return Err(SubmitError::NoSuchOperation { index, id: *id });
                 }
             }
-            let queue = operation.queue;
-            let stored = self.lines.get(&queue.number()).copied();
-            let line = lines.entry(queue.number()).or_insert(stored.unwrap_or(Line { next_seq: 1, pending: 0 }));
             if line.pending >= signed(most) {
                 return Err(SubmitError::Full { queue, pending: line.pending.unsigned_abs(), most });
             }
@@ -194,15 +210,16 @@ impl Desk {
                 keys.insert(key, Known::of(operation));
             }
             submitted.push(Submitted::Accepted { seq: line.next_seq.unsigned_abs() });
-            new.push((operation, line.next_seq));
+            line.tenant.get_or_insert_with(|| Arc::clone(&tenant));
+            new.push(New { operation, seq: line.next_seq, tenant });
             line.next_seq += 1;
             line.pending += 1;
         }
         self.keys.extend(keys);
         self.lines.extend(lines);
-        for (operation, _) in &new {
+        for New { operation, tenant, .. } in &new {
             let target = Target {
-                tenant: operation.tenant.to_string(),
+                tenant: tenant.to_string(),
                 guild: operation.guild.map(u64::cast_signed),
                 known: Known::of(operation),
             };
@@ -219,13 +236,36 @@ impl Known {
 }
 
 impl Target {
-    fn is_seen_by(&self, operation: &NewOperation) -> bool {
-        self.guild == operation.guild.map(u64::cast_signed) && self.tenant == *operation.tenant
+    fn is_seen(&self, guild: Option<u64>, tenant: &str) -> bool {
+        self.guild == guild.map(u64::cast_signed) && self.tenant == tenant
     }
 }
 
-fn meet(one: &NewOperation, other: &NewOperation) -> bool {
-    one.guild == other.guild && one.tenant == other.tenant
+impl New<'_> {
+    fn is_seen(&self, guild: Option<u64>, tenant: &str) -> bool {
+        self.operation.guild == guild && *self.tenant == *tenant
+    }
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self { tenant: None, next_seq: 1, pending: 0 }
+    }
+}
+
+impl Line {
+    /// Whose an operation is that is to stand here; nothing if it may not. Whoever has no tenant acts for whose the guild is;
+    /// a guild that nobody has is the default tenant's, and becomes another's by a key alone. Queues of users and
+    /// interactions are nobody's own.
+    fn tenant_for(&self, operation: &NewOperation) -> Option<Arc<str>> {
+        let asked = Some(&operation.tenant).filter(|tenant| !tenant.is_empty());
+        let default = || Arc::from(DEFAULT_TENANT);
+        if operation.queue.guild().is_none() {
+            return Some(asked.map_or_else(default, Arc::clone));
+        }
+        let own = self.tenant.clone().unwrap_or_else(default);
+        (asked.is_none_or(|asked| *asked == own)).then_some(own)
+    }
 }
 
 /// An operation's id, hash, state and result, from this column on.
@@ -282,7 +322,7 @@ const INSERT: &str = "INSERT INTO operations (id, tenant, queue, guild_id, seq, 
     SELECT id, tenant, queue, guild_id, seq, kind, payload, payload_hash, lane, max_attempts, eligible_at, deadline_at,
     deployment_id, trace, reason, redrive_of, created_at, created_at, 'queued', 0, 0, 0 FROM {v}";
 
-async fn insert(on: &DatabaseTransaction, accepted: &[(&NewOperation, i64)]) -> Result<(), Trouble> {
+async fn insert(on: &DatabaseTransaction, accepted: &[New<'_>]) -> Result<(), Trouble> {
     const KEYS: Shape = Shape(&[
         ("scope", Holds::Text),
         ("key", Holds::Text),
@@ -301,11 +341,12 @@ async fn insert(on: &DatabaseTransaction, accepted: &[(&NewOperation, i64)]) -> 
     let mut operations = Rows::new();
     let mut keyed = BTreeMap::new();
     let mut refs = Rows::new();
-    for (operation, seq) in accepted {
-        push(&mut operations, operation, *seq);
+    for new in accepted {
+        push(&mut operations, new);
+        let operation = new.operation;
         let id = Cell::Uuid(operation.id.uuid());
         if let Some(key) = &operation.idempotency {
-            keyed.insert(key, *operation);
+            keyed.insert(key, operation);
         }
         for target in &operation.refers_to {
             refs.push(&[id, Cell::Uuid(target.uuid())]);
@@ -330,13 +371,13 @@ async fn insert(on: &DatabaseTransaction, accepted: &[(&NewOperation, i64)]) -> 
     Ok(())
 }
 
-fn push(rows: &mut Rows, operation: &NewOperation, seq: i64) {
+fn push(rows: &mut Rows, New { operation, seq, tenant }: &New<'_>) {
     rows.push(&[
         Cell::Uuid(operation.id.uuid()),
-        Cell::Text(&operation.tenant),
+        Cell::Text(tenant),
         Cell::Number(operation.queue.number()),
         operation.guild.map(u64::cast_signed).into(),
-        Cell::Number(seq),
+        Cell::Number(*seq),
         Cell::Text(operation.kind.name()),
         Cell::Text(&operation.payload),
         Cell::Bytes(&operation.payload_hash),
@@ -361,7 +402,7 @@ struct Added {
 }
 
 /// Counts operations into their queues, and makes the queues due when they are.
-async fn count_in(on: &DatabaseTransaction, accepted: &[(&NewOperation, i64)]) -> Result<(), Trouble> {
+async fn count_in(on: &DatabaseTransaction, accepted: &[New<'_>]) -> Result<(), Trouble> {
     const SHAPE: Shape = Shape(&[
         ("line", Holds::Number),
         ("tenant", Holds::Text),
@@ -375,9 +416,9 @@ async fn count_in(on: &DatabaseTransaction, accepted: &[(&NewOperation, i64)]) -
         ready_at = CASE WHEN guild_queues.ready_at IS NULL OR guild_queues.ready_at > excluded.ready_at
         THEN excluded.ready_at ELSE guild_queues.ready_at END";
     let mut added: BTreeMap<Queue, Added> = BTreeMap::new();
-    for (operation, seq) in accepted {
+    for New { operation, seq, tenant } in accepted {
         let eligible_at = signed(operation.eligible_at.millis());
-        let tenant = Arc::clone(&operation.tenant);
+        let tenant = Arc::clone(tenant);
         let fresh = Added { tenant, count: 0, next_seq: 0, ready_at: i64::MAX };
         let line = added.entry(operation.queue).or_insert(fresh);
         line.count += 1;

@@ -1,18 +1,17 @@
 //! What is asked of the desk, and how an operation is written as JSON.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use guildhall_core::operation::{Kind, OperationId, State};
 use serde_json::{Map, Value};
 
+use crate::access::Caller;
+
 /// Operations that somebody asks for together: all of them are accepted, or none.
 #[derive(Clone, Debug)]
 pub struct Submission {
-    /// Whose guild it is.
-    pub tenant: Arc<str>,
-    /// Whose idempotency keys they are.
-    pub scope: Arc<str>,
+    /// Who asks. Idempotency keys are each caller's own.
+    pub caller: Caller,
     /// Which guild they are about, if any.
     pub guild: Option<u64>,
     /// The operations, in the order in which they are to be done; those that cannot even be read with what is wrong.

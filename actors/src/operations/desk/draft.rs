@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use guildhall_core::access::{Grant, Lack};
 use guildhall_core::operation::{Kind, OperationId, Payload};
 use guildhall_core::time::UnixMs;
 use serde_json::Value;
@@ -9,18 +10,32 @@ use sha2::{Digest as _, Sha256};
 
 use super::asked::{Asked, Submission, Wrong};
 use super::{Desk, SubmitProblem};
+use crate::access::Caller;
 use crate::operations::{DeadLetter, IdempotencyKey, NewOperation, StoreError};
-
-/// Whose guilds these are, while there is but one tenant.
-const TENANT: &str = "default";
 
 /// Problems that are told of one submission.
 const TOLD_MOST: usize = 200;
 
+/// What the operations of one submission have in common.
+struct Drafting {
+    tenant: Arc<str>,
+    scope: Arc<str>,
+    grant: Arc<Grant>,
+    guild: Option<u64>,
+}
+
+/// An operation, and what its caller lacks for it.
+struct Drafted {
+    operation: NewOperation,
+    lack: Option<Lack>,
+}
+
 impl Desk {
     /// All operations of a submission as the store keeps them, or all that is wrong with any of them.
     pub(super) fn draft(&self, submission: Submission) -> Result<Vec<NewOperation>, SubmitProblem> {
-        let Submission { tenant, scope, guild, operations } = submission;
+        let Submission { caller, guild, operations } = submission;
+        let draft =
+            Drafting { tenant: caller.tenant.unwrap_or_default(), scope: caller.key, grant: caller.grant, guild };
         let (count, most) = (operations.len(), self.config.batch_most);
         if count == 0 {
             return Err(SubmitProblem::Empty);
@@ -30,18 +45,22 @@ impl Desk {
         }
         let now = self.now();
         let mut drafts = Vec::with_capacity(count);
-        let mut wrong = Vec::new();
+        let (mut wrong, mut forbidden) = (Vec::new(), Vec::new());
         for (index, asked) in operations.into_iter().enumerate() {
-            match asked.and_then(|asked| self.draft_one(asked, &tenant, &scope, guild, now)) {
-                Ok(draft) => drafts.push(draft),
+            match asked.and_then(|asked| self.draft_one(asked, &draft, now)) {
+                Ok(Drafted { lack: None, operation }) => drafts.push(operation),
+                Ok(Drafted { lack: Some(lack), .. }) => forbidden.push((index, Wrong::new("", lack.to_string()))),
                 Err(found) => wrong.extend(found.into_iter().map(|found| (index, found))),
             }
         }
-        if wrong.is_empty() {
-            return Ok(drafts);
-        }
+        // What is not understood comes first: nobody can tell what it would need.
         wrong.truncate(TOLD_MOST);
-        Err(SubmitProblem::Invalid(wrong))
+        forbidden.truncate(TOLD_MOST);
+        match (wrong.is_empty(), forbidden.is_empty()) {
+            (false, _) => Err(SubmitProblem::Invalid(wrong)),
+            (true, false) => Err(SubmitProblem::Forbidden(forbidden)),
+            (true, true) => Ok(drafts),
+        }
     }
 
     /// What a handler asks for, as the store keeps it: in the event's guild, and with keys of its own.
@@ -59,17 +78,12 @@ impl Desk {
             return Ok(Vec::new());
         }
         let operations = operations.into_iter().map(Asked::read).collect();
-        self.draft(Submission { tenant: Arc::from(TENANT), scope, guild, operations })
+        // Whoever wrote the handlers runs the daemon; what they do belongs to whose the guild is.
+        self.draft(Submission { caller: Caller { key: scope, ..Caller::operator() }, guild, operations })
     }
 
-    fn draft_one(
-        &self,
-        asked: Asked,
-        tenant: &Arc<str>,
-        scope: &Arc<str>,
-        guild: Option<u64>,
-        now: UnixMs,
-    ) -> Result<NewOperation, Vec<Wrong>> {
+    fn draft_one(&self, asked: Asked, drafting: &Drafting, now: UnixMs) -> Result<Drafted, Vec<Wrong>> {
+        let guild = drafting.guild;
         let payload = Payload::parse(asked.kind, &asked.payload, guild).map_err(|invalid| {
             let under = |field: String| match field.as_str() {
                 "" => "payload".to_owned(),
@@ -79,9 +93,9 @@ impl Desk {
             invalid.errors.into_iter().map(|error| Wrong::new(under(error.field), error.message)).collect::<Vec<_>>()
         })?;
         let json = payload.to_json();
-        Ok(NewOperation {
+        let operation = NewOperation {
             id: self.name(now),
-            tenant: Arc::clone(tenant),
+            tenant: Arc::clone(&drafting.tenant),
             queue: payload.queue(guild),
             guild,
             kind: asked.kind,
@@ -94,11 +108,12 @@ impl Desk {
             deployment: None,
             trace: asked.trace,
             reason: asked.reason,
-            idempotency: asked.key.map(|key| IdempotencyKey { scope: Arc::clone(scope), key }),
+            idempotency: asked.key.map(|key| IdempotencyKey { scope: Arc::clone(&drafting.scope), key }),
             refers_to: payload.operations(),
             redrive_of: None,
             created_at: now,
-        })
+        };
+        Ok(Drafted { operation, lack: drafting.grant.lacks(&payload, guild) })
     }
 
     /// A dead letter as an operation that does it again, from the end of its queue.

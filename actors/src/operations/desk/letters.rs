@@ -1,11 +1,13 @@
 //! Dead letters: looking at them, doing them again, throwing them away.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use guildhall_core::operation::OperationId;
 
 use super::{Desk, DeskError};
-use crate::operations::{DeadLetter, LetterFilter, NewOperation, StoreError, SubmitError};
+use crate::access::{Action, Caller};
+use crate::operations::{DeadLetter, LetterFilter, NewOperation, OperationStore, StoreError, SubmitError};
 use crate::telemetry::desk::{LettersDiscarded, LettersRedriven};
 use crate::telemetry::emit;
 
@@ -35,12 +37,19 @@ pub struct Skipped {
 }
 
 impl Desk {
-    /// Dead letters, the newest first.
+    /// Dead letters, the newest first: those of the filter that the caller may know of. `tenant` and `among` of the filter
+    /// are not looked at.
     ///
     /// # Errors
     ///
     /// When the store cannot tell.
-    pub async fn letters(&self, filter: LetterFilter) -> Result<Vec<DeadLetter>, DeskError> {
+    pub async fn letters(
+        &self,
+        caller: &Caller,
+        guild: Option<u64>,
+        filter: LetterFilter,
+    ) -> Result<Vec<DeadLetter>, DeskError> {
+        let filter = LetterFilter { tenant: caller.tenant.clone(), among: caller.among(guild), ..filter };
         Ok(self.ask::<_, StoreError>(self.store.letters(filter)).await?)
     }
 
@@ -49,9 +58,9 @@ impl Desk {
     /// # Errors
     ///
     /// When there is none, or the store cannot tell.
-    pub async fn letter(&self, id: OperationId) -> Result<DeadLetter, DeskError> {
+    pub async fn letter(&self, caller: &Caller, id: OperationId) -> Result<DeadLetter, DeskError> {
         let filter = LetterFilter { id: Some(id), limit: 1, ..LetterFilter::default() };
-        self.letters(filter).await?.into_iter().next().ok_or(DeskError::NoLetter(id))
+        self.letters(caller, None, filter).await?.into_iter().next().ok_or(DeskError::NoLetter(id))
     }
 
     /// Does a dead letter again, as the operation that this gives.
@@ -59,13 +68,23 @@ impl Desk {
     /// # Errors
     ///
     /// When there is none, another operation does it already, or it is not accepted.
-    pub async fn redrive(&self, id: OperationId) -> Result<OperationId, DeskError> {
-        let letter = self.letter(id).await?;
+    pub async fn redrive(&self, caller: &Caller, id: OperationId) -> Result<OperationId, DeskError> {
+        self.redrive_as(caller, Action::LettersRedrive, id).await
+    }
+
+    pub(super) async fn redrive_as(
+        &self,
+        caller: &Caller,
+        action: Action,
+        id: OperationId,
+    ) -> Result<OperationId, DeskError> {
+        let letter = self.letter(caller, id).await?;
         if letter.redriven_as.is_some() {
             return Err(DeskError::AlreadyRedriven { id, by: letter.redriven_as });
         }
         let again = self.draft_again(&letter)?;
-        let kept = self.do_again(vec![again]).await?;
+        let note = caller.note(action, self.now()).in_guild(letter.guild).on(&id);
+        let kept = self.do_again(&self.noting(note), vec![again]).await?;
         kept.first().copied().ok_or(DeskError::AlreadyRedriven { id, by: None })
     }
 
@@ -75,12 +94,19 @@ impl Desk {
     /// # Errors
     ///
     /// When the letters cannot be read.
-    pub async fn redrive_all(&self, filter: LetterFilter) -> Result<Redriven, DeskError> {
-        let (mut letters, more) = self.oldest(filter).await?;
+    pub async fn redrive_all(
+        &self,
+        caller: &Caller,
+        guild: Option<u64>,
+        filter: LetterFilter,
+    ) -> Result<Redriven, DeskError> {
+        let note = caller.note(Action::LettersRedrive, self.now()).in_guild(guild).saying(filter_said(&filter));
+        let store = self.noting(note);
+        let (mut letters, more) = self.oldest(caller, guild, filter).await?;
         let mut summary = Redriven { more, ..Redriven::default() };
         while !letters.is_empty() && summary.stopped.is_none() {
             let chunk: Vec<_> = letters.drain(..letters.len().min(self.config.redrive_chunk)).collect();
-            self.redrive_chunk(chunk, &mut summary).await;
+            self.redrive_chunk(&store, chunk, &mut summary).await;
         }
         summary.more |= !letters.is_empty();
         Ok(summary)
@@ -88,7 +114,12 @@ impl Desk {
 
     /// The oldest letters that nothing does again, and whether there are newer ones. They are listed the newest first, so
     /// all are walked through, of very many those that are not the oldest.
-    async fn oldest(&self, filter: LetterFilter) -> Result<(VecDeque<DeadLetter>, bool), DeskError> {
+    async fn oldest(
+        &self,
+        caller: &Caller,
+        guild: Option<u64>,
+        filter: LetterFilter,
+    ) -> Result<(VecDeque<DeadLetter>, bool), DeskError> {
         let most = match filter.limit {
             0 => self.config.redrive_most,
             limit => limit.min(self.config.redrive_most),
@@ -96,7 +127,7 @@ impl Desk {
         let mut page = LetterFilter { id: None, redriven: Some(false), before: None, limit: PAGE, ..filter };
         let (mut oldest, mut walked, mut more) = (VecDeque::new(), 0, false);
         loop {
-            let found = self.letters(page.clone()).await?;
+            let found = self.letters(caller, guild, page.clone()).await?;
             let (count, last) = (found.len(), found.last().map(|letter| letter.id));
             for letter in found {
                 oldest.push_front(letter);
@@ -117,7 +148,7 @@ impl Desk {
     }
 
     /// Hands letters to the store together. One that it cannot take is left out, and the others are tried again.
-    async fn redrive_chunk(&self, letters: Vec<DeadLetter>, summary: &mut Redriven) {
+    async fn redrive_chunk(&self, store: &Arc<dyn OperationStore>, letters: Vec<DeadLetter>, summary: &mut Redriven) {
         let mut batch = Vec::with_capacity(letters.len());
         for letter in letters {
             match self.draft_again(&letter) {
@@ -127,7 +158,7 @@ impl Desk {
         }
         while !batch.is_empty() {
             let pairs: Vec<_> = batch.iter().map(|again| (again.redrive_of.unwrap_or(again.id), again.id)).collect();
-            match self.do_again(batch.clone()).await {
+            match self.do_again(store, batch.clone()).await {
                 Ok(kept) => {
                     let kept: BTreeSet<_> = kept.into_iter().collect();
                     summary.redriven.extend(pairs.into_iter().filter(|(_, again)| kept.contains(again)));
@@ -144,6 +175,7 @@ impl Desk {
                     error @ (SubmitError::NoSuchOperation { .. }
                     | SubmitError::KeyReused { .. }
                     | SubmitError::Full { .. }
+                    | SubmitError::NotYours { .. }
                     | SubmitError::Store(_)),
                 ) => {
                     summary.stopped = Some(error);
@@ -155,9 +187,13 @@ impl Desk {
     }
 
     /// Has operations accepted that do others again, and wakes their queues. The ones that were kept.
-    pub(super) async fn do_again(&self, batch: Vec<NewOperation>) -> Result<Vec<OperationId>, SubmitError> {
+    pub(super) async fn do_again(
+        &self,
+        store: &Arc<dyn OperationStore>,
+        batch: Vec<NewOperation>,
+    ) -> Result<Vec<OperationId>, SubmitError> {
         let queues: BTreeSet<_> = batch.iter().map(|again| again.queue).collect();
-        let kept = self.ask::<_, SubmitError>(self.store.redrive(batch)).await?;
+        let kept = self.ask::<_, SubmitError>(store.redrive(batch)).await?;
         if !kept.is_empty() {
             queues.into_iter().for_each(|queue| self.hears.wake(queue));
             emit(LettersRedriven { count: kept.len() as u64 });
@@ -170,9 +206,11 @@ impl Desk {
     /// # Errors
     ///
     /// When there is none, or the store cannot do it.
-    pub async fn discard(&self, id: OperationId) -> Result<(), DeskError> {
+    pub async fn discard(&self, caller: &Caller, id: OperationId) -> Result<(), DeskError> {
+        let letter = self.letter(caller, id).await?;
+        let note = caller.note(Action::LettersDiscard, self.now()).in_guild(letter.guild).on(&id);
         let filter = LetterFilter { id: Some(id), limit: 1, ..LetterFilter::default() };
-        match self.ask::<_, StoreError>(self.store.discard(filter)).await? {
+        match self.ask::<_, StoreError>(self.noting(note).discard(filter)).await? {
             0 => Err(DeskError::NoLetter(id)),
             count => {
                 emit(LettersDiscarded { count });
@@ -180,4 +218,12 @@ impl Desk {
             }
         }
     }
+}
+
+/// Which letters were meant, in a few words.
+fn filter_said(filter: &LetterFilter) -> String {
+    let kind = filter.kind.map(|kind| format!("kind {}", kind.name()));
+    let class = filter.class.as_ref().map(|class| format!("class {class}"));
+    let said: Vec<_> = kind.into_iter().chain(class).collect();
+    if said.is_empty() { "all that match".to_owned() } else { said.join(", ") }
 }

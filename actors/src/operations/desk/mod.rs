@@ -27,6 +27,7 @@ use guildhall_core::time::UnixMs;
 
 use self::names::Names;
 use super::{IdempotencyCache, OperationStore, Pausable, StoreError, SubmitError};
+use crate::access::Note;
 
 pub use self::asked::{Accepted, Asked, Submission, Wrong, key_problem, trace_problem};
 pub use self::letters::{Redriven, Skipped};
@@ -90,6 +91,9 @@ pub enum DeskError {
     /// There is none.
     #[error("there is no operation {0}; it may have been done so long ago that it was forgotten")]
     NoOperation(OperationId),
+    /// There is no such guild, as far as the caller may know.
+    #[error("there is no guild {0}, or this key is not for it")]
+    NoGuild(u64),
     /// There is no such dead letter.
     #[error("there is no dead letter {0}; it may have been discarded, or have been kept for its time")]
     NoLetter(OperationId),
@@ -169,6 +173,11 @@ impl Desk {
     fn name(&self, now: UnixMs) -> OperationId {
         // Nobody panics while holding it.
         self.names.lock().unwrap_or_else(PoisonError::into_inner).next(now, fastrand::u128(..))
+    }
+
+    /// The store, for an errand that this is to be kept of.
+    fn noting(&self, note: Note) -> Arc<dyn OperationStore> {
+        Arc::clone(&self.store).noting(note)
     }
 
     /// Waits for the store, but not for ever.

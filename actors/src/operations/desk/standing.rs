@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use guildhall_core::operation::{OperationId, Queue, State};
 
 use super::{Desk, DeskError};
+use crate::access::{Action, Caller, DEFAULT_TENANT, Note};
 use crate::operations::{Instance, ListFilter, Pausable, Shown, StoreError};
 use crate::telemetry::desk::{OperationCancelled, OperationHastened, Paused};
 use crate::telemetry::emit;
@@ -42,17 +43,21 @@ impl Desk {
     ///
     /// # Errors
     ///
-    /// When there is none, or the store cannot tell.
-    pub async fn show(&self, id: OperationId) -> Result<Shown, DeskError> {
-        self.ask::<_, StoreError>(self.store.show(id)).await?.ok_or(DeskError::NoOperation(id))
+    /// When there is none that the caller may know of, or the store cannot tell.
+    pub async fn show(&self, caller: &Caller, id: OperationId) -> Result<Shown, DeskError> {
+        let shown = self.ask::<_, StoreError>(self.store.show(id)).await?;
+        let is_seen = |shown: &Shown| caller.sees(&shown.stored.operation.tenant, shown.stored.operation.guild);
+        shown.filter(is_seen).ok_or(DeskError::NoOperation(id))
     }
 
-    /// Operations, the newest first.
+    /// Operations, the newest first: those of the filter that the caller may know of. `tenant` and `among` of the filter are
+    /// not looked at.
     ///
     /// # Errors
     ///
     /// When the store cannot tell.
-    pub async fn list(&self, filter: ListFilter) -> Result<Vec<Shown>, DeskError> {
+    pub async fn list(&self, caller: &Caller, guild: Option<u64>, filter: ListFilter) -> Result<Vec<Shown>, DeskError> {
+        let filter = ListFilter { tenant: caller.tenant.clone(), among: caller.among(guild), ..filter };
         Ok(self.ask::<_, StoreError>(self.store.list(filter)).await?)
     }
 
@@ -61,8 +66,13 @@ impl Desk {
     /// # Errors
     ///
     /// When there is none, or it was sent already or is over.
-    pub async fn cancel(&self, id: OperationId) -> Result<(), DeskError> {
-        let answer = self.ask::<_, StoreError>(self.store.cancel(id, self.now())).await?;
+    pub async fn cancel(&self, caller: &Caller, id: OperationId) -> Result<(), DeskError> {
+        let shown = self.show(caller, id).await?;
+        if shown.stored.state == State::Cancelled {
+            return Ok(());
+        }
+        let note = caller.note(Action::OperationsCancel, self.now()).in_guild(shown.stored.operation.guild).on(&id);
+        let answer = self.ask::<_, StoreError>(self.noting(note).cancel(id, self.now())).await?;
         match answer.ok_or(DeskError::NoOperation(id))? {
             (State::Cancelled, queue) => {
                 self.hears.cancelled(id, queue);
@@ -80,11 +90,11 @@ impl Desk {
     /// # Errors
     ///
     /// When there is none, or it is under way or has succeeded.
-    pub async fn retry(&self, id: OperationId) -> Result<Retried, DeskError> {
-        let shown = match self.show(id).await {
+    pub async fn retry(&self, caller: &Caller, id: OperationId) -> Result<Retried, DeskError> {
+        let shown = match self.show(caller, id).await {
             // The letter of a dead operation outlives it.
             Err(DeskError::NoOperation(_)) => {
-                let again = self.redrive(id).await.map_err(|error| match error {
+                let again = self.redrive_as(caller, Action::OperationsRetry, id).await.map_err(|error| match error {
                     DeskError::NoLetter(id) => DeskError::NoOperation(id),
                     other => other,
                 });
@@ -93,11 +103,16 @@ impl Desk {
             shown => shown?,
         };
         match shown.stored.state {
-            State::Queued | State::Delayed | State::Retrying => self.hasten(id).await,
-            State::Dead => Ok(Retried::Again { id: self.redrive(id).await? }),
+            State::Queued | State::Delayed | State::Retrying => {
+                let guild = shown.stored.operation.guild;
+                self.hasten(caller.note(Action::OperationsRetry, self.now()).in_guild(guild).on(&id), id).await
+            }
+            State::Dead => Ok(Retried::Again { id: self.redrive_as(caller, Action::OperationsRetry, id).await? }),
             State::NeedsReview => {
+                let note =
+                    caller.note(Action::OperationsRetry, self.now()).in_guild(shown.stored.operation.guild).on(&id);
                 let again = self.draft_from(shown.stored.operation)?;
-                let kept = self.do_again(vec![again]).await?;
+                let kept = self.do_again(&self.noting(note), vec![again]).await?;
                 let id = *kept.first().ok_or(DeskError::AlreadyRedriven { id, by: None })?;
                 Ok(Retried::Again { id })
             }
@@ -107,8 +122,8 @@ impl Desk {
         }
     }
 
-    async fn hasten(&self, id: OperationId) -> Result<Retried, DeskError> {
-        let answer = self.ask::<_, StoreError>(self.store.hasten(id, self.now())).await?;
+    async fn hasten(&self, note: Note, id: OperationId) -> Result<Retried, DeskError> {
+        let answer = self.ask::<_, StoreError>(self.noting(note).hasten(id, self.now())).await?;
         let (state, queue) = answer.ok_or(DeskError::NoOperation(id))?;
         // It may have begun, or ended, in between.
         if !state.waits() {
@@ -123,9 +138,19 @@ impl Desk {
     ///
     /// # Errors
     ///
-    /// When the store cannot keep it.
-    pub async fn pause(&self, what: Pausable, paused: bool) -> Result<(), DeskError> {
-        self.ask::<_, StoreError>(self.store.pause(what, paused)).await?;
+    /// When it is a guild that the caller may not know of, or the store cannot keep it.
+    pub async fn pause(&self, caller: &Caller, what: Pausable, paused: bool) -> Result<(), DeskError> {
+        let (action, guild) = match (what, paused) {
+            (Pausable::All, true) => (Action::FleetPause, None),
+            (Pausable::All, false) => (Action::FleetResume, None),
+            (Pausable::Queue(queue), true) => (Action::GuildsPause, queue.guild()),
+            (Pausable::Queue(queue), false) => (Action::GuildsResume, queue.guild()),
+        };
+        if let Some(guild) = guild {
+            self.check_guild(caller, guild).await?;
+        }
+        let note = caller.note(action, self.now()).in_guild(guild);
+        self.ask::<_, StoreError>(self.noting(note).pause(what, paused)).await?;
         self.hears.paused(what, paused);
         emit(Paused { what, paused });
         Ok(())
@@ -135,8 +160,9 @@ impl Desk {
     ///
     /// # Errors
     ///
-    /// When the store cannot tell.
-    pub async fn guild(&self, guild: u64) -> Result<GuildStanding, DeskError> {
+    /// When the caller may not know of it, or the store cannot tell.
+    pub async fn guild(&self, caller: &Caller, guild: u64) -> Result<GuildStanding, DeskError> {
+        self.check_guild(caller, guild).await?;
         let queue = Queue::Guild(guild);
         let (all_paused, queues) = self.ask::<_, StoreError>(self.store.paused()).await?;
         let most = self.config.depth_most;
@@ -146,6 +172,16 @@ impl Desk {
             *pending.entry(stored.state.name()).or_default() += 1;
         }
         Ok(GuildStanding { paused: queues.contains(&queue), all_paused, pending, more: waiting.len() > most })
+    }
+
+    /// Whether the caller may know of a guild.
+    async fn check_guild(&self, caller: &Caller, guild: u64) -> Result<(), DeskError> {
+        let tenant = self.ask::<_, StoreError>(self.store.tenant(guild)).await?;
+        if caller.sees(tenant.as_deref().unwrap_or(DEFAULT_TENANT), Some(guild)) {
+            Ok(())
+        } else {
+            Err(DeskError::NoGuild(guild))
+        }
     }
 
     /// The processes that share the store, the oldest first.

@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 
 use guildhall_core::operation::{Queue, State};
+use guildhall_core::time::UnixMs;
 
 use super::{Accepted, Desk, Submission, Wrong};
+use crate::access::{Action, Caller, Note};
 use crate::operations::{IdempotencyKey, NewOperation, Remembered, StoreError, SubmitError, Submitted};
 use crate::telemetry::desk::{KeyFound, KeyIsNew};
 use crate::telemetry::emit;
@@ -27,6 +29,12 @@ pub enum SubmitProblem {
     /// Operations are not as they should be: which of the submission, from 0, and what is wrong.
     #[error("{}", told(.0))]
     Invalid(Vec<(usize, Wrong)>),
+    /// There is no such guild, as far as the caller may know.
+    #[error("there is no guild {0}, or this key is not for it")]
+    NoGuild(u64),
+    /// The caller's key is not good for them: which of the submission, from 0, and what it lacks.
+    #[error("{}", told(.0))]
+    Forbidden(Vec<(usize, Wrong)>),
     /// The store did not take them.
     #[error(transparent)]
     Store(#[from] SubmitError),
@@ -59,6 +67,19 @@ impl Slip {
     }
 }
 
+/// What is kept of a submission beside its operations.
+fn submit_note(caller: &Caller, guild: Option<u64>, drafts: &[NewOperation], now: UnixMs) -> Note {
+    let mut kinds: Vec<_> = drafts.iter().map(|operation| operation.kind.name()).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let note = caller.note(Action::OperationsSubmit, now).in_guild(guild);
+    match drafts {
+        [only] => note.on(&only.id).saying(kinds.join(", ")),
+        [first, ..] => note.on(&first.id).saying(format!("{} operations: {}", drafts.len(), kinds.join(", "))),
+        [] => note,
+    }
+}
+
 impl Desk {
     /// Accepts operations, all or none, in their order. Those whose key was used before for the same are what they were.
     ///
@@ -66,6 +87,10 @@ impl Desk {
     ///
     /// When something is wrong with any of them, or the store does not take them.
     pub async fn submit(&self, submission: Submission) -> Result<Vec<Accepted>, SubmitProblem> {
+        let (caller, guild) = (submission.caller.clone(), submission.guild);
+        if let Some(guild) = guild.filter(|_| !caller.grant.reaches(guild)) {
+            return Err(SubmitProblem::NoGuild(guild));
+        }
         let drafts = self.draft(submission)?;
         // A batch is one write, whatever a cache knows of it; for a single one it saves that write.
         if let [only] = drafts.as_slice()
@@ -75,7 +100,11 @@ impl Desk {
         }
         let queues: BTreeSet<_> = drafts.iter().map(|operation| operation.queue).collect();
         let slips: Vec<Slip> = drafts.iter().map(Slip::of).collect();
-        let submitted = self.ask::<_, SubmitError>(self.store.submit(drafts)).await?;
+        let store = self.noting(submit_note(&caller, guild, &drafts, self.now()));
+        let submitted = match (self.ask(store.submit(drafts)).await, guild) {
+            (Err(SubmitError::NotYours { .. }), Some(guild)) => return Err(SubmitProblem::NoGuild(guild)),
+            (submitted, _) => submitted?,
+        };
         if submitted.len() != slips.len() {
             let counts = format!("{} answers to {} operations", submitted.len(), slips.len());
             return Err(StoreError::Corrupt(counts).into());

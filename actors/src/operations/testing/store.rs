@@ -9,6 +9,7 @@ use guildhall_core::time::UnixMs;
 use super::chaos::{Chaos, Fault};
 use super::members::Members;
 use super::tables::{Row, Tables};
+use crate::access::Note;
 use crate::operations::{
     Change, Claim, ClaimFrom, DeadLetter, Fence, Instance, LetterFilter, ListFilter, NewOperation, OperationStore,
     Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, Stored, SubmitError, Submitted, Swept,
@@ -121,6 +122,14 @@ impl Memory {
 }
 
 impl OperationStore for Memory {
+    fn noting(self: Arc<Self>, _: Note) -> Arc<dyn OperationStore> {
+        self
+    }
+
+    fn tenant(&self, _: u64) -> StoreFuture<'_, Option<Arc<str>>> {
+        Box::pin(async { Ok(None) })
+    }
+
     fn submit(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<Submitted>, SubmitError> {
         batch.into_iter().for_each(|operation| self.accept(operation));
         Box::pin(async { Ok(Vec::new()) })

@@ -1,0 +1,103 @@
+//! Whoever asks for something.
+
+use std::sync::Arc;
+
+use guildhall_core::access::{Grant, Guilds, Scope};
+use guildhall_core::time::UnixMs;
+
+use super::{Action, Note};
+
+/// Whose a guild is that nobody else has.
+pub const DEFAULT_TENANT: &str = "default";
+
+/// Whoever asks for something, by a key.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// The key's id; `admin` for the one of the settings.
+    pub key: Arc<str>,
+    /// Whose guilds it sees; nothing if it sees those of everybody.
+    pub tenant: Option<Arc<str>>,
+    /// What the key is good for.
+    pub grant: Arc<Grant>,
+    /// What the request is called, in answers, logs and notes.
+    pub request: Arc<str>,
+}
+
+impl Caller {
+    /// Whoever runs the daemon: may do everything, for everybody.
+    #[must_use]
+    pub fn operator() -> Self {
+        let grant = Arc::new(Grant::everything());
+        Self { key: Arc::from("admin"), tenant: None, grant, request: Arc::from("") }
+    }
+
+    /// Whether it is good for this.
+    #[must_use]
+    pub fn may(&self, scope: Scope) -> bool {
+        self.grant.may(scope)
+    }
+
+    /// Whether it may know of what belongs to this tenant and guild.
+    #[must_use]
+    pub fn sees(&self, tenant: &str, guild: Option<u64>) -> bool {
+        self.tenant.as_deref().is_none_or(|own| own == tenant) && self.grant.reaches(guild)
+    }
+
+    /// Which guilds a list is about, for it: those asked for as far as it sees them, or all that it sees. Nothing stands for
+    /// all there are.
+    #[must_use]
+    pub fn among(&self, asked: Option<u64>) -> Option<Vec<u64>> {
+        match (asked, self.grant.guilds()) {
+            (None, Guilds::All) => None,
+            (None, Guilds::Only(guilds)) => Some(guilds.iter().copied().collect()),
+            (Some(guild), _) if self.grant.reaches(asked) => Some(vec![guild]),
+            (Some(_), _) => Some(Vec::new()),
+        }
+    }
+
+    /// A note on something that it does.
+    #[must_use]
+    pub fn note(&self, action: Action, at: UnixMs) -> Note {
+        Note {
+            at,
+            tenant: self.tenant.clone().unwrap_or_else(|| Arc::from(DEFAULT_TENANT)),
+            key: Arc::clone(&self.key),
+            action,
+            guild: None,
+            target: String::new(),
+            detail: String::new(),
+            request: Arc::clone(&self.request),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caller(tenant: Option<&str>, scopes: &[&str]) -> Caller {
+        let grant = Arc::new(Grant::read(scopes.iter().copied()).unwrap());
+        Caller { tenant: tenant.map(Arc::from), grant, ..Caller::operator() }
+    }
+
+    #[test]
+    fn a_key_sees_its_tenants_guilds_and_of_those_the_ones_that_it_is_for() {
+        let plain = caller(Some("acme"), &["operations:read"]);
+        assert!(plain.sees("acme", Some(1)) && plain.sees("acme", None));
+        assert!(!plain.sees("default", Some(1)));
+        let bound = caller(Some("acme"), &["operations:read", "guild:1"]);
+        assert!(bound.sees("acme", Some(1)));
+        assert!(!bound.sees("acme", Some(2)) && !bound.sees("acme", None) && !bound.sees("default", Some(1)));
+        assert!(Caller::operator().sees("whoever", None));
+    }
+
+    #[test]
+    fn a_list_is_never_about_guilds_that_the_key_is_not_for() {
+        assert_eq!(caller(None, &["operations:read"]).among(None), None);
+        assert_eq!(caller(None, &["operations:read"]).among(Some(7)), Some(vec![7]));
+        let bound = caller(None, &["operations:read", "guild:1", "guild:2"]);
+        assert_eq!(bound.among(None), Some(vec![1, 2]));
+        assert_eq!(bound.among(Some(2)), Some(vec![2]));
+        assert_eq!(bound.among(Some(3)), Some(vec![]));
+    }
+}

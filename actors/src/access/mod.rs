@@ -1,0 +1,14 @@
+//! Who asks, what they may see, and what is kept of what they did.
+//!
+//! ```text
+//!  request ──key──▶ KeyStore ──▶ Caller ──▶ desk ──noting(Note)──▶ store: the change and its note, in one commit
+//!                                  └─▶ refused ──Note──▶ AuditLog
+//! ```
+
+mod caller;
+mod note;
+mod store;
+
+pub use caller::{Caller, DEFAULT_TENANT};
+pub use note::{Action, AuditFilter, AuditRow, Note};
+pub use store::{Added, Key, KeyFilter, KeyStore, NewKey, Revoked, Rotated};

@@ -1,0 +1,252 @@
+//! What a key is good for, put together.
+
+use std::collections::BTreeSet;
+
+use super::{Scope, dangers};
+use crate::operation::{Payload, payload::Method};
+
+/// What comes before a guild's id among scopes.
+const GUILD: &str = "guild:";
+/// How many guilds a key may be for. Who needs more takes a key for all of them.
+const GUILDS_MOST: usize = 1_000;
+
+/// Which guilds a key is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Guilds {
+    /// All of its tenant.
+    All,
+    /// These.
+    Only(BTreeSet<u64>),
+}
+
+/// What a key is good for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    scopes: BTreeSet<Scope>,
+    guilds: Guilds,
+}
+
+/// What is wrong with a scope.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GrantError {
+    /// There is none at all.
+    #[error("a key needs at least one scope; there are {}", names())]
+    Nothing,
+    /// There is no such scope.
+    #[error("{0:?} is no scope; there are {names}, and guild:<id>", names = names())]
+    Unknown(String),
+    /// It names no guild.
+    #[error("{0:?} names no guild; write guild: and the guild's id, such as guild:1571715189416398849")]
+    NoGuild(String),
+    /// There are too many guilds.
+    #[error("a key is for at most {GUILDS_MOST} guilds, not {0}; make one for all of them, or several")]
+    TooMany(usize),
+    /// It is for all guilds, and the key is not.
+    #[error("{} concerns all guilds, and so cannot go with guild:<id>; make a key of its own for it", .0.name())]
+    Everywhere(Scope),
+}
+
+fn names() -> String {
+    Scope::ALL.map(Scope::name).join(", ")
+}
+
+/// What a key lacks for something.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Lack {
+    /// A scope.
+    #[error("needs a key with the scope {}", .0.name())]
+    Scope(Scope),
+    /// The scope for granting such permissions.
+    #[error("grants {}, which needs a key with the scope {}", .0.join(", "), Scope::Danger.name())]
+    Danger(Vec<&'static str>),
+}
+
+impl Grant {
+    /// Everything.
+    #[must_use]
+    pub fn everything() -> Self {
+        Self { scopes: BTreeSet::from([Scope::Admin]), guilds: Guilds::All }
+    }
+
+    /// What these names stand for: scopes, and `guild:<id>` for each guild that it is for alone.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with them.
+    pub fn read<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, Vec<GrantError>> {
+        let (mut scopes, mut guilds, mut errors) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+        for name in names {
+            if let Some(id) = name.strip_prefix(GUILD) {
+                let is_plain = id.bytes().all(|byte| byte.is_ascii_digit()) && !id.starts_with('0');
+                match id.parse::<u64>() {
+                    Ok(guild) if is_plain => drop(guilds.insert(guild)),
+                    Ok(_) | Err(_) => errors.push(GrantError::NoGuild(name.to_owned())),
+                }
+            } else {
+                match Scope::from_name(name) {
+                    Some(scope) => drop(scopes.insert(scope)),
+                    None => errors.push(GrantError::Unknown(name.to_owned())),
+                }
+            }
+        }
+        if guilds.len() > GUILDS_MOST {
+            errors.push(GrantError::TooMany(guilds.len()));
+        }
+        if !guilds.is_empty() {
+            errors.extend(scopes.iter().filter(|scope| scope.is_everywhere()).copied().map(GrantError::Everywhere));
+        }
+        if scopes.is_empty() && errors.is_empty() {
+            errors.push(GrantError::Nothing);
+        }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        Ok(Self { scopes, guilds: if guilds.is_empty() { Guilds::All } else { Guilds::Only(guilds) } })
+    }
+
+    /// Its names, as [`Self::read`] takes them.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        let scopes = self.scopes.iter().map(|scope| scope.name().to_owned());
+        let guilds = match &self.guilds {
+            Guilds::All => Vec::new(),
+            Guilds::Only(guilds) => guilds.iter().map(|guild| format!("{GUILD}{guild}")).collect(),
+        };
+        scopes.chain(guilds).collect()
+    }
+
+    /// Which guilds it is for.
+    #[must_use]
+    pub const fn guilds(&self) -> &Guilds {
+        &self.guilds
+    }
+
+    /// Whether it is for this guild; or, for none, whether it is for what belongs to no guild.
+    #[must_use]
+    pub fn reaches(&self, guild: Option<u64>) -> bool {
+        match (&self.guilds, guild) {
+            (Guilds::All, _) => true,
+            (Guilds::Only(guilds), Some(guild)) => guilds.contains(&guild),
+            (Guilds::Only(_), None) => false,
+        }
+    }
+
+    /// Whether it is good for this.
+    #[must_use]
+    pub fn may(&self, scope: Scope) -> bool {
+        self.scopes.iter().any(|own| own.covers(scope))
+    }
+
+    /// What it lacks for submitting such an operation, in a guild or in none.
+    #[must_use]
+    pub fn lacks(&self, payload: &Payload, guild: Option<u64>) -> Option<Lack> {
+        if (guild.is_none() || leaves(payload, guild)) && !self.may(Scope::Application) {
+            return Some(Lack::Scope(Scope::Application));
+        }
+        let reads = matches!(payload, Payload::Request(request) if request.method == Method::Get);
+        let dangers = if reads { Vec::new() } else { dangers(payload) };
+        (!dangers.is_empty() && !self.may(Scope::Danger)).then_some(Lack::Danger(dangers))
+    }
+}
+
+/// Whether it is in the caller's own words, or may look at something else than its guild.
+fn leaves(payload: &Payload, guild: Option<u64>) -> bool {
+    let Payload::Read(read) = payload else { return matches!(payload, Payload::Request(_)) };
+    let path = read.path.split_once('?').map_or(read.path.as_str(), |(path, _)| path);
+    let mut segments = path.split('/').skip(1);
+    let is_guilds = segments.next() == Some("guilds");
+    let of = segments.next().and_then(|id| id.parse::<u64>().ok());
+    !(is_guilds && of.is_some() && of == guild)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*};
+    use serde_json::json;
+
+    use super::*;
+    use crate::operation::Kind;
+
+    fn grant(names: &[&str]) -> Grant {
+        Grant::read(names.iter().copied()).unwrap()
+    }
+
+    fn payload(kind: Kind, payload: &serde_json::Value, guild: Option<u64>) -> Payload {
+        Payload::parse(kind, payload, guild).unwrap()
+    }
+
+    #[test]
+    fn a_key_for_a_guild_reaches_no_other_and_nothing_without_one() {
+        let some = grant(&["operations:write", "guild:42"]);
+        assert!(some.reaches(Some(42)));
+        assert!(!some.reaches(Some(43)) && !some.reaches(None));
+        assert!(grant(&["operations:write"]).reaches(None));
+    }
+
+    #[test]
+    fn everything_that_is_wrong_with_scopes_is_told_at_once() {
+        let wrong = Grant::read(["operations:all", "guild:", "guild:042", "guild:7", "fleet:read"]).unwrap_err();
+        let expected = vec![
+            GrantError::Unknown("operations:all".to_owned()),
+            GrantError::NoGuild("guild:".to_owned()),
+            GrantError::NoGuild("guild:042".to_owned()),
+            GrantError::Everywhere(Scope::FleetRead),
+        ];
+        assert_eq!(wrong, expected);
+        assert_eq!(Grant::read([]).unwrap_err(), [GrantError::Nothing]);
+        assert_eq!(Grant::read(["guild:7"]).unwrap_err(), [GrantError::Nothing]);
+        let many: Vec<_> = (1..=1_001).map(|id| format!("guild:{id}")).collect();
+        assert_eq!(Grant::read(many.iter().map(String::as_str)).unwrap_err(), [GrantError::TooMany(1_001)]);
+    }
+
+    #[test]
+    fn what_belongs_to_no_guild_and_a_callers_own_words_need_the_application_scope() {
+        let plain = grant(&["operations:write"]);
+        let dm = payload(Kind::SendDm, &json!({"user_id": "7", "content": "hi"}), None);
+        assert_eq!(plain.lacks(&dm, None), Some(Lack::Scope(Scope::Application)));
+        assert_eq!(plain.lacks(&dm, Some(42)), None);
+        let words = json!({"method": "GET", "path": "/guilds/42/roles"});
+        let words = payload(Kind::Request, &words, Some(42));
+        assert_eq!(plain.lacks(&words, Some(42)), Some(Lack::Scope(Scope::Application)));
+        assert_eq!(grant(&["operations:write", "application"]).lacks(&words, Some(42)), None);
+    }
+
+    #[test]
+    fn a_read_that_leaves_its_guild_needs_the_application_scope() {
+        let plain = grant(&["operations:write"]);
+        for (path, is_within) in [
+            ("/guilds/42", true),
+            ("/guilds/42/roles?limit=1", true),
+            ("/guilds/43/roles", false),
+            ("/guilds/42x/roles", false),
+            ("/channels/42", false),
+            ("/users/@me", false),
+        ] {
+            let read = payload(Kind::Read, &json!({"path": path}), Some(42));
+            assert_eq!(plain.lacks(&read, Some(42)).is_none(), is_within, "{path}");
+        }
+    }
+
+    #[test]
+    fn granting_administrator_needs_the_danger_scope_and_admin_has_it() {
+        let role = payload(Kind::CreateRole, &json!({"name": "Boss", "permissions": "8"}), Some(42));
+        let plain = grant(&["operations:write"]);
+        let lack = plain.lacks(&role, Some(42)).unwrap();
+        assert_eq!(lack.to_string(), "grants ADMINISTRATOR, which needs a key with the scope danger");
+        assert_eq!(grant(&["operations:write", "danger"]).lacks(&role, Some(42)), None);
+        assert_eq!(Grant::everything().lacks(&role, Some(42)), None);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_as_it_was(scopes in vec(0..Scope::ALL.len(), 1..5), guilds in vec(1u64..1 << 40, 0..4)) {
+            let scopes: Vec<_> = scopes.into_iter().map(|n| Scope::ALL[n].name().to_owned()).collect();
+            let guilds = guilds.into_iter().map(|guild| format!("guild:{guild}"));
+            let names: Vec<_> = scopes.into_iter().chain(guilds).collect();
+            if let Ok(grant) = Grant::read(names.iter().map(String::as_str)) {
+                let again = grant.names();
+                prop_assert_eq!(Grant::read(again.iter().map(String::as_str)), Ok(grant));
+            }
+        }
+    }
+}

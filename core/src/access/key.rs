@@ -1,0 +1,133 @@
+//! Keys as callers show them: `gh_<id>_<secret>`.
+
+use std::{fmt, str::FromStr};
+
+/// What every key begins with, so that people and scanners know one when they see it.
+const PREFIX: &str = "gh_";
+/// How long an id is.
+const ID_LENGTH: usize = 12;
+/// How long the secret is: 32 bytes in base64 without padding.
+const SECRET_LENGTH: usize = 43;
+
+/// What a key is called. It is no secret.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyId([u8; ID_LENGTH]);
+
+/// It is no key's id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a key's id is {ID_LENGTH} small letters and digits, as the list of keys shows it")]
+pub struct KeyIdError;
+
+impl KeyId {
+    /// An id by chance.
+    #[must_use]
+    pub fn from_chance(chance: u128) -> Self {
+        const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
+        let mut id = [0; ID_LENGTH];
+        for (place, letter) in id.iter_mut().enumerate() {
+            *letter = LETTERS[usize::try_from((chance >> (place * 5)) & 31).unwrap_or(0)];
+        }
+        Self(id)
+    }
+
+    /// As text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("invariant: an id holds letters and digits alone")
+    }
+}
+
+impl FromStr for KeyId {
+    type Err = KeyIdError;
+
+    fn from_str(text: &str) -> Result<Self, KeyIdError> {
+        let bytes: [u8; ID_LENGTH] = text.as_bytes().try_into().map_err(|_| KeyIdError)?;
+        let is_plain = bytes.iter().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+        if is_plain { Ok(Self(bytes)) } else { Err(KeyIdError) }
+    }
+}
+
+impl fmt::Display for KeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for KeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A key, taken apart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct KeyText<'a> {
+    /// What it is called.
+    pub id: KeyId,
+    /// What shows that it is no other.
+    pub secret: &'a str,
+}
+
+impl<'a> KeyText<'a> {
+    /// Takes a key apart, if it is one. Nothing is said of whether there is such a key.
+    #[must_use]
+    pub fn read(text: &'a str) -> Option<Self> {
+        let (id, secret) = text.strip_prefix(PREFIX)?.split_once('_')?;
+        let is_plain = secret.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
+        let id = id.parse().ok()?;
+        (secret.len() == SECRET_LENGTH && is_plain).then_some(Self { id, secret })
+    }
+
+    /// A key, put together.
+    #[must_use]
+    pub fn write(&self) -> String {
+        format!("{PREFIX}{}_{}", self.id, self.secret)
+    }
+}
+
+impl fmt::Debug for KeyText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyText").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECRET: &str = "abcdefghijklmnopqrstuvwxyz-ABCDEFGHIJK_0123";
+
+    #[test]
+    fn what_is_no_key_is_not_read() {
+        let good = KeyText { id: KeyId::from_chance(7), secret: SECRET }.write();
+        assert!(KeyText::read(&good).is_some());
+        for wrong in ["", "gh_", "gh__", "gh_admin", &good[1..], &good[..good.len() - 1], &format!("{good}a")] {
+            assert_eq!(KeyText::read(wrong), None, "{wrong}");
+        }
+        assert_eq!(KeyText::read(&good.replace('-', "+")), None);
+        assert_eq!(KeyText::read(&good.to_uppercase()), None);
+    }
+
+    #[test]
+    fn a_key_is_never_shown_by_debug() {
+        let key = KeyText { id: KeyId::from_chance(7), secret: SECRET };
+        assert!(!format!("{key:?}").contains(SECRET));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_as_it_was(chance: u128, secret in "[A-Za-z0-9_-]{43}") {
+            let key = KeyText { id: KeyId::from_chance(chance), secret: &secret };
+            let written = key.write();
+            prop_assert_eq!(KeyText::read(&written), Some(key));
+            prop_assert_eq!(key.id.as_str().parse(), Ok(key.id));
+        }
+
+        #[test]
+        fn nothing_makes_it_panic(text in ".*") {
+            let _ = KeyText::read(&text);
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! Who may do what.
+//!
+//! ```text
+//!  gh_<id>_<secret> ──KeyText::read──▶ its id, for finding its Grant
+//!  ["operations:write", "guild:42"] ──Grant::read──▶ Grant ──may(scope)──────▶ yes | no
+//!                                                     └───refuses(payload)──▶ what it lacks
+//! ```
+
+mod danger;
+mod grant;
+mod key;
+mod scope;
+
+pub use danger::dangers;
+pub use grant::{Grant, GrantError, Guilds, Lack};
+pub use key::{KeyId, KeyIdError, KeyText};
+pub use scope::Scope;

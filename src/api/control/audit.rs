@@ -1,0 +1,49 @@
+//! Who changed what.
+
+use actix_web::{HttpRequest, HttpResponse, web::Data};
+use guildhall_actors::access::{Action, AuditFilter, AuditRow};
+use serde_json::{Value, json};
+
+use super::{Served, entry, read::Asking, refusal, view};
+use crate::api::problem::Told;
+
+/// The longest key id that can be asked for.
+const KEY_MOST: usize = 64;
+
+pub(super) async fn list(request: HttpRequest, served: Data<Served>) -> Result<HttpResponse, Told> {
+    let caller = entry::caller_of(&request);
+    let mut asking = Asking::query(&request);
+    let limit = asking.limit();
+    let names = Action::ALL.map(Action::name).join(", ");
+    let filter = AuditFilter {
+        tenant: caller.tenant.clone(),
+        key: asking.text("key", KEY_MOST),
+        action: asking.named("action", &names, Action::from_name),
+        among: caller.among(asking.guild()),
+        before: asking.place("before"),
+        // One more tells whether there are more.
+        limit: limit + 1,
+    };
+    asking.end()?;
+    let listed = served.ask_keys(|keys| async move { keys.audit(filter).await }).await?;
+    let mut listed = listed.map_err(|error| refusal::of_store(&error))?;
+    let more = listed.len() > limit;
+    listed.truncate(limit);
+    let next = listed.last().filter(|_| more).map(|row| row.place.to_string());
+    let rows: Vec<_> = listed.iter().map(shown).collect();
+    Ok(HttpResponse::Ok().json(json!({ "audit": rows, "next": next })))
+}
+
+fn shown(AuditRow { place, note }: &AuditRow) -> Value {
+    json!({
+        "place": place.to_string(),
+        "at": view::time(note.at),
+        "tenant": &*note.tenant,
+        "key": &*note.key,
+        "action": note.action.name(),
+        "guild_id": note.guild.map(|guild| guild.to_string()),
+        "target": note.target,
+        "detail": note.detail,
+        "request_id": &*note.request,
+    })
+}

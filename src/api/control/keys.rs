@@ -1,0 +1,230 @@
+//! Keys: making them, looking at them, taking them back.
+
+use std::{sync::Arc, time::Duration};
+
+use actix_web::{HttpRequest, HttpResponse, http::header::LOCATION, web::Data};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use guildhall_actors::access::{Action, Added, DEFAULT_TENANT, Key, KeyFilter, NewKey, Revoked, Rotated};
+use guildhall_core::{
+    access::{Grant, KeyId, KeyText, Scope},
+    time::UnixMs,
+};
+use serde_json::{Value, json};
+
+use super::{
+    Served, entry,
+    read::{self, Asking},
+    refusal, view,
+};
+use crate::{
+    api::{
+        keyring,
+        problem::{Problem, Told},
+    },
+    chance,
+};
+
+type Answer = Result<HttpResponse, Told>;
+
+/// The longest name, in characters.
+const NAME_MOST: usize = 100;
+/// The longest name of a tenant.
+const TENANT_MOST: usize = 64;
+/// The longest that a key may be good for, if it is to end: ten years.
+const LASTS_MOST: u64 = 10 * 366 * 24 * 60 * 60;
+/// How long a key that was replaced is still good, unless it is said.
+const OVERLAP: u64 = 60 * 60;
+/// The longest that it may be.
+const OVERLAP_MOST: u64 = 30 * 24 * 60 * 60;
+
+/// What a key is to be like.
+struct Wanted {
+    name: String,
+    tenant: Arc<str>,
+    grant: Grant,
+    lasts: Option<Duration>,
+}
+
+pub(super) async fn create(request: HttpRequest, served: Data<Served>) -> Answer {
+    let wanted = wanted(&request)?;
+    let now = served.now();
+    let (id, secret) = make()?;
+    let new = NewKey {
+        id,
+        tenant: wanted.tenant,
+        name: wanted.name,
+        digest: keyring::digest(&secret),
+        grant: wanted.grant,
+        created_at: now,
+        expires_at: wanted.lasts.map(|lasts| now + lasts),
+    };
+    let note = entry::caller_of(&request).note(Action::KeysCreate, now).on(&id).saying(new.grant.names().join(" "));
+    let kept = new.clone();
+    let added = served.ask_keys(|keys| async move { keys.add_key(kept, note).await }).await?;
+    match added.map_err(|error| refusal::of_store(&error))? {
+        Added::Done => Ok(given(&new, &secret)),
+        Added::GuildTaken(guild) => Err(Problem::Conflict
+            .says(format!("Guild {guild} belongs to another tenant; a guild belongs to one."))
+            .errors([("scopes".to_owned(), format!("guild:{guild} belongs to another tenant"))])),
+    }
+}
+
+pub(super) async fn rotate(request: HttpRequest, served: Data<Served>) -> Answer {
+    let old = key_id(&request)?;
+    let mut asking = Asking::optional_body(&request)?;
+    let overlap = asking.number("overlap_s", 0, OVERLAP_MOST).unwrap_or(OVERLAP);
+    asking.end()?;
+    let now = served.now();
+    let found = served.ask_keys(move |keys| async move { keys.key(old).await }).await?;
+    let found = found.map_err(|error| refusal::of_store(&error))?.ok_or_else(|| no_key(old))?;
+    let (id, secret) = make()?;
+    let new = NewKey { id, digest: keyring::digest(&secret), created_at: now, ..found.made };
+    let note = entry::caller_of(&request).note(Action::KeysRotate, now).on(&old).saying(format!("now {id}"));
+    let (kept, until) = (new.clone(), now + Duration::from_secs(overlap));
+    let rotated = served.ask_keys(move |keys| async move { keys.rotate_key(old, kept, until, note).await }).await?;
+    match rotated.map_err(|error| refusal::of_store(&error))? {
+        Rotated::Done => Ok(given(&new, &secret)),
+        Rotated::Unknown => Err(no_key(old)),
+        Rotated::Over => {
+            Err(Problem::Conflict.says(format!("Key {old} is over or was rotated before; make a new one instead.")))
+        }
+    }
+}
+
+pub(super) async fn revoke(request: HttpRequest, served: Data<Served>) -> Answer {
+    let id = key_id(&request)?;
+    let note = entry::caller_of(&request).note(Action::KeysRevoke, served.now()).on(&id);
+    let revoked = served.ask_keys(move |keys| async move { keys.revoke_key(id, note).await }).await?;
+    match revoked.map_err(|error| refusal::of_store(&error))? {
+        Revoked::Now | Revoked::Before => Ok(HttpResponse::NoContent().finish()),
+        Revoked::Unknown => Err(no_key(id)),
+    }
+}
+
+pub(super) async fn show(request: HttpRequest, served: Data<Served>) -> Answer {
+    let id = key_id(&request)?;
+    let found = served.ask_keys(move |keys| async move { keys.key(id).await }).await?;
+    let found = found.map_err(|error| refusal::of_store(&error))?.ok_or_else(|| no_key(id))?;
+    Ok(HttpResponse::Ok().json(shown(&found, served.now())))
+}
+
+pub(super) async fn list(request: HttpRequest, served: Data<Served>) -> Answer {
+    let mut asking = Asking::query(&request);
+    let (limit, before) = (asking.limit(), asking.key_cursor());
+    let tenant = asking.text("tenant", TENANT_MOST).map(Arc::from);
+    asking.end()?;
+    // One more tells whether there are more.
+    let filter = KeyFilter { tenant, before, limit: limit + 1 };
+    let listed = served.ask_keys(|keys| async move { keys.keys(filter).await }).await?;
+    let mut listed = listed.map_err(|error| refusal::of_store(&error))?;
+    let more = listed.len() > limit;
+    listed.truncate(limit);
+    let next = listed.last().filter(|_| more).map(|key| read::key_cursor(key.made.created_at, key.made.id));
+    let keys: Vec<_> = listed.iter().map(|key| shown(key, served.now())).collect();
+    Ok(HttpResponse::Ok().json(json!({ "keys": keys, "next": next })))
+}
+
+fn wanted(request: &HttpRequest) -> Result<Wanted, Told> {
+    let Value::Object(mut fields) = read::json(request)? else {
+        return Err(Problem::BadRequest.says("The body must be an object: {\"name\": …, \"scopes\": […]}."));
+    };
+    let mut errors: Vec<(String, String)> = Vec::new();
+    let mut wrong = |field: &str, message: String| errors.push((field.to_owned(), message));
+    let name = fields.remove("name").unwrap_or_default();
+    let name = name
+        .as_str()
+        .map(str::trim)
+        .filter(|name| (1..=NAME_MOST).contains(&name.chars().count()) && !name.chars().any(char::is_control));
+    if name.is_none() {
+        wrong("name", format!("must be a text of 1 to {NAME_MOST} characters: what the key is for"));
+    }
+    let tenant = fields.remove("tenant").unwrap_or_else(|| DEFAULT_TENANT.into());
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_');
+    let tenant = tenant.as_str().filter(|name| (1..=TENANT_MOST).contains(&name.len()) && name.chars().all(plain));
+    if tenant.is_none() {
+        wrong("tenant", format!("must be 1 to {TENANT_MOST} small letters, digits, `-` and `_`"));
+    }
+    let scopes = fields.remove("scopes").unwrap_or_default();
+    let scopes: Option<Vec<&str>> = scopes.as_array().and_then(|scopes| scopes.iter().map(Value::as_str).collect());
+    let grant = match scopes.map(Grant::read) {
+        Some(Ok(grant)) => Some(grant),
+        Some(Err(found)) => {
+            found.iter().for_each(|error| wrong("scopes", error.to_string()));
+            None
+        }
+        None => {
+            wrong("scopes", "must be a list of texts, such as [\"operations:write\", \"guild:42\"]".to_owned());
+            None
+        }
+    };
+    let lasts = fields.remove("expires_in_s").unwrap_or_default();
+    let seconds = lasts.as_u64().filter(|seconds| (1..=LASTS_MOST).contains(seconds));
+    if seconds.is_none() && !lasts.is_null() {
+        wrong("expires_in_s", format!("must be a whole number of seconds from 1 to {LASTS_MOST}, or left out"));
+    }
+    if let (Some(tenant), Some(grant)) = (tenant, &grant)
+        && tenant != DEFAULT_TENANT
+        && let Some(scope) = Scope::ALL.into_iter().find(|scope| scope.is_everywhere() && grant.may(*scope))
+    {
+        wrong("scopes", format!("{} concerns all tenants, and is for the tenant {DEFAULT_TENANT} alone", scope.name()));
+    }
+    for other in fields.keys().take(10) {
+        let shown: String = other.chars().take(64).collect();
+        wrong(&shown, "is not known here; what is: name, scopes, tenant, expires_in_s".to_owned());
+    }
+    match (name, tenant, grant) {
+        (Some(name), Some(tenant), Some(grant)) if errors.is_empty() => Ok(Wanted {
+            name: name.to_owned(),
+            tenant: Arc::from(tenant),
+            grant,
+            lasts: seconds.map(Duration::from_secs),
+        }),
+        _ => {
+            let said: Vec<_> = errors.iter().map(|(name, message)| format!("{name} {message}")).collect();
+            Err(Problem::BadRequest.says(format!("{}.", said.join("; "))).errors(errors))
+        }
+    }
+}
+
+/// A new id and secret.
+fn make() -> Result<(KeyId, String), Told> {
+    let no_chance = |_| Problem::Internal.says("The system gives no random bytes, so no key can be made.");
+    let id = u128::from_le_bytes(chance::bytes().map_err(no_chance)?);
+    let secret: [u8; 32] = chance::bytes().map_err(no_chance)?;
+    Ok((KeyId::from_chance(id), URL_SAFE_NO_PAD.encode(secret)))
+}
+
+/// The only time that a key is shown.
+fn given(new: &NewKey, secret: &str) -> HttpResponse {
+    let key = Key { made: new.clone(), revoked_at: None, rotated_to: None };
+    let mut body = shown(&key, new.created_at);
+    body["key"] = KeyText { id: new.id, secret }.write().into();
+    HttpResponse::Created()
+        .insert_header((LOCATION, format!("/v1/keys/{}", new.id)))
+        .insert_header(("Cache-Control", "no-store"))
+        .json(body)
+}
+
+fn shown(key: &Key, now: UnixMs) -> Value {
+    let at = |at: Option<UnixMs>| at.map_or(Value::Null, view::time);
+    json!({
+        "id": key.made.id.as_str(),
+        "name": key.made.name,
+        "tenant": &*key.made.tenant,
+        "scopes": key.made.grant.names(),
+        "active": key.is_good(now),
+        "created_at": view::time(key.made.created_at),
+        "expires_at": at(key.made.expires_at),
+        "revoked_at": at(key.revoked_at),
+        "rotated_to": key.rotated_to.map(|id| id.to_string()),
+    })
+}
+
+fn key_id(request: &HttpRequest) -> Result<KeyId, Told> {
+    let given = request.match_info().get("id").unwrap_or_default();
+    given.parse().map_err(|error: guildhall_core::access::KeyIdError| read::parameter("id", error.to_string()))
+}
+
+fn no_key(id: KeyId) -> Told {
+    Problem::NotFound.says(format!("There is no key {id}."))
+}

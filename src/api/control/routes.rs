@@ -1,0 +1,107 @@
+//! Every way into the API, and what a key needs for it. There is no other list: the listener serves this one.
+
+use std::{collections::BTreeMap, future::ready};
+
+use actix_web::{
+    Resource, Route, Scope as Under,
+    guard::{self, Guard},
+    http::{Method, header::HeaderValue},
+    web,
+};
+use guildhall_core::access::Scope;
+
+use super::{audit, guilds, instances, kept, keys, letters, operations};
+use crate::api::problem::Problem;
+
+/// What all paths begin with.
+const ROOT: &str = "/v1";
+
+/// One way into the API.
+#[derive(Clone, Copy, Debug)]
+pub struct Way {
+    /// The method. Who may GET may also HEAD.
+    pub method: &'static str,
+    /// The path below `/v1`, with names for what is different each time.
+    pub path: &'static str,
+    /// What a key needs for it.
+    pub needs: Scope,
+    route: fn() -> Route,
+}
+
+const fn way(method: &'static str, path: &'static str, needs: Scope, route: fn() -> Route) -> Way {
+    Way { method, path, needs, route }
+}
+
+/// Every way there is.
+pub const WAYS: &[Way] = &[
+    way("POST", "/guilds/{guild_id}/operations", Scope::OperationsWrite, || post().to(operations::submit_in_guild)),
+    way("POST", "/guilds/{guild_id}/pause", Scope::GuildsWrite, || post().to(guilds::pause)),
+    way("POST", "/guilds/{guild_id}/resume", Scope::GuildsWrite, || post().to(guilds::resume)),
+    way("GET", "/guilds/{guild_id}", Scope::GuildsRead, || get().to(guilds::show)),
+    way("GET", "/events/dead", Scope::EventsRead, || get().to(kept::dead)),
+    way("POST", "/events/dead/{place}/revive", Scope::EventsWrite, || post().to(kept::revive)),
+    way("GET", "/state/{key:.+}", Scope::StateRead, || get().to(kept::show)),
+    way("PUT", "/state/{key:.+}", Scope::StateWrite, || web::put().to(kept::put)),
+    way("DELETE", "/state/{key:.+}", Scope::StateWrite, || delete().to(kept::remove)),
+    way("GET", "/instances", Scope::FleetRead, || get().to(instances::list)),
+    way("POST", "/pause", Scope::FleetWrite, || post().to(guilds::pause_all)),
+    way("POST", "/resume", Scope::FleetWrite, || post().to(guilds::resume_all)),
+    way("GET", "/operations", Scope::OperationsRead, || get().to(operations::list)),
+    way("POST", "/operations", Scope::OperationsWrite, || post().to(operations::submit)),
+    way("GET", "/operations/{id}", Scope::OperationsRead, || get().to(operations::show)),
+    way("POST", "/operations/{id}/cancel", Scope::OperationsWrite, || post().to(operations::cancel)),
+    way("POST", "/operations/{id}/retry", Scope::OperationsWrite, || post().to(operations::retry)),
+    way("GET", "/dead-letters", Scope::OperationsRead, || get().to(letters::list)),
+    way("POST", "/dead-letters/redrive", Scope::OperationsWrite, || post().to(letters::redrive_all)),
+    way("GET", "/dead-letters/{id}", Scope::OperationsRead, || get().to(letters::show)),
+    way("DELETE", "/dead-letters/{id}", Scope::OperationsWrite, || delete().to(letters::discard)),
+    way("POST", "/dead-letters/{id}/redrive", Scope::OperationsWrite, || post().to(letters::redrive)),
+    way("GET", "/keys", Scope::Admin, || get().to(keys::list)),
+    way("POST", "/keys", Scope::Admin, || post().to(keys::create)),
+    way("GET", "/keys/{id}", Scope::Admin, || get().to(keys::show)),
+    way("DELETE", "/keys/{id}", Scope::Admin, || delete().to(keys::revoke)),
+    way("POST", "/keys/{id}/rotate", Scope::Admin, || post().to(keys::rotate)),
+    way("GET", "/audit", Scope::Audit, || get().to(audit::list)),
+];
+
+/// What a key needs for a request, by the pattern that its path fits and its method; nothing if there is no such way.
+pub(super) fn needs(pattern: &str, method: &Method) -> Option<Scope> {
+    let path = pattern.strip_prefix(ROOT)?;
+    let method = if *method == Method::HEAD { "GET" } else { method.as_str() };
+    WAYS.iter().find(|way| way.path == path && way.method == method).map(|way| way.needs)
+}
+
+/// All of them, to be served.
+pub(super) fn scope() -> Under {
+    // Those of one path together, in the order of the list: the first that fits is taken.
+    let mut order = Vec::new();
+    let mut by_path: BTreeMap<&str, Vec<&Way>> = BTreeMap::new();
+    for way in WAYS {
+        let ways = by_path.entry(way.path).or_default();
+        if ways.is_empty() {
+            order.push(way.path);
+        }
+        ways.push(way);
+    }
+    order.into_iter().fold(web::scope(ROOT), |scope, path| scope.service(resource(path, &by_path[path])))
+}
+
+fn resource(path: &'static str, ways: &[&Way]) -> Resource {
+    let methods: Vec<_> = ways.iter().map(|way| if way.method == "GET" { "GET, HEAD" } else { way.method }).collect();
+    let allow = HeaderValue::from_str(&methods.join(", ")).expect("invariant: methods are plain words");
+    let resource = ways.iter().map(|way| (way.route)()).fold(web::resource(path), Resource::route);
+    resource.default_service(web::to(move || ready(Problem::not_allowed(allow.clone()))))
+}
+
+/// Who may GET may also HEAD.
+fn get() -> Route {
+    web::route().guard(guard::fn_guard(|context| guard::Get().check(context) || context.head().method == Method::HEAD))
+}
+
+fn post() -> Route {
+    web::post()
+}
+
+fn delete() -> Route {
+    web::delete()
+}

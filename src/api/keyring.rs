@@ -1,0 +1,185 @@
+//! The keys that callers may show, as this process knows them.
+//!
+//! A key that was looked at a moment ago is not looked up again; one that was taken back is known to be so within
+//! [`FRESH`], which is what "revoked" promises.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use guildhall_actors::access::{Caller, Key};
+use guildhall_core::{
+    access::{KeyId, KeyText},
+    time::UnixMs,
+};
+use sha2::{Digest as _, Sha256};
+
+/// How long what the store said of a key is believed.
+pub(super) const FRESH: Duration = Duration::from_secs(2);
+/// How many keys are remembered, whether they exist or not.
+const REMEMBERED_MOST: usize = 10_000;
+/// How many refusals of one key are written down within [`REFUSALS_EVERY`].
+const REFUSALS_MOST: u32 = 10;
+const REFUSALS_EVERY: Duration = Duration::from_secs(60);
+
+/// What is kept of a key's secret.
+pub(super) fn digest(secret: &str) -> [u8; 32] {
+    Sha256::digest(secret).into()
+}
+
+/// Whether two digests are the same. Takes the same time for all that are not.
+pub(super) fn is_same(one: &[u8; 32], other: &[u8; 32]) -> bool {
+    // Without a way out before the last byte.
+    std::hint::black_box(one.iter().zip(other).fold(0, |differs, (one, other)| differs | (one ^ other))) == 0
+}
+
+struct Seen {
+    key: Option<Arc<Key>>,
+    at: Instant,
+}
+
+/// How often a key was refused lately.
+struct Refusals {
+    since: Instant,
+    count: u32,
+}
+
+/// The keys that were looked up lately.
+#[derive(Default)]
+pub(super) struct Keyring {
+    seen: Mutex<HashMap<KeyId, Seen>>,
+    refusals: Mutex<HashMap<Arc<str>, Refusals>>,
+}
+
+impl std::fmt::Debug for Keyring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keyring").finish_non_exhaustive()
+    }
+}
+
+impl Keyring {
+    /// What is known of a key, if the store was asked a moment ago: the key, or that there is none.
+    pub(super) fn recall(&self, id: KeyId, now: Instant) -> Option<Option<Arc<Key>>> {
+        let seen = lock(&self.seen);
+        seen.get(&id).filter(|seen| now.saturating_duration_since(seen.at) < FRESH).map(|seen| seen.key.clone())
+    }
+
+    /// Remembers what the store said when it was asked at `asked`.
+    pub(super) fn remember(&self, id: KeyId, key: Option<Key>, asked: Instant) -> Option<Arc<Key>> {
+        let key = key.map(Arc::new);
+        let mut seen = lock(&self.seen);
+        if seen.len() >= REMEMBERED_MOST {
+            seen.retain(|_, seen| asked.saturating_duration_since(seen.at) < FRESH);
+        }
+        // So many at once are guesses. What is forgotten is looked up again.
+        if seen.len() >= REMEMBERED_MOST {
+            seen.clear();
+        }
+        seen.insert(id, Seen { key: key.clone(), at: asked });
+        key
+    }
+
+    /// Whether this refusal of a key is to be written down: a few of each are, so that nobody fills the store with them.
+    pub(super) fn writes_down(&self, key: &Arc<str>, now: Instant) -> bool {
+        let mut refusals = lock(&self.refusals);
+        if refusals.len() >= REMEMBERED_MOST {
+            refusals.retain(|_, refused| now.saturating_duration_since(refused.since) < REFUSALS_EVERY);
+            if refusals.len() >= REMEMBERED_MOST {
+                return false;
+            }
+        }
+        let refused = refusals.entry(Arc::clone(key)).or_insert(Refusals { since: now, count: 0 });
+        if now.saturating_duration_since(refused.since) >= REFUSALS_EVERY {
+            *refused = Refusals { since: now, count: 0 };
+        }
+        refused.count = refused.count.saturating_add(1);
+        refused.count <= REFUSALS_MOST
+    }
+}
+
+/// Whoever shows this key, if it is the right secret and still good.
+pub(super) fn caller(key: &Key, shown: &KeyText<'_>, now: UnixMs, request: Arc<str>) -> Option<Caller> {
+    let fits = is_same(&key.made.digest, &digest(shown.secret));
+    let is_operator = key.made.grant.may(guildhall_core::access::Scope::Admin);
+    (fits && key.is_good(now)).then(|| Caller {
+        key: Arc::from(key.made.id.as_str()),
+        tenant: (!is_operator).then(|| Arc::clone(&key.made.tenant)),
+        grant: Arc::new(key.made.grant.clone()),
+        request,
+    })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nobody panics while holding it.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use guildhall_actors::access::NewKey;
+    use guildhall_core::access::Grant;
+
+    use super::*;
+
+    const SECRET: &str = "abcdefghijklmnopqrstuvwxyz-ABCDEFGHIJK_0123";
+
+    fn key(expires_at: Option<UnixMs>, revoked_at: Option<UnixMs>) -> Key {
+        let made = NewKey {
+            id: KeyId::from_chance(7),
+            tenant: Arc::from("acme"),
+            name: "a key".to_owned(),
+            digest: digest(SECRET),
+            grant: Grant::read(["operations:read"]).unwrap(),
+            created_at: UnixMs::new(0),
+            expires_at,
+        };
+        Key { made, revoked_at, rotated_to: None }
+    }
+
+    fn is_let_in(key: &Key, secret: &str, now: u64) -> bool {
+        caller(key, &KeyText { id: key.made.id, secret }, UnixMs::new(now), Arc::from("r")).is_some()
+    }
+
+    #[test]
+    fn a_key_is_good_until_it_ends_or_is_taken_back_and_never_with_another_secret() {
+        let plain = key(None, None);
+        assert!(is_let_in(&plain, SECRET, 5));
+        assert!(!is_let_in(&plain, &SECRET.replace('0', "1"), 5));
+        let ends = key(Some(UnixMs::new(10)), None);
+        assert!(is_let_in(&ends, SECRET, 9) && !is_let_in(&ends, SECRET, 10));
+        let revoked = key(None, Some(UnixMs::new(10)));
+        assert!(is_let_in(&revoked, SECRET, 9) && !is_let_in(&revoked, SECRET, 10));
+    }
+
+    #[test]
+    fn what_the_store_said_is_believed_for_a_moment_only() {
+        let (ring, start) = (Keyring::default(), Instant::now());
+        let id = KeyId::from_chance(7);
+        assert!(ring.recall(id, start).is_none());
+        ring.remember(id, Some(key(None, None)), start);
+        assert!(ring.recall(id, start + FRESH / 2).flatten().is_some());
+        assert!(ring.recall(id, start + FRESH).is_none());
+        ring.remember(id, None, start + FRESH);
+        assert_eq!(ring.recall(id, start + FRESH), Some(None));
+    }
+
+    #[test]
+    fn guesses_do_not_fill_the_memory() {
+        let (ring, start) = (Keyring::default(), Instant::now());
+        for guess in 0..REMEMBERED_MOST as u128 + 10 {
+            ring.remember(KeyId::from_chance(guess), None, start);
+        }
+        assert!(lock(&ring.seen).len() <= REMEMBERED_MOST);
+    }
+
+    #[test]
+    fn a_few_refusals_of_a_key_are_written_down_then_none_for_a_while() {
+        let (ring, start, name) = (Keyring::default(), Instant::now(), Arc::from("a"));
+        let written = (0..100).filter(|_| ring.writes_down(&name, start)).count();
+        assert_eq!(written, REFUSALS_MOST as usize);
+        assert!(ring.writes_down(&Arc::from("b"), start));
+        assert!(ring.writes_down(&name, start + REFUSALS_EVERY));
+    }
+}

@@ -1,0 +1,51 @@
+//! The store as whoever knows keys sees it.
+
+use guildhall_actors::{
+    access::{Added, AuditFilter, AuditRow, Key, KeyFilter, KeyStore, NewKey, Note, Revoked, Rotated},
+    operations::StoreFuture,
+};
+use guildhall_core::{access::KeyId, time::UnixMs};
+
+use super::{
+    Store,
+    port::answer,
+    read::access,
+    write::{Answer, Job},
+};
+
+impl KeyStore for Store {
+    fn key(&self, id: KeyId) -> StoreFuture<'_, Option<Key>> {
+        Box::pin(self.read(access::key(&self.shared.reading, id)))
+    }
+
+    fn keys(&self, filter: KeyFilter) -> StoreFuture<'_, Vec<Key>> {
+        Box::pin(async move { self.read(access::keys(&self.shared.reading, &filter)).await })
+    }
+
+    fn add_key(&self, key: NewKey, note: Note) -> StoreFuture<'_, Added> {
+        Box::pin(async move { Ok(answer!(self.with_note(note), Job::AddKey(key), KeyAdded)) })
+    }
+
+    fn revoke_key(&self, id: KeyId, note: Note) -> StoreFuture<'_, Revoked> {
+        Box::pin(async move {
+            let job = Job::RevokeKey(id, note.at);
+            Ok(answer!(self.with_note(note), job, KeyRevoked))
+        })
+    }
+
+    fn rotate_key(&self, old: KeyId, new: NewKey, until: UnixMs, note: Note) -> StoreFuture<'_, Rotated> {
+        Box::pin(async move { Ok(answer!(self.with_note(note), Job::RotateKey { old, new, until }, KeyRotated)) })
+    }
+
+    fn note(&self, note: Note) -> StoreFuture<'_, ()> {
+        Box::pin(async move { self.with_note(note).write(Job::Note).await.map(drop) })
+    }
+
+    fn audit(&self, filter: AuditFilter) -> StoreFuture<'_, Vec<AuditRow>> {
+        Box::pin(async move { self.read(access::audit(&self.shared.reading, &filter)).await })
+    }
+
+    fn sweep_access(&self, before: UnixMs) -> StoreFuture<'_, u64> {
+        Box::pin(async move { Ok(answer!(self, Job::SweepAccess(before), SweptEvents)) })
+    }
+}

@@ -1,0 +1,132 @@
+//! Keys, and notes of who did what.
+
+use guildhall_actors::access::{Added, NewKey, Note, Revoked, Rotated};
+use guildhall_core::{
+    access::{Guilds, KeyId},
+    time::UnixMs,
+};
+use sea_orm::DatabaseTransaction;
+
+use super::{Context, Trouble, signed};
+use crate::store::rows::{Cell, Holds, Rows, Shape, kept, query, with_rows};
+
+/// How much of a kind one sweep removes at most.
+const SWEEP: i64 = 500;
+
+/// The queues of the guilds that a key is for.
+pub(super) fn lines(new: &NewKey) -> Vec<i64> {
+    match new.grant.guilds() {
+        Guilds::All => Vec::new(),
+        Guilds::Only(guilds) => guilds.iter().map(|guild| guild.cast_signed()).collect(),
+    }
+}
+
+/// Keeps a key, if no guild that it is for belongs to another tenant.
+pub(super) async fn add(on: &DatabaseTransaction, new: &NewKey) -> Result<Added, Trouble> {
+    const LINES: Shape = Shape(&[("line", Holds::Number)]);
+    const TAKEN: &str = "SELECT q.queue FROM {v} JOIN guild_queues q ON q.queue = v.line WHERE q.tenant <> $2";
+    const TAKE: &str = "INSERT INTO guild_queues (queue, tenant, next_seq, pending, paused, fence)
+        SELECT line, $2, 1, 0, 0, $3 FROM {v} WHERE 1 = 1 ON CONFLICT (queue) DO NOTHING";
+    const INSERT: &str = "INSERT INTO api_keys (id, tenant, name, digest, scopes, created_at, expires_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7)";
+    let lines = Rows::of(lines(new).into_iter().map(Cell::Number));
+    if !lines.is_empty() {
+        let taken = with_rows(on, TAKEN, LINES, lines.clone(), vec![new.tenant.to_string().into()]).await?;
+        if let Some(row) = taken.first() {
+            return Ok(Added::GuildTaken(row.try_get_by_index::<i64>(0)?.cast_unsigned()));
+        }
+        let values = vec![new.tenant.to_string().into(), Context::first_fence().into()];
+        with_rows(on, TAKE, LINES, lines, values).await?;
+    }
+    let values = vec![
+        new.id.to_string().into(),
+        new.tenant.to_string().into(),
+        kept(&new.name).into(),
+        new.digest.to_vec().into(),
+        new.grant.names().join(" ").into(),
+        signed(new.created_at.millis()).into(),
+        new.expires_at.map(|at| signed(at.millis())).into(),
+    ];
+    query(on, INSERT, values).await?;
+    Ok(Added::Done)
+}
+
+/// Takes a key back.
+pub(super) async fn revoke(on: &DatabaseTransaction, id: KeyId, now: UnixMs) -> Result<Revoked, Trouble> {
+    const REVOKE: &str = "UPDATE api_keys SET revoked_at = $2 WHERE id = $1 AND (revoked_at IS NULL OR revoked_at > $2)
+        RETURNING id";
+    let values = vec![id.to_string().into(), signed(now.millis()).into()];
+    if !query(on, REVOKE, values).await?.is_empty() {
+        return Ok(Revoked::Now);
+    }
+    let there = query(on, "SELECT 1 FROM api_keys WHERE id = $1", vec![id.to_string().into()]).await?;
+    Ok(if there.is_empty() { Revoked::Unknown } else { Revoked::Before })
+}
+
+/// Keeps a key in the place of another, which ends soon.
+pub(super) async fn rotate(
+    on: &DatabaseTransaction,
+    old: KeyId,
+    new: &NewKey,
+    until: UnixMs,
+) -> Result<Rotated, Trouble> {
+    const END: &str = "UPDATE api_keys SET rotated_to = $2, revoked_at = $3
+        WHERE id = $1 AND rotated_to IS NULL AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $4)
+        RETURNING id";
+    let (until, now) = (signed(until.millis()), signed(new.created_at.millis()));
+    let values = vec![old.to_string().into(), new.id.to_string().into(), until.into(), now.into()];
+    if query(on, END, values).await?.is_empty() {
+        let there = query(on, "SELECT 1 FROM api_keys WHERE id = $1", vec![old.to_string().into()]).await?;
+        return Ok(if there.is_empty() { Rotated::Unknown } else { Rotated::Over });
+    }
+    match add(on, new).await? {
+        Added::Done => Ok(Rotated::Done),
+        // Its guilds are those of the key before it, which took them.
+        Added::GuildTaken(guild) => Err(Trouble::Corrupt(format!("guild {guild} left the tenant of key {old}"))),
+    }
+}
+
+/// Keeps notes, in their order.
+pub(super) async fn note<'a>(on: &DatabaseTransaction, notes: impl Iterator<Item = &'a Note>) -> Result<(), Trouble> {
+    const NOTES: Shape = Shape(&[
+        ("at", Holds::Number),
+        ("tenant", Holds::Text),
+        ("api_key", Holds::Text),
+        ("action", Holds::Text),
+        ("guild_id", Holds::Number),
+        ("target", Holds::Text),
+        ("detail", Holds::Text),
+        ("request", Holds::Text),
+    ]);
+    const INSERT: &str = "INSERT INTO audit (at, tenant, api_key, action, guild_id, target, detail, request)
+        SELECT at, tenant, api_key, action, guild_id, target, detail, request FROM {v}";
+    let mut rows = Rows::new();
+    for note in notes {
+        rows.push(&[
+            Cell::Number(signed(note.at.millis())),
+            Cell::Text(&note.tenant),
+            Cell::Text(&note.key),
+            Cell::Text(note.action.name()),
+            note.guild.map(u64::cast_signed).into(),
+            Cell::Text(&note.target),
+            Cell::Text(&note.detail),
+            Cell::Text(&note.request),
+        ]);
+    }
+    if !rows.is_empty() {
+        with_rows(on, INSERT, NOTES, rows, Vec::new()).await?;
+    }
+    Ok(())
+}
+
+/// Forgets notes from before this, and keys that have been over for as long.
+pub(super) async fn sweep(on: &DatabaseTransaction, before: UnixMs) -> Result<u64, Trouble> {
+    const FORGET: &str = "DELETE FROM audit WHERE place IN
+        (SELECT place FROM audit WHERE at <= $1 ORDER BY at LIMIT $2 + 0) RETURNING place";
+    const KEYS: &str = "DELETE FROM api_keys WHERE id IN (SELECT id FROM api_keys
+        WHERE revoked_at <= $1 OR expires_at <= $1 LIMIT $2 + 0) RETURNING id";
+    let bound = || vec![signed(before.millis()).into(), SWEEP.into()];
+    let notes = query(on, FORGET, bound()).await?.len();
+    let keys = query(on, KEYS, bound()).await?.len();
+    Ok((notes + keys) as u64)
+}
