@@ -94,7 +94,8 @@ impl EventsPart {
     ) -> Result<Beginning, WebhookError> {
         let brain = Webhooks::new(targets(&handlers)?, &WebhookConfig::default(), rest.gate.breaker().clone())?;
         let answers = FirstAnswers::new(rest.gate.clone(), settings.interactions.within);
-        let outside = Outside { handlers, store, brain: Arc::new(brain), answers: Arc::new(answers), desk };
+        let outside =
+            Outside { handlers, store, brain: Arc::new(brain), answers: Arc::new(answers), desk, watch: None };
         let allowance = Allowance { events: settings.gateway.buffer_events, bytes: settings.gateway.buffer_bytes };
         let clock = WallClock::system();
         let mut prepared = Events::prepare(outside, clock, config(settings, which), allowance).await;
@@ -104,10 +105,16 @@ impl EventsPart {
 
     /// Begins to route. Must be called within an actix system.
     pub(super) fn start(beginning: Beginning) -> Self {
+        Self::begin(beginning.prepared)
+    }
+
+    /// Begins to route, on threads of its own. Must be called within an actix system.
+    #[must_use]
+    pub fn begin(prepared: Prepared) -> Self {
         let (router, guilds) = (Arbiter::new(), Arbiter::new());
         let handle = guilds.handle();
         let spawn = Box::new(move |seat: EventSeat| seat.run_on(&handle));
-        let events = Events::start_on(beginning.prepared, &router.handle(), spawn);
+        let events = Events::start_on(prepared, &router.handle(), spawn);
         Self { events, router, guilds }
     }
 

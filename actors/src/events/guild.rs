@@ -165,6 +165,9 @@ impl Worker {
     fn finish(&self, parcel: &Parcel) {
         self.tray.pop();
         parcel.done();
+        if let Some(watch) = &self.hub.watch {
+            watch.done(&mut std::iter::once(&parcel.event));
+        }
     }
 
     /// Whether all its handlers are rules that need nothing but the event.

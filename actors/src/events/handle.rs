@@ -17,6 +17,7 @@ use super::inbox;
 use super::interaction::Posted;
 use super::router::{Drain, EventsSnapshot, Interact, LookIntoInbox, Observe, Resumed, Router, SpawnEvents};
 use super::store::{EventStore, KeptSession};
+use super::watch::Watch;
 use super::webhook::Brain;
 use crate::operations::WallClock;
 use crate::operations::desk::Desk;
@@ -36,6 +37,8 @@ pub struct Outside {
     pub answers: Arc<dyn Answers>,
     /// The way in for operations.
     pub desk: Arc<Desk>,
+    /// Who sees every event done, if anybody wants to.
+    pub watch: Option<Arc<dyn Watch>>,
 }
 
 impl std::fmt::Debug for Outside {
@@ -71,10 +74,9 @@ pub struct Events {
 impl Events {
     /// Reads what the store knows: sessions, what was handled of them, and what waits in the inbox. Asks until it answers.
     pub async fn prepare(outside: Outside, clock: WallClock, config: EventsConfig, allowance: Allowance) -> Prepared {
-        let Outside { handlers, store, brain, answers, desk } = outside;
         let own = config.own.clone();
         let (shards, resumes) = (config.shards, config.resumes);
-        let hub = Hub::new(handlers, store, brain, answers, desk, clock, config);
+        let hub = Hub::new(outside, clock, config);
         let known = hub.until_kept("sessions", || hub.store.sessions()).await;
         let mut resumed = Vec::new();
         for kept in known.into_iter().filter(|kept| resumes && kept.shards == shards && own.contains(&kept.shard)) {

@@ -14,8 +14,10 @@ use tokio::time::{sleep, timeout};
 
 use super::answers::Answers;
 use super::config::EventsConfig;
+use super::handle::Outside;
 use super::interaction::Door;
 use super::store::{Committed, EventStore, Handled, InboxEntry, InboxKey, SetState};
+use super::watch::Watch;
 use super::webhook::{Asks, Body, Brain, BrainError, Said};
 use crate::operations::desk::Desk;
 use crate::operations::{StoreError, StoreFuture, WallClock};
@@ -33,6 +35,7 @@ pub(super) struct Hub {
     pub(super) brain: Arc<dyn Brain>,
     pub(super) answers: Arc<dyn Answers>,
     pub(super) desk: Arc<Desk>,
+    pub(super) watch: Option<Arc<dyn Watch>>,
     pub(super) clock: WallClock,
     pub(super) config: EventsConfig,
     backlog: Mutex<Backlog>,
@@ -68,15 +71,8 @@ pub(super) enum Ran {
 }
 
 impl Hub {
-    pub(super) fn new(
-        handlers: Handlers,
-        store: Arc<dyn EventStore>,
-        brain: Arc<dyn Brain>,
-        answers: Arc<dyn Answers>,
-        desk: Arc<Desk>,
-        clock: WallClock,
-        config: EventsConfig,
-    ) -> Arc<Self> {
+    pub(super) fn new(outside: Outside, clock: WallClock, config: EventsConfig) -> Arc<Self> {
+        let Outside { handlers, store, brain, answers, desk, watch } = outside;
         let numbers = handlers.iter().enumerate().map(|(at, handler)| (Arc::clone(&handler.name), at)).collect();
         Arc::new(Self {
             handlers,
@@ -85,6 +81,7 @@ impl Hub {
             brain,
             answers,
             desk,
+            watch,
             clock,
             config,
             backlog: Mutex::default(),

@@ -27,6 +27,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 mod tray;
+mod watch;
 mod webhook;
 
 pub use self::answers::{AnswerFuture, Answers, First, Told as AnswerTold};
@@ -39,4 +40,5 @@ pub use self::router::{EventsSnapshot, Router, SpawnEvents};
 pub use self::store::{
     Committed, EventStore, Handled, Identifies, Identify, InboxEntry, InboxKey, KeptSession, Later, SetState,
 };
+pub use self::watch::Watch;
 pub use self::webhook::{Asks, Body, Brain, BrainError, BrainFuture, Said};
