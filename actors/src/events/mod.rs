@@ -11,6 +11,7 @@
 //! loses nor repeats it.
 
 mod answers;
+mod batch;
 mod config;
 mod feed;
 mod guild;
@@ -31,6 +32,7 @@ mod watch;
 mod webhook;
 
 pub use self::answers::{AnswerFuture, Answers, First, Told as AnswerTold};
+pub use self::batch::Batch;
 pub use self::config::EventsConfig;
 pub use self::feed::{Allowance, Credit, Feed, Told};
 pub use self::guild::{EventSeat, GuildEvents, GuildEventsSnapshot, Observe as ObserveGuildEvents};

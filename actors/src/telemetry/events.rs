@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use guildhall_core::event::Event;
 use guildhall_core::event::handler::Given;
-use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
+use metrics::{
+    Counter, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+};
 use tracing::{debug, info, warn};
 
 use super::InternalEvent;
@@ -12,6 +14,12 @@ use crate::operations::StoreError;
 
 /// Events that arrived at the router.
 pub const RECEIVED: &str = "guildhall_events_received_total";
+/// How long it took from reading an event until its guild had it.
+pub const LATENCY: &str = "guildhall_gateway_event_latency_seconds";
+/// How long it took from reading an event until all its handlers were done with it.
+pub const HANDLING: &str = "guildhall_event_handling_seconds";
+/// How long handlers took.
+pub const HANDLER_SECONDS: &str = "guildhall_handler_seconds";
 /// Events and handlers that are done with each other, by outcome.
 pub const HANDLED: &str = "guildhall_events_handled_total";
 /// Events that were put off, by handler.
@@ -33,6 +41,21 @@ pub const BROKEN: &str = "guildhall_event_guilds_broken_total";
 
 pub(super) fn describe() {
     describe_counter!(RECEIVED, Unit::Count, "Events that arrived at the router");
+    describe_histogram!(
+        LATENCY,
+        Unit::Seconds,
+        "From reading events until their guilds had them, once for each batch, by the first of it"
+    );
+    describe_histogram!(
+        HANDLING,
+        Unit::Seconds,
+        "From reading events until all their handlers were done with them and that was kept, once for each batch of a guild, by the first of it"
+    );
+    describe_histogram!(
+        HANDLER_SECONDS,
+        Unit::Seconds,
+        "How long handlers took with an event, by handler; rules once for each batch of a guild, by the mean"
+    );
     describe_counter!(HANDLED, Unit::Count, "Handlers that are done with an event, by handler and outcome");
     describe_counter!(PUT_OFF, Unit::Count, "Events that wait in the inbox for a slow or failing handler, by handler");
     describe_counter!(BURIED, Unit::Count, "Events that were given up for a handler, by handler");
@@ -44,26 +67,114 @@ pub(super) fn describe() {
     describe_counter!(BROKEN, Unit::Count, "Guilds that broke while they handled events");
 }
 
-/// Events arrived.
-pub(crate) struct EventsReceived {
-    pub(crate) count: usize,
+/// What is counted of all events. It is registered once: there are too many events to look it up for each.
+pub(crate) struct FlowMeters {
+    received: Counter,
+    latency: Histogram,
+    handling: Histogram,
 }
 
-impl InternalEvent for EventsReceived {
-    fn emit(self) {
-        counter!(RECEIVED).increment(self.count as u64);
+impl FlowMeters {
+    pub(crate) fn new() -> Self {
+        Self { received: counter!(RECEIVED), latency: histogram!(LATENCY), handling: histogram!(HANDLING) }
     }
 }
 
-/// A handler is done with an event.
+/// What is counted of a handler's events, registered once, too.
+pub(crate) struct HandlerMeters {
+    handled: Counter,
+    handled_later: Counter,
+    cooldown: Counter,
+    seconds: Histogram,
+}
+
+impl HandlerMeters {
+    pub(crate) fn new(handler: &str) -> Self {
+        let by = |outcome: &'static str| counter!(HANDLED, "handler" => handler.to_owned(), "outcome" => outcome);
+        Self {
+            handled: by("handled"),
+            handled_later: by("handled_later"),
+            cooldown: by("cooldown"),
+            seconds: histogram!(HANDLER_SECONDS, "handler" => handler.to_owned()),
+        }
+    }
+}
+
+/// Events arrived.
+pub(crate) struct EventsReceived<'a> {
+    pub(crate) meters: &'a FlowMeters,
+    pub(crate) count: usize,
+}
+
+impl InternalEvent for EventsReceived<'_> {
+    fn emit(self) {
+        self.meters.received.increment(self.count as u64);
+    }
+}
+
+/// Events that were read together are with their guilds.
+pub(crate) struct EventsHanded<'a> {
+    pub(crate) meters: &'a FlowMeters,
+    /// Since the first of them was read.
+    pub(crate) took: Duration,
+}
+
+impl InternalEvent for EventsHanded<'_> {
+    fn emit(self) {
+        self.meters.latency.record(self.took);
+    }
+}
+
+/// A guild is done with events that it took together.
+pub(crate) struct EventsDone<'a> {
+    pub(crate) meters: &'a FlowMeters,
+    /// Since the first of them was read.
+    pub(crate) took: Duration,
+}
+
+impl InternalEvent for EventsDone<'_> {
+    fn emit(self) {
+        self.meters.handling.record(self.took);
+    }
+}
+
+/// How a handler came to be done with an event.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Outcome {
+    /// At once.
+    Handled,
+    /// After the event had waited in the inbox.
+    HandledLater,
+    /// It has heard of such an event just now.
+    Cooldown,
+}
+
+/// A handler is done with events.
 pub(crate) struct EventHandled<'a> {
-    pub(crate) handler: &'a str,
-    pub(crate) outcome: &'static str,
+    pub(crate) meters: &'a HandlerMeters,
+    pub(crate) outcome: Outcome,
 }
 
 impl InternalEvent for EventHandled<'_> {
     fn emit(self) {
-        counter!(HANDLED, "handler" => self.handler.to_owned(), "outcome" => self.outcome).increment(1);
+        let counter = match self.outcome {
+            Outcome::Handled => &self.meters.handled,
+            Outcome::HandledLater => &self.meters.handled_later,
+            Outcome::Cooldown => &self.meters.cooldown,
+        };
+        counter.increment(1);
+    }
+}
+
+/// A handler was called.
+pub(crate) struct HandlerRan<'a> {
+    pub(crate) meters: &'a HandlerMeters,
+    pub(crate) took: Duration,
+}
+
+impl InternalEvent for HandlerRan<'_> {
+    fn emit(self) {
+        self.meters.seconds.record(self.took);
     }
 }
 

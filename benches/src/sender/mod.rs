@@ -23,10 +23,10 @@ use crate::cpu;
 const REMEMBERED: usize = 1 << 16;
 
 /// The most frames that are written at once.
-const AT_ONCE: u64 = 128;
+const AT_ONCE: u64 = 256;
 
 /// How long a sender waits for room before it looks again.
-const LOOK_AGAIN: Duration = Duration::from_micros(50);
+const LOOK_AGAIN: Duration = Duration::from_micros(200);
 
 /// How long shards may take to connect.
 const PATIENCE: Duration = Duration::from_secs(60);
