@@ -1,8 +1,8 @@
 //! Every metric's name and meaning, in one place. No guild, user or free text is ever a label.
 
-use guildhall_actors::telemetry::{self, Metric};
+use guildhall_actors::telemetry::{self, Metric, events};
 use metrics::{Unit, gauge};
-use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
 /// Always 1; its label says which version runs.
 pub const BUILD_INFO: &str = "guildhall_build_info";
@@ -94,13 +94,23 @@ pub const PROCESS_MAX_FDS: &str = "process_max_fds";
 /// Where the buckets of histograms end, in seconds: from a millisecond to Discord's longest waits.
 const BUCKETS: &[f64] = &[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 600.0];
 
+/// Where the buckets of what is done with events end: most of it is done within milliseconds.
+const EVENT_BUCKETS: &[f64] = &[
+    0.000_1, 0.000_25, 0.000_5, 0.001, 0.002, 0.003, 0.005, 0.007_5, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.25, 0.5,
+    1.0, 2.5, 10.0,
+];
+
 /// Installs the recorder for this process, and describes every metric to it.
 ///
 /// # Errors
 ///
 /// When the process already has a recorder.
 pub fn install() -> Result<PrometheusHandle, BuildError> {
-    let handle = PrometheusBuilder::new().set_buckets(BUCKETS)?.install_recorder()?;
+    let mut builder = PrometheusBuilder::new().set_buckets(BUCKETS)?;
+    for name in [events::LATENCY, events::HANDLING, events::HANDLER_SECONDS] {
+        builder = builder.set_buckets_for_metric(Matcher::Full(name.to_owned()), EVENT_BUCKETS)?;
+    }
+    let handle = builder.install_recorder()?;
     // The exporter counts whole numbers only: processor time is written beside it.
     all().filter(|metric| metric.name != PROCESS_CPU).for_each(Metric::describe);
     gauge!(BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1);

@@ -5,20 +5,27 @@
 
 mod backlog;
 mod budgets;
+mod cpu;
+mod daemon;
 mod decisions;
 mod disk;
+mod events;
 mod fleet;
 mod gate;
 mod hot_bucket;
 mod load;
+mod memory;
+mod metrics;
 mod operations;
 mod overhead;
 mod pipeline;
 mod postgres_server;
 mod processes;
 mod redis_server;
+mod sender;
 mod serve_sim;
 mod sim;
+mod stages;
 mod stats;
 
 use std::process::ExitCode;
@@ -64,6 +71,12 @@ enum Name {
     Backlog(backlog::Arguments),
     /// How many operations a second one, two and four daemons do that share a PostgreSQL.
     Processes(processes::Arguments),
+    /// How many events a second go all the way to a rule, and how long one takes.
+    Events(events::Arguments),
+    /// How soon events are handed on and handled while a daemon has more and fewer of them, and a rule acts on some.
+    Load(stages::Arguments),
+    /// How much memory a daemon holds, by its shards and by its guilds.
+    Memory(memory::Arguments),
     /// A simulator for a benchmark that wants it in another process.
     #[command(name = serve_sim::SUBCOMMAND, hide = true)]
     ServeSim,
@@ -71,7 +84,7 @@ enum Name {
     #[command(name = fleet::SUBCOMMAND, hide = true)]
     Drive(fleet::Drive),
     /// A daemon that shares the work with others.
-    #[command(name = processes::SUBCOMMAND, hide = true)]
+    #[command(name = daemon::SUBCOMMAND, hide = true)]
     ServeDaemon,
 }
 
@@ -88,6 +101,9 @@ impl Name {
             | Self::ServeSim
             | Self::Operations(_)
             | Self::Backlog(_)
+            | Self::Events(_)
+            | Self::Load(_)
+            | Self::Memory(_)
             | Self::Processes(_)
             | Self::ServeDaemon
             | Self::Drive(_) => Builder::new_multi_thread(),
@@ -100,7 +116,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let _ = rlimit::increase_nofile_limit(65_536);
     if let Name::ServeDaemon = arguments.name {
-        return processes::serve();
+        return daemon::serve();
     }
     match measure(&arguments) {
         Ok(figures) => {
@@ -126,6 +142,9 @@ fn measure(arguments: &Arguments) -> anyhow::Result<Option<Value>> {
         }
         Name::Operations(options) => as_the_daemon(operations::run(options, *json))?,
         Name::Backlog(options) => as_the_daemon(backlog::run(options, *json))?,
+        Name::Events(options) => as_the_daemon(events::run(options, *seconds, *json))?,
+        Name::Load(options) => name.runtime()?.block_on(stages::run(options, *seconds, *json))?,
+        Name::Memory(options) => name.runtime()?.block_on(memory::run(options, *json))?,
         Name::Processes(options) => name.runtime()?.block_on(processes::run(options, *json))?,
         // It has been, before this.
         Name::ServeDaemon => return Ok(None),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use bytes::Bytes;
 use clap::Args;
 use guildhall_actors::rest::{Gate, GateConfig};
@@ -17,14 +17,12 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde_json::{Value, json};
 use tokio::task::{JoinSet, LocalSet};
 
+use crate::cpu;
 use crate::pipeline::{TOKEN, call, read, transport};
 use crate::serve_sim::Child;
 
 /// Each side runs this long, then the other: so both see the same machine.
 const SLICE: Duration = Duration::from_millis(500);
-
-/// The clock ticks of a second, as Linux tells them to programs.
-const TICKS: f64 = 100.0;
 
 /// How both ways are loaded.
 #[derive(Debug, Args)]
@@ -78,13 +76,13 @@ pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> any
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_secs(seconds) {
                 for (way, cost) in [(Way::Direct, &mut direct), (Way::Pipeline, &mut pipeline)] {
-                    let before = cpu_time()?;
+                    let before = cpu::of_process()?;
                     cost.calls += ways.load(way, arguments.pending, SLICE).await?;
                     if matches!(way, Way::Pipeline) {
                         // What its metrics cost is the pipeline's, too.
                         recorder.run_upkeep();
                     }
-                    cost.cpu += cpu_time()?.saturating_sub(before);
+                    cost.cpu += cpu::of_process()?.saturating_sub(before);
                 }
             }
             if !quiet {
@@ -167,15 +165,4 @@ impl Ways {
         answer.into_body().collect().await?;
         Ok(())
     }
-}
-
-/// What this process has used of its processors.
-fn cpu_time() -> anyhow::Result<Duration> {
-    let stat = std::fs::read_to_string("/proc/self/stat").context("this system does not tell")?;
-    // The name before it may hold anything, spaces and brackets, too.
-    let (_, rest) = stat.rsplit_once(')').context("an odd /proc/self/stat")?;
-    let fields: Vec<&str> = rest.split_whitespace().collect();
-    let ticks = |at: usize| -> anyhow::Result<f64> { Ok(fields.get(at).context("an odd /proc/self/stat")?.parse()?) };
-    // utime and stime: the 14th and 15th field of all.
-    Ok(Duration::from_secs_f64((ticks(11)? + ticks(12)?) / TICKS))
 }

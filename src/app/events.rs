@@ -71,13 +71,15 @@ impl EventsPart {
     ) -> Result<Prepared, WebhookError> {
         let brain = Webhooks::new(targets(&handlers)?, &WebhookConfig::default(), rest.gate.breaker().clone())?;
         let answers = FirstAnswers::new(rest.gate.clone(), settings.interactions.within);
-        let outside = Outside { handlers, store, brain: Arc::new(brain), answers: Arc::new(answers), desk };
+        let outside =
+            Outside { handlers, store, brain: Arc::new(brain), answers: Arc::new(answers), desk, watch: None };
         let allowance = Allowance { events: settings.gateway.buffer_events, bytes: settings.gateway.buffer_bytes };
         Ok(Events::prepare(outside, WallClock::system(), config(settings, shards), allowance))
     }
 
     /// Begins to route. Must be called within an actix system.
-    pub(super) fn start(prepared: Prepared) -> Self {
+    #[must_use]
+    pub fn start(prepared: Prepared) -> Self {
         let (router, guilds) = (Arbiter::new(), Arbiter::new());
         let handle = guilds.handle();
         let spawn = Box::new(move |seat: EventSeat| seat.run_on(&handle));

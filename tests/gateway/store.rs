@@ -7,6 +7,7 @@ use std::{
 };
 
 use guildhall_actors::{
+    access::Note,
     events::{Committed, EventStore, Handled, Identifies, Identify, InboxEntry, InboxKey, KeptSession, Later},
     operations::{StoreError, StoreFuture},
 };
@@ -103,7 +104,7 @@ impl EventStore for Counts {
         not_here()
     }
 
-    fn revive(&self, _: i64, _: UnixMs) -> StoreFuture<'_, bool> {
+    fn revive(&self, _: i64, _: Note) -> StoreFuture<'_, bool> {
         not_here()
     }
 

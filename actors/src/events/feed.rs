@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use guildhall_core::event::Event;
 use tokio::sync::{Notify, mpsc, oneshot};
+
+use super::batch::Batch;
 
 /// What a shard tells.
 #[derive(Debug)]
@@ -19,7 +20,7 @@ pub enum Told {
         resume_url: Option<String>,
     },
     /// Events of one session, in the order in which they came, and without READY and RESUMED.
-    Events(Vec<Event>),
+    Events(Batch),
     /// The session's own dispatches (READY, RESUMED), which nobody handles: the session counts them.
     Passed {
         /// Which shard.

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::{
     Actor, ActorFutureExt as _, Addr, ArbiterHandle, AsyncContext as _, Context, Handler as Takes, Message,
@@ -18,18 +19,20 @@ use guildhall_core::event::Event;
 use guildhall_core::event::handler::{Does, Handler, View, body};
 use serde::Serialize;
 use tokio::task::consume_budget;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::answers::{First, Told};
 use super::hub::{Asking, Hub, Ran, again_at, heard};
 use super::interaction::{answers_at_once, first_response};
-use super::parcel::Parcel;
+use super::parcel::{Parcel, done};
 use super::router::{GuildGone, Router};
 use super::store::{Committed, Handled};
 use super::tray::Tray;
 use crate::operations::SubmitError;
 use crate::telemetry::emit;
-use crate::telemetry::events::{EventHandled, EventPutOff, HandlerWould, InteractionAnswered, InteractionUntold};
+use crate::telemetry::events::{
+    EventHandled, EventPutOff, EventsDone, HandlerRan, HandlerWould, InteractionAnswered, InteractionUntold, Outcome,
+};
 
 /// Events that are handled together at most.
 const BATCH: usize = 64;
@@ -137,22 +140,42 @@ impl std::fmt::Debug for Worker {
     }
 }
 
+/// Events that were handled together, before what they gave is kept.
+#[derive(Default)]
+struct Round {
+    parcels: Vec<Arc<Parcel>>,
+    /// What is to be kept, and of which of them.
+    items: Vec<Handled>,
+    whose: Vec<(usize, usize)>,
+    /// How long each handler took, and with how many.
+    took: Vec<(usize, Duration, u32)>,
+}
+
+impl Round {
+    fn took(&mut self, handler: usize, time: Duration) {
+        match self.took.iter_mut().find(|(known, ..)| *known == handler) {
+            Some((_, sum, count)) => (*sum, *count) = (*sum + time, *count + 1),
+            None => self.took.push((handler, time, 1)),
+        }
+    }
+}
+
 impl Worker {
     async fn work(&self) {
         let clock = self.hub.clock;
         while let Some(batch) = self.tray.first(BATCH, || clock.now()).await {
-            let mut pending: Vec<(Arc<Parcel>, Vec<Handled>)> = Vec::new();
+            let mut round = Round { parcels: Vec::with_capacity(batch.len()), ..Round::default() };
             for parcel in batch {
                 if self.is_simple(&parcel) {
-                    let handled = self.apply_rules(&parcel);
-                    pending.push((parcel, handled));
+                    self.apply_rules(parcel, &mut round);
                 } else {
-                    self.settle(std::mem::take(&mut pending)).await;
-                    self.handle(&parcel).await;
-                    self.finish(&parcel);
+                    self.settle(std::mem::take(&mut round)).await;
+                    // Apart, so that a guild that waits for events does not hold the room that this needs.
+                    Box::pin(self.handle(&parcel)).await;
+                    self.finish(&[parcel]);
                 }
             }
-            self.settle(pending).await;
+            self.settle(round).await;
             // Others have their turn, too.
             consume_budget().await;
         }
@@ -162,9 +185,15 @@ impl Worker {
         self.hub.handler(handler)
     }
 
-    fn finish(&self, parcel: &Parcel) {
-        self.tray.pop();
-        parcel.done();
+    /// All handlers are done with these, which are the first in the tray.
+    fn finish(&self, parcels: &[Arc<Parcel>]) {
+        let Some(first) = parcels.first() else { return };
+        self.tray.pop(parcels.len());
+        done(parcels);
+        emit(EventsDone { meters: &self.hub.flow, took: first.read_at.elapsed() });
+        if let Some(watch) = &self.hub.watch {
+            watch.done(&mut parcels.iter().map(|parcel| &parcel.event));
+        }
     }
 
     /// Whether all its handlers are rules that need nothing but the event.
@@ -177,42 +206,46 @@ impl Worker {
     }
 
     /// What the rules of an event have to keep.
-    fn apply_rules(&self, parcel: &Parcel) -> Vec<Handled> {
-        let view = View::new(&parcel.event);
-        let mut handled = Vec::new();
+    fn apply_rules(&self, parcel: Arc<Parcel>, round: &mut Round) {
+        let (view, place) = (View::new(&parcel.event), round.parcels.len());
+        let mut began = Instant::now();
         for number in parcel.left() {
             let handler = self.handler(number);
-            self.tray.execute(Some((parcel.event.origin.seq, number)));
+            self.tray.executes(parcel.event.origin.seq, number);
             if handler.wants(&view) {
                 let ran = self.hub.apply(handler, &view, &BTreeMap::new());
-                handled.extend(self.hub.keeps(&parcel.event, handler, ran));
+                if let Some(handled) = self.hub.keeps(&parcel.event, number, ran) {
+                    round.items.push(handled);
+                    round.whose.push((place, number));
+                }
             }
+            let now = Instant::now();
+            round.took(number, now.duration_since(began));
+            began = now;
         }
-        self.tray.execute(None);
-        handled
+        self.tray.rests();
+        drop(view);
+        round.parcels.push(parcel);
     }
 
     /// Keeps what several events have given, and lets go of them.
-    async fn settle(&self, pending: Vec<(Arc<Parcel>, Vec<Handled>)>) {
-        let mut items = Vec::new();
-        let mut whose = Vec::new();
-        let mut parcels = Vec::with_capacity(pending.len());
-        for (parcel, handled) in pending {
-            whose.extend(std::iter::repeat_n(parcels.len(), handled.len()));
-            items.extend(handled);
-            parcels.push(parcel);
+    async fn settle(&self, round: Round) {
+        let Round { parcels, items, whose, took } = round;
+        for (number, time, count) in took {
+            emit(HandlerRan { meters: self.hub.meters(number), took: time / count });
         }
-        let keys: Vec<_> = items.iter().map(|item| Arc::clone(&item.key.handler)).collect();
+        if !items.is_empty() {
+            Box::pin(self.keep(items, whose, &parcels)).await;
+        }
+        self.finish(&parcels);
+    }
+
+    async fn keep(&self, items: Vec<Handled>, whose: Vec<(usize, usize)>, parcels: &[Arc<Parcel>]) {
         let committed = self.hub.commit(items).await;
-        for ((at, name), committed) in whose.into_iter().zip(keys).zip(committed) {
-            if let Committed::Refused(error) = committed
-                && let Some(handler) = self.hub.number(&name)
-            {
-                self.refused(handler, &parcels[at].event, &error).await;
+        for ((place, handler), committed) in whose.into_iter().zip(committed) {
+            if let Committed::Refused(error) = committed {
+                self.refused(handler, &parcels[place].event, &error).await;
             }
-        }
-        for parcel in parcels {
-            self.finish(&parcel);
         }
     }
 
@@ -238,9 +271,9 @@ impl Worker {
     /// Tells one handler.
     async fn tell(&self, parcel: &Parcel, number: usize) {
         // If this breaks the guild, it was this event and this handler.
-        self.tray.execute(Some((parcel.event.origin.seq, number)));
+        self.tray.executes(parcel.event.origin.seq, number);
         self.tell_one(&parcel.event, number).await;
-        self.tray.execute(None);
+        self.tray.rests();
     }
 
     async fn tell_one(&self, event: &Event, number: usize) {
@@ -255,16 +288,20 @@ impl Worker {
         }
         let state = match self.hub.needs(handler, &view).await {
             Ok(Some(state)) => state,
-            Ok(None) => return emit(EventHandled { handler: &handler.name, outcome: "cooldown" }),
+            Ok(None) => {
+                return emit(EventHandled { meters: self.hub.meters(number), outcome: Outcome::Cooldown });
+            }
             Err(why) => return self.keep_one(number, event, Some(self.hub.bury(event, handler, why, 1))).await,
         };
         match &handler.does {
             Does::Rule(_) => {
+                let began = Instant::now();
                 let ran = self.hub.apply(handler, &view, &state);
+                emit(HandlerRan { meters: self.hub.meters(number), took: began.elapsed() });
                 if is_synchronous {
                     return self.answer(number, event, ran).await;
                 }
-                let kept = self.hub.keeps(event, handler, ran);
+                let kept = self.hub.keeps(event, number, ran);
                 self.keep_one(number, event, kept).await;
             }
             Does::Webhook(_) => {
@@ -272,7 +309,10 @@ impl Worker {
                 let within = if is_synchronous { self.hub.config.answer_within } else { self.hub.config.within };
                 let asking = self.hub.ask(handler, event, written.clone(), within);
                 if is_synchronous {
-                    return self.answer(number, event, heard(asking.await)).await;
+                    let began = Instant::now();
+                    let ran = heard(asking.await);
+                    emit(HandlerRan { meters: self.hub.meters(number), took: began.elapsed() });
+                    return self.answer(number, event, ran).await;
                 }
                 self.hear(number, event, written, asking).await;
             }
@@ -282,7 +322,10 @@ impl Worker {
     /// Waits for a brain, but not for long.
     async fn hear(&self, number: usize, event: &Event, written: String, mut asking: Asking) {
         let handler = self.handler(number);
-        let retry_after = match timeout(self.hub.config.slow, &mut asking).await {
+        let began = Instant::now();
+        let said = timeout(self.hub.config.slow, &mut asking).await;
+        emit(HandlerRan { meters: self.hub.meters(number), took: began.elapsed() });
+        let retry_after = match said {
             Err(_) => {
                 let entry = self.hub.entry(event, handler, written);
                 emit(EventPutOff { handler: &handler.name, why: "slow" });
@@ -294,7 +337,7 @@ impl Worker {
                     retry_after
                 }
                 ran @ (Ran::Gave(_) | Ran::Passed | Ran::Never { .. }) => {
-                    let kept = self.hub.keeps(event, handler, ran);
+                    let kept = self.hub.keeps(event, number, ran);
                     // A webhook has been told: that has to be known, though it gave nothing.
                     return self.keep_one(number, event, kept).await;
                 }
@@ -378,7 +421,7 @@ impl Worker {
                 Told::Failed(why) => emit(InteractionUntold { why: &why }),
             }
         }
-        let kept = self.hub.keeps(event, handler, Ran::Gave(given));
+        let kept = self.hub.keeps(event, number, Ran::Gave(given));
         self.keep_one(number, event, kept).await;
     }
 }

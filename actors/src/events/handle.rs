@@ -19,6 +19,7 @@ use super::router::{
     Drain, DrainShard, EventsSnapshot, Interact, LetGo, LookIntoInbox, Observe, Router, SpawnEvents, Take,
 };
 use super::store::{EventStore, KeptSession};
+use super::watch::Watch;
 use super::webhook::Brain;
 use crate::operations::WallClock;
 use crate::operations::desk::Desk;
@@ -38,6 +39,8 @@ pub struct Outside {
     pub answers: Arc<dyn Answers>,
     /// The way in for operations.
     pub desk: Arc<Desk>,
+    /// Who sees every event done, if anybody wants to.
+    pub watch: Option<Arc<dyn Watch>>,
 }
 
 impl std::fmt::Debug for Outside {
@@ -88,8 +91,7 @@ impl Events {
     /// Puts together what begins to route. Each shard may have as much on its way as `allowance` says.
     #[must_use]
     pub fn prepare(outside: Outside, clock: WallClock, config: EventsConfig, allowance: Allowance) -> Prepared {
-        let Outside { handlers, store, brain, answers, desk } = outside;
-        Prepared { hub: Hub::new(handlers, store, brain, answers, desk, clock, config), allowance }
+        Prepared { hub: Hub::new(outside, clock, config), allowance }
     }
 
     /// Begins to route. Must be called where the router should run.

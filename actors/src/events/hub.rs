@@ -1,6 +1,7 @@
 //! What guilds and the inbox share: the handlers, whoever they talk to, and how what they give is kept.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,14 +15,16 @@ use tokio::time::{sleep, timeout};
 
 use super::answers::Answers;
 use super::config::EventsConfig;
+use super::handle::Outside;
 use super::interaction::Door;
 use super::own::Own;
 use super::store::{Committed, EventStore, Handled, InboxEntry, InboxKey, SetState};
+use super::watch::Watch;
 use super::webhook::{Asks, Body, Brain, BrainError, Said};
 use crate::operations::desk::Desk;
 use crate::operations::{StoreError, StoreFuture, WallClock};
 use crate::telemetry::emit;
-use crate::telemetry::events::{EventStoreRetried, EventsCommitted};
+use crate::telemetry::events::{EventStoreRetried, EventsCommitted, FlowMeters, HandlerMeters};
 
 /// A call to a brain under way.
 pub(super) type Asking = JoinHandle<Result<Said, BrainError>>;
@@ -30,14 +33,20 @@ pub(super) type Asking = JoinHandle<Result<Said, BrainError>>;
 pub(super) struct Hub {
     pub(super) handlers: Handlers,
     numbers: HashMap<Arc<str>, usize>,
+    meters: Vec<HandlerMeters>,
+    /// What is counted of all events.
+    pub(super) flow: FlowMeters,
     pub(super) store: Arc<dyn EventStore>,
     pub(super) brain: Arc<dyn Brain>,
     pub(super) answers: Arc<dyn Answers>,
     pub(super) desk: Arc<Desk>,
+    pub(super) watch: Option<Arc<dyn Watch>>,
     pub(super) clock: WallClock,
     pub(super) config: EventsConfig,
     pub(super) own: Own,
     backlog: Mutex<Backlog>,
+    /// How many are counted in it, for who looks for each event.
+    waiting: AtomicUsize,
     /// The inbox has something new, or room again.
     pub(super) inbox_filled: Notify,
     pub(super) inbox_room: Notify,
@@ -70,27 +79,25 @@ pub(super) enum Ran {
 }
 
 impl Hub {
-    pub(super) fn new(
-        handlers: Handlers,
-        store: Arc<dyn EventStore>,
-        brain: Arc<dyn Brain>,
-        answers: Arc<dyn Answers>,
-        desk: Arc<Desk>,
-        clock: WallClock,
-        config: EventsConfig,
-    ) -> Arc<Self> {
+    pub(super) fn new(outside: Outside, clock: WallClock, config: EventsConfig) -> Arc<Self> {
+        let Outside { handlers, store, brain, answers, desk, watch } = outside;
         let numbers = handlers.iter().enumerate().map(|(at, handler)| (Arc::clone(&handler.name), at)).collect();
+        let meters = handlers.iter().map(|handler| HandlerMeters::new(&handler.name)).collect();
         Arc::new(Self {
             handlers,
             numbers,
+            meters,
+            flow: FlowMeters::new(),
             store,
             brain,
             answers,
             desk,
+            watch,
             clock,
             own: Own::none(config.shards),
             config,
             backlog: Mutex::default(),
+            waiting: AtomicUsize::new(0),
             inbox_filled: Notify::new(),
             inbox_room: Notify::new(),
             door: Door::default(),
@@ -100,6 +107,11 @@ impl Hub {
     /// The handler of this number.
     pub(super) fn handler(&self, number: usize) -> &Handler {
         self.handlers.get(number).expect("invariant: numbers come from the handlers themselves")
+    }
+
+    /// What is counted of the handler of this number.
+    pub(super) fn meters(&self, number: usize) -> &HandlerMeters {
+        self.meters.get(number).expect("invariant: numbers come from the handlers themselves")
     }
 
     /// The number of the handler of this name.
@@ -123,7 +135,7 @@ impl Hub {
 
     /// Whether a handler has events of a lane in the inbox: what comes after them has to wait behind them.
     pub(super) fn is_behind(&self, lane: i64, handler: usize) -> bool {
-        self.backlog().waiting.contains_key(&(lane, handler))
+        self.waiting.load(Ordering::Acquire) > 0 && self.backlog().waiting.contains_key(&(lane, handler))
     }
 
     pub(super) fn inbox_len(&self) -> usize {
@@ -143,6 +155,7 @@ impl Hub {
         let is_new = backlog.counted.insert(key.clone());
         if is_new {
             *backlog.waiting.entry((lane, handler)).or_default() += 1;
+            self.waiting.store(backlog.counted.len(), Ordering::Release);
         }
         is_new
     }
@@ -169,6 +182,7 @@ impl Hub {
                 backlog.waiting.remove(&(lane, handler));
             }
         }
+        self.waiting.store(backlog.counted.len(), Ordering::Release);
         drop(backlog);
         self.inbox_room.notify_waiters();
     }

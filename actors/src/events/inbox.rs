@@ -9,13 +9,15 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use guildhall_core::event::Event;
 use guildhall_core::event::handler::{Does, View, body, from_body};
 use guildhall_core::time::UnixMs;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::hub::{Hub, Ran, again_at, heard};
 use super::store::{Committed, InboxEntry, Later};
 use crate::operations::SubmitError;
 use crate::telemetry::emit;
-use crate::telemetry::events::{EventBuried, EventHandled, EventPutOff, HandlerMissing, HandlerWould};
+use crate::telemetry::events::{
+    EventBuried, EventHandled, EventPutOff, HandlerMissing, HandlerRan, HandlerWould, Outcome,
+};
 
 /// Entries that are read at once.
 const PAGE: usize = 256;
@@ -182,6 +184,7 @@ async fn one(hub: &Arc<Hub>, number: usize, entry: &InboxEntry, event: &Event) -
         let why = "Discord waits 15 minutes for the answer to an interaction, and they are over".to_owned();
         return put_off(hub, entry, Later::Dead { attempts: entry.attempts, why }).await;
     }
+    let began = Instant::now();
     let ran = match hub.asking(&entry.key) {
         Some(asking) => heard(asking.await),
         None => {
@@ -198,6 +201,7 @@ async fn one(hub: &Arc<Hub>, number: usize, entry: &InboxEntry, event: &Event) -
             }
         }
     };
+    emit(HandlerRan { meters: hub.meters(number), took: began.elapsed() });
     let given = match ran {
         Ran::Gave(given) if handler.shadow => {
             emit(HandlerWould { handler: &handler.name, event, given: &given });
@@ -238,7 +242,7 @@ async fn one(hub: &Arc<Hub>, number: usize, entry: &InboxEntry, event: &Event) -
             put_off(hub, entry, later).await
         }
         Some(Committed::Done(_) | Committed::Before) | None => {
-            emit(EventHandled { handler: &handler.name, outcome: "handled_later" });
+            emit(EventHandled { meters: hub.meters(number), outcome: Outcome::HandledLater });
             Ended::Gone
         }
     }

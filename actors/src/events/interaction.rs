@@ -18,7 +18,9 @@ use super::answers::First;
 use super::hub::{Hub, Ran, heard, lane_of};
 use super::store::{Committed, Handled, InboxKey};
 use crate::telemetry::emit;
-use crate::telemetry::events::{EventHandled, HandlerWould, InteractionAnswered, InteractionUntold};
+use crate::telemetry::events::{
+    EventHandled, HandlerRan, HandlerWould, InteractionAnswered, InteractionUntold, Outcome,
+};
 
 /// Interactions over HTTP that may be under way at once.
 const UNDER_WAY: usize = 512;
@@ -170,10 +172,12 @@ async fn tell(
     let mut kept = Vec::new();
     for number in to {
         let handler = hub.handler(*number);
-        let ran = match timeout_at(deadline, run(hub, handler, &event, deadline)).await {
+        let began = Instant::now();
+        let ran = match timeout_at(deadline, run(hub, *number, &event, deadline)).await {
             Ok(ran) => ran,
             Err(_) => Ran::Never { why: "it took longer than Discord waits for an answer".to_owned() },
         };
+        emit(HandlerRan { meters: hub.meters(*number), took: began.elapsed() });
         let ran = match ran {
             Ran::Gave(given) if handler.shadow => {
                 emit(HandlerWould { handler: &handler.name, event: &event, given: &given });
@@ -186,7 +190,7 @@ async fn tell(
             }
             ran @ (Ran::Passed | Ran::Later { .. } | Ran::Never { .. }) => ran,
         };
-        kept.extend(hub.keeps(&event, handler, ran).map(|handled| (*number, handled)));
+        kept.extend(hub.keeps(&event, *number, ran).map(|handled| (*number, handled)));
     }
     let keeping = tokio::spawn(keep(Arc::clone(hub), event, kept, permit));
     // Discord does not wait for the store.
@@ -200,12 +204,12 @@ async fn tell(
     }
 }
 
-async fn run(hub: &Arc<Hub>, handler: &Handler, event: &Event, deadline: Instant) -> Ran {
-    let view = View::new(event);
+async fn run(hub: &Arc<Hub>, number: usize, event: &Event, deadline: Instant) -> Ran {
+    let (handler, view) = (hub.handler(number), View::new(event));
     let state = match hub.needs(handler, &view).await {
         Ok(Some(state)) => state,
         Ok(None) => {
-            emit(EventHandled { handler: &handler.name, outcome: "cooldown" });
+            emit(EventHandled { meters: hub.meters(number), outcome: Outcome::Cooldown });
             return Ran::Passed;
         }
         Err(why) => return Ran::Never { why },

@@ -8,11 +8,12 @@ use guildhall_core::event::handler::{Does, Given, Handler, body};
 use super::hub::{Hub, Ran};
 use super::store::Handled;
 use crate::telemetry::emit;
-use crate::telemetry::events::{EventBuried, EventHandled, HandlerWould};
+use crate::telemetry::events::{EventBuried, EventHandled, HandlerWould, Outcome};
 
 impl Hub {
     /// What has to be kept of what came of a handler that was not called in vain; nothing if that is nothing.
-    pub(super) fn keeps(&self, event: &Event, handler: &Handler, ran: Ran) -> Option<Handled> {
+    pub(super) fn keeps(&self, event: &Event, number: usize, ran: Ran) -> Option<Handled> {
+        let handler = self.handler(number);
         let why = match ran {
             Ran::Passed => return None,
             Ran::Gave(given) if handler.shadow => {
@@ -20,11 +21,12 @@ impl Hub {
                 return None;
             }
             Ran::Gave(given) => {
-                let nothing = given == Given::default();
-                emit(EventHandled { handler: &handler.name, outcome: "handled" });
+                emit(EventHandled { meters: self.meters(number), outcome: Outcome::Handled });
+                // To repeat it is harmless.
+                if given == Given::default() && matches!(handler.does, Does::Rule(_)) {
+                    return None;
+                }
                 match self.handled(event, handler, given) {
-                    // To repeat it is harmless.
-                    Ok(_) if nothing && matches!(handler.does, Does::Rule(_)) => return None,
                     Ok(handled) => return Some(handled),
                     Err(why) => why,
                 }

@@ -11,6 +11,7 @@
 //! loses nor repeats it.
 
 mod answers;
+mod batch;
 mod config;
 mod feed;
 mod guild;
@@ -28,9 +29,11 @@ mod testing;
 #[cfg(test)]
 mod tests;
 mod tray;
+mod watch;
 mod webhook;
 
 pub use self::answers::{AnswerFuture, Answers, First, Told as AnswerTold};
+pub use self::batch::Batch;
 pub use self::config::EventsConfig;
 pub use self::feed::{Allowance, Credit, Feed, Told};
 pub use self::guild::{EventSeat, GuildEvents, GuildEventsSnapshot, Observe as ObserveGuildEvents};
@@ -41,4 +44,5 @@ pub use self::router::{EventsSnapshot, Router, SpawnEvents};
 pub use self::store::{
     Committed, EventStore, Handled, Identifies, Identify, InboxEntry, InboxKey, KeptSession, Later, SetState,
 };
+pub use self::watch::Watch;
 pub use self::webhook::{Asks, Body, Brain, BrainError, BrainFuture, Said};

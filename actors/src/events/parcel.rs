@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures_util::future::Shared;
 use guildhall_core::event::Event;
 use guildhall_core::session::Ledger;
+use tokio::time::Instant;
 
 use super::answers::AnswerFuture;
 use super::feed::Credit;
@@ -56,6 +57,8 @@ pub(super) struct Parcel {
     /// Whether the event counts against the shard's credit; what this process says itself does not.
     pub(super) counts: bool,
     pub(super) deferring: Option<Deferring>,
+    /// When it was read, or soon after.
+    pub(super) read_at: Instant,
 }
 
 impl Parcel {
@@ -63,12 +66,19 @@ impl Parcel {
     pub(super) fn left(&self) -> impl Iterator<Item = usize> + '_ {
         self.to.iter().copied().filter(|handler| !self.not_to.contains(handler))
     }
+}
 
-    /// All handlers are done with it.
-    pub(super) fn done(&self) {
-        self.session.ledger().on_done(self.event.origin.seq);
-        if self.counts {
-            self.session.give_back(1, self.event.text.bytes());
+/// All handlers are done with these.
+pub(super) fn done(parcels: &[Arc<Parcel>]) {
+    // They are nearly always of one session.
+    for of_one in parcels.chunk_by(|one, next| Arc::ptr_eq(&one.session, &next.session)) {
+        let Some(session) = of_one.first().map(|parcel| &parcel.session) else { continue };
+        let mut ledger = session.ledger();
+        for parcel in of_one {
+            ledger.on_done(parcel.event.origin.seq);
         }
+        drop(ledger);
+        let counted = || of_one.iter().filter(|parcel| parcel.counts);
+        session.give_back(counted().count(), counted().map(|parcel| parcel.event.text.bytes()).sum());
     }
 }

@@ -21,18 +21,20 @@ use guildhall_core::time::UnixMs;
 use serde::Serialize;
 use serde_json::json;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
+use super::batch::Batch;
 use super::feed::{Credit, Told};
 use super::guild::{EventSeat, GuildEvents};
 use super::hub::{Hub, lane_of};
 use super::inbox;
 use super::interaction::{self, Posted, deferral};
-use super::parcel::{Parcel, Session};
+use super::parcel::{Parcel, Session, done};
 use super::store::KeptSession;
 use super::tray::Tray;
 use crate::telemetry::emit;
 use crate::telemetry::events::{
-    EventBuried, EventGap, EventGuildBroke, EventGuildsCounted, EventsReceived, SessionLags, SessionsKept,
+    EventBuried, EventGap, EventGuildBroke, EventGuildsCounted, EventsHanded, EventsReceived, SessionLags, SessionsKept,
 };
 
 /// Starts a guild, where guilds should run.
@@ -145,7 +147,7 @@ impl Router {
                     self.keep(ctx);
                 }
             }
-            Told::Events(events) => self.take(events, ctx),
+            Told::Events(batch) => self.take(batch, ctx),
             // Who waited may have given up.
             Told::Ended { heard } => drop(heard.send(())),
         }
@@ -218,10 +220,11 @@ impl Router {
             received_at: self.hub.clock.now(),
             text: Text::new(data, whole),
         };
-        self.route(event, session, false, ctx);
+        self.route(event, session, Instant::now(), false, ctx);
     }
 
-    fn take(&mut self, events: Vec<Event>, ctx: &mut Context<Self>) {
+    fn take(&mut self, batch: Batch, ctx: &mut Context<Self>) {
+        let Batch { events, read_at } = batch;
         let Some(first) = events.first() else { return };
         let line = self.lines.get(&first.origin.shard).filter(|line| line.session.id == first.origin.session);
         let Some(session) = line.map(|line| Arc::clone(&line.session)) else {
@@ -232,16 +235,21 @@ impl Router {
             }
             return;
         };
-        emit(EventsReceived { count: events.len() });
-        for event in events {
-            let received = session.ledger().on_received(event.origin.seq);
+        emit(EventsReceived { meters: &self.hub.flow, count: events.len() });
+        let mut received = Vec::with_capacity(events.len());
+        {
+            let mut ledger = session.ledger();
+            received.extend(events.iter().map(|event| ledger.on_received(event.origin.seq)));
+        }
+        for (event, received) in events.into_iter().zip(received) {
             if received == Received::Before {
                 session.give_back(1, event.text.bytes());
                 continue;
             }
             self.after(&session, received, ctx);
-            self.route(event, &session, true, ctx);
+            self.route(event, &session, read_at, true, ctx);
         }
+        emit(EventsHanded { meters: &self.hub.flow, took: read_at.elapsed() });
     }
 
     fn matching(&mut self, name: &EventName) -> Arc<[usize]> {
@@ -257,7 +265,7 @@ impl Router {
     }
 
     /// Hands an event to its guild, if anybody wants to hear of it.
-    fn route(&mut self, event: Event, session: &Arc<Session>, counts: bool, ctx: &mut Context<Self>) {
+    fn route(&mut self, event: Event, session: &Arc<Session>, read_at: Instant, counts: bool, ctx: &mut Context<Self>) {
         let to = self.matching(&event.name);
         let not_to = if self.done_before.is_empty() {
             Vec::new()
@@ -265,9 +273,9 @@ impl Router {
             let of = (Arc::clone(&event.origin.session), event.origin.seq);
             self.done_before.remove(&of).unwrap_or_default()
         };
-        let mut parcel = Parcel { event, to, not_to, session: Arc::clone(session), counts, deferring: None };
+        let mut parcel = Parcel { event, to, not_to, session: Arc::clone(session), counts, deferring: None, read_at };
         if parcel.left().next().is_none() {
-            parcel.done();
+            done(&[Arc::new(parcel)]);
             return;
         }
         self.defer(&mut parcel);
@@ -517,9 +525,9 @@ impl Takes<Drain> for Router {
     fn handle(&mut self, Drain { within }: Drain, ctx: &mut Context<Self>) -> Self::Result {
         let router = ctx.address();
         Box::pin(async move {
-            let deadline = tokio::time::Instant::now() + within;
+            let deadline = Instant::now() + within;
             let mut drained = false;
-            while !drained && tokio::time::Instant::now() < deadline {
+            while !drained && Instant::now() < deadline {
                 drained = router.send(Observe).await.is_ok_and(|seen| seen.undone == 0);
                 if !drained {
                     tokio::time::sleep(LOOK_AGAIN).await;
@@ -578,10 +586,10 @@ impl Takes<DrainShard> for Router {
     fn handle(&mut self, DrainShard { shard, within }: DrainShard, ctx: &mut Context<Self>) -> Self::Result {
         let router = ctx.address();
         Box::pin(async move {
-            let deadline = tokio::time::Instant::now() + within;
+            let deadline = Instant::now() + within;
             let is_done = async || router.send(UndoneOf { shard }).await.is_ok_and(|undone| undone == 0);
             let mut drained = is_done().await;
-            while !drained && tokio::time::Instant::now() < deadline {
+            while !drained && Instant::now() < deadline {
                 tokio::time::sleep(LOOK_AGAIN).await;
                 drained = is_done().await;
             }

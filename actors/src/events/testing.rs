@@ -312,6 +312,7 @@ impl World {
             brain: Arc::new(self.brain.clone()),
             answers: Arc::new(self.phone.clone()),
             desk: lone_desk(clock),
+            watch: None,
         };
         let allowance = Allowance { events: 10_000, bytes: 1 << 24 };
         let prepared = Events::prepare(outside, clock, self.config.clone(), allowance);

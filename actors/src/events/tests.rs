@@ -135,7 +135,7 @@ fn a_brain_that_hangs_holds_back_its_own_guild_and_no_session() {
         world.brain.mood(2, [Mood::Hangs]);
         let batch =
             vec![message(SESSION, 2, 1), message(SESSION, 3, 2), message(SESSION, 4, 1), message(SESSION, 5, 2)];
-        feeds[&0].tell(Told::Events(batch)).unwrap();
+        feeds[&0].tell(Told::Events(batch.into())).unwrap();
         world.until("the other guild goes on", || world.store.said() == ["3", "5"]).await;
         assert!(events.drain(Duration::from_secs(5)).await, "the session waits for the brain");
         assert_eq!(world.store.confirmed(0), Some(5));
@@ -176,7 +176,7 @@ fn what_is_missing_is_told_exactly_and_once() {
         let world = World::new(&gaps);
         let (events, feeds) = world.start().await;
         begin(&feeds[&0], SESSION);
-        feeds[&0].tell(Told::Events(vec![message(SESSION, 2, 1), message(SESSION, 6, 1)])).unwrap();
+        feeds[&0].tell(Told::Events(vec![message(SESSION, 2, 1), message(SESSION, 6, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         assert_eq!(world.store.state("gap:s1:3").as_deref(), Some("5"));
         assert_eq!(world.store.confirmed(0), Some(6));
@@ -218,7 +218,7 @@ fn what_cannot_be_deferred_is_answered_at_once() {
         world.brain.mood(2, [Mood::Says(Said { reply: Some(choices), ..Said::default() })]);
         let (events, feeds) = world.start().await;
         begin(&feeds[&0], SESSION);
-        feeds[&0].tell(Told::Events(vec![command(2, 1, 4)])).unwrap();
+        feeds[&0].tell(Told::Events(vec![command(2, 1, 4)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         let told = world.phone.told.lock().unwrap().clone();
         let whole = json!({ "type": 8, "data": { "choices": [{ "name": "a", "value": "a" }] } });
@@ -238,7 +238,7 @@ fn an_event_that_breaks_its_guild_becomes_a_dead_letter_and_the_others_go_on() {
         world.phone.panics = true;
         let (events, feeds) = world.start().await;
         begin(&feeds[&0], SESSION);
-        feeds[&0].tell(Told::Events(vec![command(2, 1, 2), command(3, 1, 2)])).unwrap();
+        feeds[&0].tell(Told::Events(vec![command(2, 1, 2), command(3, 1, 2)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         let dead = world.store.inbox_now();
         assert_eq!(
@@ -258,7 +258,7 @@ fn a_handler_in_the_shadow_does_nothing() {
         world.handlers = world.handlers.in_shadow();
         let (events, feeds) = world.start().await;
         begin(&feeds[&0], SESSION);
-        feeds[&0].tell(Told::Events(vec![message(SESSION, 2, 1)])).unwrap();
+        feeds[&0].tell(Told::Events(vec![message(SESSION, 2, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         assert_eq!((world.store.operations().len(), world.store.confirmed(0)), (0, Some(2)));
     });
@@ -277,7 +277,7 @@ fn a_handler_hears_what_it_needs_and_rests_after_it() {
         world.store.put_state("sess:profile:77", &json!("Ada"));
         let (events, feeds) = world.start().await;
         begin(&feeds[&0], SESSION);
-        feeds[&0].tell(Told::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)])).unwrap();
+        feeds[&0].tell(Told::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         assert_eq!(world.store.said(), ["Ada"]);
     });
@@ -402,14 +402,14 @@ fn an_event_that_a_person_revives_is_handled_and_what_comes_after_it_waits_behin
         begin(&feeds[&0], SESSION);
         let never = Mood::Fails(BrainError::Never { why: "it answered 302".to_owned() });
         world.brain.mood(2, [never, Mood::Hangs]);
-        feeds[&0].tell(Told::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)])).unwrap();
+        feeds[&0].tell(Told::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)].into())).unwrap();
         world.until("the other is done", || world.store.said() == ["3"]).await;
         let dead = world.store.inbox_now()[0].place;
         let note = Caller::operator().note(Action::EventsRevive, UnixMs::new(0));
         assert!(EventStore::revive(&world.store, dead, note).await.unwrap());
         events.revived();
         world.until("it is asked again", || world.brain.asked() == [2, 3, 2]).await;
-        feeds[&0].tell(Told::Events(vec![message(SESSION, 4, 1)])).unwrap();
+        feeds[&0].tell(Told::Events(vec![message(SESSION, 4, 1)].into())).unwrap();
         assert!(events.drain(Duration::from_secs(5)).await);
         assert_eq!(events.observe().await.map(|seen| seen.inbox), Some(2));
         world.brain.go_on();

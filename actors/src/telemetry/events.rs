@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use guildhall_core::event::Event;
 use guildhall_core::event::handler::Given;
-use metrics::{Unit, counter, gauge};
+use metrics::{Counter, Histogram, Unit, counter, gauge, histogram};
 use tracing::{debug, info, warn};
 
 use super::{InternalEvent, Metric};
@@ -83,26 +83,114 @@ pub(super) const METRICS: &[Metric] = &[
     Metric::counter(BROKEN, &[], "Guilds that broke while they handled events."),
 ];
 
-/// Events arrived.
-pub(crate) struct EventsReceived {
-    pub(crate) count: usize,
+/// What is counted of all events. It is registered once: there are too many events to look it up for each.
+pub(crate) struct FlowMeters {
+    received: Counter,
+    latency: Histogram,
+    handling: Histogram,
 }
 
-impl InternalEvent for EventsReceived {
-    fn emit(self) {
-        counter!(RECEIVED).increment(self.count as u64);
+impl FlowMeters {
+    pub(crate) fn new() -> Self {
+        Self { received: counter!(RECEIVED), latency: histogram!(LATENCY), handling: histogram!(HANDLING) }
     }
 }
 
-/// A handler is done with an event.
+/// What is counted of a handler's events, registered once, too.
+pub(crate) struct HandlerMeters {
+    handled: Counter,
+    handled_later: Counter,
+    cooldown: Counter,
+    seconds: Histogram,
+}
+
+impl HandlerMeters {
+    pub(crate) fn new(handler: &str) -> Self {
+        let by = |outcome: &'static str| counter!(HANDLED, "handler" => handler.to_owned(), "outcome" => outcome);
+        Self {
+            handled: by("handled"),
+            handled_later: by("handled_later"),
+            cooldown: by("cooldown"),
+            seconds: histogram!(HANDLER_SECONDS, "handler" => handler.to_owned()),
+        }
+    }
+}
+
+/// Events arrived.
+pub(crate) struct EventsReceived<'a> {
+    pub(crate) meters: &'a FlowMeters,
+    pub(crate) count: usize,
+}
+
+impl InternalEvent for EventsReceived<'_> {
+    fn emit(self) {
+        self.meters.received.increment(self.count as u64);
+    }
+}
+
+/// Events that were read together are with their guilds.
+pub(crate) struct EventsHanded<'a> {
+    pub(crate) meters: &'a FlowMeters,
+    /// Since the first of them was read.
+    pub(crate) took: Duration,
+}
+
+impl InternalEvent for EventsHanded<'_> {
+    fn emit(self) {
+        self.meters.latency.record(self.took);
+    }
+}
+
+/// A guild is done with events that it took together.
+pub(crate) struct EventsDone<'a> {
+    pub(crate) meters: &'a FlowMeters,
+    /// Since the first of them was read.
+    pub(crate) took: Duration,
+}
+
+impl InternalEvent for EventsDone<'_> {
+    fn emit(self) {
+        self.meters.handling.record(self.took);
+    }
+}
+
+/// How a handler came to be done with an event.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Outcome {
+    /// At once.
+    Handled,
+    /// After the event had waited in the inbox.
+    HandledLater,
+    /// It has heard of such an event just now.
+    Cooldown,
+}
+
+/// A handler is done with events.
 pub(crate) struct EventHandled<'a> {
-    pub(crate) handler: &'a str,
-    pub(crate) outcome: &'static str,
+    pub(crate) meters: &'a HandlerMeters,
+    pub(crate) outcome: Outcome,
 }
 
 impl InternalEvent for EventHandled<'_> {
     fn emit(self) {
-        counter!(HANDLED, "handler" => self.handler.to_owned(), "outcome" => self.outcome).increment(1);
+        let counter = match self.outcome {
+            Outcome::Handled => &self.meters.handled,
+            Outcome::HandledLater => &self.meters.handled_later,
+            Outcome::Cooldown => &self.meters.cooldown,
+        };
+        counter.increment(1);
+    }
+}
+
+/// A handler was called.
+pub(crate) struct HandlerRan<'a> {
+    pub(crate) meters: &'a HandlerMeters,
+    pub(crate) took: Duration,
+}
+
+impl InternalEvent for HandlerRan<'_> {
+    fn emit(self) {
+        self.meters.seconds.record(self.took);
     }
 }
 

@@ -1,7 +1,6 @@
 //! `processes`: how many operations a second one, two and four daemons do that share a PostgreSQL, when every call to Discord
 //! takes 20 ms and no limit holds anything up.
 
-mod daemon;
 mod town;
 
 use std::net::SocketAddr;
@@ -16,9 +15,9 @@ use serde_json::{Value, json};
 use tokio::task::{JoinSet, block_in_place};
 use tokio::time::sleep;
 
-use self::daemon::{Daemon, KEY};
-pub(crate) use self::daemon::{SUBCOMMAND, serve};
+pub(crate) use self::town::TOKEN;
 use self::town::{Guild, Town};
+use crate::daemon::{Daemon, KEY};
 use crate::disk;
 use crate::load::Connection;
 use crate::postgres_server::PostgresServer;
@@ -92,8 +91,15 @@ async fn measure(
     folder: &std::path::Path,
 ) -> anyhow::Result<(f64, usize)> {
     let town = Town::build(arguments.guilds, arguments.per_guild).await?;
+    let (api, gateway) = (town.sim.api_url(), town.sim.gateway_url());
+    let settings = [
+        ("DISCORD__TOKEN", TOKEN),
+        ("DISCORD__API_URL", &api),
+        ("DISCORD__GATEWAY_URL", &gateway),
+        ("STORE__URL", url),
+    ];
     let daemons = (0..daemons)
-        .map(|_| block_in_place(|| Daemon::start(&town, url, folder)))
+        .map(|_| block_in_place(|| Daemon::start(&settings, folder)))
         .collect::<anyhow::Result<Vec<Daemon>>>()?;
     for daemon in &daemons {
         daemon.is_ready().await?;

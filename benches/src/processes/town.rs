@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::load::Connection;
 
 /// A token of Discord's form: it says who the bot is.
-pub(super) const TOKEN: &str = "MTk4NjIyNDgzNDcxOTI1MjQ4.bench.ZnCjm1XVW7vRze4b7Cq4se7kKWs";
+pub(crate) const TOKEN: &str = "MTk4NjIyNDgzNDcxOTI1MjQ4.bench.ZnCjm1XVW7vRze4b7Cq4se7kKWs";
 
 /// How long every call takes.
 const LATENCY_MS: u64 = 20;

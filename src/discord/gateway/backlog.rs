@@ -7,8 +7,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use guildhall_actors::events::{Allowance, Told};
+use guildhall_actors::events::{Allowance, Batch, Told};
 use guildhall_core::event::{Class, Event};
+use tokio::time::Instant;
 
 /// The most events that are told at once.
 pub(super) const BATCH_EVENTS: usize = 256;
@@ -24,7 +25,8 @@ enum Item {
         session: Arc<str>,
         resume_url: Option<String>,
     },
-    Event(Event),
+    /// An event, and when it was read.
+    Event(Event, Instant),
     /// Numbers of a session with nothing behind them: its own dispatches, and what was shed.
     Passed {
         session: Arc<str>,
@@ -60,8 +62,8 @@ impl Backlog {
         push_passed(&mut self.items, session, seq, seq);
     }
 
-    /// An event was read. A full backlog drops what may be dropped, and keeps its number.
-    pub(super) fn event(&mut self, event: Event) -> Shed {
+    /// An event was read at this time. A full backlog drops what may be dropped, and keeps its number.
+    pub(super) fn event(&mut self, event: Event, read_at: Instant) -> Shed {
         let mut shed = Shed::new();
         if self.is_full() && self.sheddable > 0 {
             self.shed(&mut shed);
@@ -74,7 +76,7 @@ impl Backlog {
         self.held.events += 1;
         self.held.bytes += event.text.bytes();
         self.sheddable += usize::from(event.class.may_be_shed());
-        self.items.push_back(Item::Event(event));
+        self.items.push_back(Item::Event(event, read_at));
         shed
     }
 
@@ -82,14 +84,14 @@ impl Backlog {
         let mut kept = VecDeque::with_capacity(self.items.len());
         for item in self.items.drain(..) {
             match item {
-                Item::Event(event) if event.class.may_be_shed() => {
+                Item::Event(event, _) if event.class.may_be_shed() => {
                     *shed.entry(event.class).or_default() += 1;
                     self.held.events -= 1;
                     self.held.bytes -= event.text.bytes();
                     push_passed(&mut kept, &event.origin.session, event.origin.seq, event.origin.seq);
                 }
                 Item::Passed { session, first, last } => push_passed(&mut kept, &session, first, last),
-                Item::Event(_) | Item::Began { .. } => kept.push_back(item),
+                Item::Event(..) | Item::Began { .. } => kept.push_back(item),
             }
         }
         self.items = kept;
@@ -131,7 +133,10 @@ impl Backlog {
     /// What is to be told next, if there is anything; events only if there is `room` for them.
     pub(super) fn next(&mut self, room: bool) -> Option<Told> {
         match self.items.front_mut()? {
-            Item::Event(_) => room.then(|| self.batch()),
+            Item::Event(_, read_at) => {
+                let read_at = *read_at;
+                room.then(|| self.batch(read_at))
+            }
             Item::Passed { session, first, last } => {
                 let (session, seq) = (Arc::clone(session), *first);
                 if first == last {
@@ -149,12 +154,12 @@ impl Backlog {
         }
     }
 
-    fn batch(&mut self) -> Told {
-        let mut batch = Vec::new();
+    fn batch(&mut self, read_at: Instant) -> Told {
+        let mut batch = Vec::with_capacity(self.items.len().min(BATCH_EVENTS));
         let mut bytes = 0;
         while batch.len() < BATCH_EVENTS && bytes < BATCH_BYTES {
             match self.items.pop_front() {
-                Some(Item::Event(event)) => {
+                Some(Item::Event(event, _)) => {
                     bytes += event.text.bytes();
                     self.sheddable -= usize::from(event.class.may_be_shed());
                     batch.push(event);
@@ -168,7 +173,7 @@ impl Backlog {
         }
         self.held.events -= batch.len();
         self.held.bytes -= bytes;
-        Told::Events(batch)
+        Told::Events(Batch { events: batch, read_at })
     }
 
     /// It was not taken: it is still the next.
@@ -183,12 +188,12 @@ impl Backlog {
                 }
                 Some(_) | None => self.items.push_front(Item::Passed { session, first: seq, last: seq }),
             },
-            Told::Events(events) => {
+            Told::Events(Batch { events, read_at }) => {
                 for event in events.into_iter().rev() {
                     self.held.events += 1;
                     self.held.bytes += event.text.bytes();
                     self.sheddable += usize::from(event.class.may_be_shed());
-                    self.items.push_front(Item::Event(event));
+                    self.items.push_front(Item::Event(event, read_at));
                 }
             }
         }
@@ -251,11 +256,11 @@ mod tests {
         backlog.began(session(), Some("ws://here".to_owned()));
         backlog.passed(&session(), 1);
         for seq in 2..=300 {
-            backlog.event(event(seq, Class::Change, 1));
+            backlog.event(event(seq, Class::Change, 1), Instant::now());
         }
         backlog.passed(&session(), 301);
-        backlog.event(event(302, Class::Change, BATCH_BYTES));
-        backlog.event(event(303, Class::Change, 1));
+        backlog.event(event(302, Class::Change, BATCH_BYTES), Instant::now());
+        backlog.event(event(303, Class::Change, 1), Instant::now());
         assert!(matches!(backlog.next(false), Some(Told::Began { shard: 3, .. })));
         assert!(matches!(backlog.next(false), Some(Told::Passed { seq: 1, .. })));
         assert!(backlog.next(false).is_none(), "events wait for room");
@@ -272,15 +277,18 @@ mod tests {
     #[test]
     fn a_full_backlog_drops_what_is_true_for_a_moment_only_and_keeps_every_number() {
         let mut backlog = Backlog::new(3, Allowance { events: 3, bytes: 1_000 });
-        backlog.event(event(1, Class::Fleeting, 1));
-        backlog.event(event(2, Class::Chatter, 1));
-        assert_eq!(backlog.event(event(3, Class::Fleeting, 1)), Shed::new());
+        backlog.event(event(1, Class::Fleeting, 1), Instant::now());
+        backlog.event(event(2, Class::Chatter, 1), Instant::now());
+        assert_eq!(backlog.event(event(3, Class::Fleeting, 1), Instant::now()), Shed::new());
         assert!(!backlog.must_pause());
-        assert_eq!(backlog.event(event(4, Class::Interaction, 1)), Shed::from([(Class::Fleeting, 2)]));
-        backlog.event(event(5, Class::Change, 1));
+        assert_eq!(backlog.event(event(4, Class::Interaction, 1), Instant::now()), Shed::from([(Class::Fleeting, 2)]));
+        backlog.event(event(5, Class::Change, 1), Instant::now());
         assert!(backlog.must_pause());
         for seq in 6..10_000 {
-            assert_eq!(backlog.event(event(seq, Class::Fleeting, 1)), Shed::from([(Class::Fleeting, 1)]));
+            assert_eq!(
+                backlog.event(event(seq, Class::Fleeting, 1), Instant::now()),
+                Shed::from([(Class::Fleeting, 1)])
+            );
         }
         assert_eq!(backlog.items.len(), 6, "{:?}", backlog.items);
         let told = told(&mut backlog);
@@ -291,7 +299,7 @@ mod tests {
     #[test]
     fn bytes_fill_it_too_and_a_large_one_goes_into_an_empty_one() {
         let mut backlog = Backlog::new(3, Allowance { events: 100, bytes: 10 });
-        backlog.event(event(1, Class::Change, 50));
+        backlog.event(event(1, Class::Change, 50), Instant::now());
         assert!(backlog.must_pause() && !backlog.has_eased());
         backlog.next(true);
         assert!(!backlog.must_pause() && backlog.has_eased());
@@ -314,7 +322,7 @@ mod tests {
                         if !class.may_be_shed() {
                             due.push(seq);
                         }
-                        backlog.event(event(seq, class, bytes));
+                        backlog.event(event(seq, class, bytes), Instant::now());
                     }
                     2 => if let Some(told) = backlog.next(true) {
                         backlog.put_back(told);

@@ -14,6 +14,7 @@ use guildhall_actors::{
     right::Right,
 };
 use guildhall_core::event::{self, Class, Event, Frame};
+use guildhall_core::time::UnixMs;
 use serde::Deserialize;
 use tokio::{
     sync::watch,
@@ -224,11 +225,13 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
     /// Takes an item, and what else is ready, as long as it is text.
     fn take(&mut self, item: Item) -> Next {
         let (mut item, mut frames, mut bytes) = (item, 0, 0);
+        // What is ready together was there at the same time: to look at clocks for each would take longer than to read it.
+        let at = self.now();
         loop {
             let Some(Ok(Message::Text(text))) = item else { return self.other(item) };
             frames += 1;
             bytes += text.len();
-            self.frame(text);
+            self.frame(text, at);
             if self.backlog.must_pause() {
                 self.flush();
                 if self.backlog.must_pause() {
@@ -282,7 +285,7 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
             // Only after a fatal close, which was answered above; without a code there is no better advice.
             None => Next::End(self.refused(0)),
             Some(Ok(Message::Text(text))) => {
-                self.frame(text);
+                self.frame(text, self.now());
                 Next::Read
             }
         }
@@ -319,13 +322,17 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
         self.dial_again()
     }
 
-    fn frame(&mut self, text: String) {
-        self.last_frame = Instant::now();
+    fn now(&self) -> (Instant, UnixMs) {
+        (Instant::now(), self.clock.now())
+    }
+
+    fn frame(&mut self, text: String, (read_at, at): (Instant, UnixMs)) {
+        self.last_frame = read_at;
         self.line.carries();
         // The first frame of a line is its HELLO.
         let hello = if self.line.is_dialling() { heartbeats_of(&text) } else { None };
-        match event::read(text, self.number(), &self.session, self.clock.now()) {
-            Ok(Frame::Event(event)) => self.event(event),
+        match event::read(text, self.number(), &self.session, at) {
+            Ok(Frame::Event(event)) => self.event(event, read_at),
             Ok(Frame::Control { op }) => self.control(op, hello),
             Err(malformed) => {
                 self.skip(&malformed);
@@ -334,7 +341,7 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
         }
     }
 
-    fn event(&mut self, event: Event) {
+    fn event(&mut self, event: Event, read_at: Instant) {
         let (shard, seq) = (self.number(), event.origin.seq);
         self.tally.count(shard, &event);
         self.last = seq;
@@ -350,7 +357,7 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
                 if self.backlog.is_full() {
                     self.flush();
                 }
-                for (class, count) in self.backlog.event(event) {
+                for (class, count) in self.backlog.event(event, read_at) {
                     emit(EventsShed { shard, class, count });
                 }
             }
@@ -537,7 +544,7 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
             while let Some(text) = self.reads_on().await {
                 keeps = keeps && !self.backlog.must_pause();
                 if keeps {
-                    self.frame(text);
+                    self.frame(text, self.now());
                     self.flush();
                 }
             }

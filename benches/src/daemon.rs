@@ -15,45 +15,41 @@ use http::Method;
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::town::{TOKEN, Town};
 use crate::load::Connection;
+use crate::metrics::Metrics;
 
 /// The hidden subcommand that a child runs.
 pub(crate) const SUBCOMMAND: &str = "serve-daemon";
 
 /// What callers show.
-pub(super) const KEY: &str = "the-key-of-those-who-measure";
+pub(crate) const KEY: &str = "the-key-of-those-who-measure";
 
 /// How long a daemon may take to start.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running daemon. It is ended in order when this is dropped.
-pub(super) struct Daemon {
+pub(crate) struct Daemon {
     process: Child,
-    pub(super) address: SocketAddr,
+    pub(crate) address: SocketAddr,
 }
 
 impl Daemon {
-    /// Starts it over this store, and waits until it listens.
-    pub(super) fn start(town: &Town, store: &str, folder: &Path) -> anyhow::Result<Self> {
-        let (api, gateway) = (town.sim.api_url(), town.sim.gateway_url());
-        let settings = [
-            ("DISCORD__TOKEN", TOKEN),
-            ("DISCORD__API_URL", &api),
-            ("DISCORD__GATEWAY_URL", &gateway),
+    /// Starts it with these settings beside those that every daemon here has, and waits until it listens.
+    pub(crate) fn start(settings: &[(&str, &str)], folder: &Path) -> anyhow::Result<Self> {
+        let common = [
             ("API__BIND", "127.0.0.1:0"),
             ("API__ADMIN_KEY", KEY),
-            ("STORE__URL", store),
             ("LOG__FORMAT", "json"),
             // As good as none.
             ("LIMITS__GLOBAL", "10000"),
             ("LIMITS__MARGIN_MS", "0"),
             ("LIMITS__SETTLING_MS", "0"),
         ];
+        let settings = common.iter().chain(settings);
         let mut process = Command::new(std::env::current_exe()?)
             .arg(SUBCOMMAND)
             .env_clear()
-            .envs(settings.map(|(name, value)| (format!("GUILDHALL__{name}"), value)))
+            .envs(settings.map(|(name, value)| (format!("GUILDHALL__{name}"), *value)))
             .current_dir(folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -78,8 +74,24 @@ impl Daemon {
         Ok(Self { process, address })
     }
 
+    /// How much memory it holds, in bytes.
+    pub(crate) fn resident(&self) -> anyhow::Result<u64> {
+        let path = format!("/proc/{}/status", self.process.id());
+        let status = std::fs::read_to_string(&path).context("this system does not tell how large a process is")?;
+        let kb = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix("kB"));
+        Ok(kb.with_context(|| format!("an odd {path}"))?.trim().parse::<u64>()? * 1_024)
+    }
+
+    /// Its metrics, as it tells them.
+    pub(crate) async fn metrics(&self) -> anyhow::Result<Metrics> {
+        let mut connection = Connection::open(self.address).await?;
+        let (status, told) = connection.call(Method::GET, "/metrics", &format!("Bearer {KEY}"), Bytes::new()).await?;
+        ensure!(status == 200, "a daemon tells no metrics: {status}");
+        Ok(Metrics::read(&String::from_utf8_lossy(&told)))
+    }
+
     /// Waits until it says that it is ready.
-    pub(super) async fn is_ready(&self) -> anyhow::Result<()> {
+    pub(crate) async fn is_ready(&self) -> anyhow::Result<()> {
         let mut connection = Connection::open(self.address).await?;
         let deadline = Instant::now() + PATIENCE;
         loop {

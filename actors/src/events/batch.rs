@@ -1,0 +1,44 @@
+//! Events that were read together.
+
+use std::ops::Deref;
+
+use guildhall_core::event::Event;
+use tokio::time::Instant;
+
+/// Events of one session, in the order in which they came.
+#[derive(Debug)]
+pub struct Batch {
+    /// Those that were read, one after the other.
+    pub events: Vec<Event>,
+    /// When the first of them was read.
+    pub read_at: Instant,
+}
+
+impl From<Vec<Event>> for Batch {
+    fn from(events: Vec<Event>) -> Self {
+        Self { events, read_at: Instant::now() }
+    }
+}
+
+impl FromIterator<Event> for Batch {
+    fn from_iter<T: IntoIterator<Item = Event>>(events: T) -> Self {
+        events.into_iter().collect::<Vec<_>>().into()
+    }
+}
+
+impl Deref for Batch {
+    type Target = [Event];
+
+    fn deref(&self) -> &[Event] {
+        &self.events
+    }
+}
+
+impl<'a> IntoIterator for &'a Batch {
+    type Item = &'a Event;
+    type IntoIter = std::slice::Iter<'a, Event>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.events.iter()
+    }
+}

@@ -1,0 +1,230 @@
+//! `events`: how many events a second go all the way, from a gateway's connections through shards, router and guilds to a rule
+//! that does nothing with them; and how long one takes when there are fewer.
+
+mod finish;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use clap::Args;
+use guildhall::app::EventsPart;
+use guildhall::discord::{FirstAnswers, IdentifyLimits, IdentifyQueue, Reconnects, Shards, ShardsConfig};
+use guildhall::settings::{ShardRange, Token};
+use guildhall::store::Store;
+use guildhall::webhook::{WebhookConfig, Webhooks};
+use guildhall_actors::events::{
+    Allowance, EventStore, Events, EventsConfig, Feed, Outside, ShardStore as _, WantedShards,
+};
+use guildhall_actors::operations::WallClock;
+use guildhall_actors::rest::{Gate, GateConfig};
+use guildhall_core::event::handler::Handlers;
+use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
+use tokio::time::{interval, sleep};
+
+use self::finish::Finish;
+use crate::operations::{Upstream, Works, settings};
+use crate::sender::{Guild, Sender};
+use crate::stats::{Durations, per_second};
+use crate::{cpu, disk, pipeline};
+
+/// The first guild's id: as long as those of Discord, and of the first shard, however many there are.
+const FIRST_GUILD: u64 = 310_000_000_000 << 22;
+
+/// How many events of a shard may be on their way when it is seen how many can be handled: less than it keeps.
+const WINDOW: u64 = 4_000;
+
+/// How long everything runs before anything is counted.
+const WARM_UP: Duration = Duration::from_secs(2);
+
+/// How long what was sent may take to be handled.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often metrics are folded, as in the daemon.
+const UPKEEP_EVERY: Duration = Duration::from_secs(5);
+
+/// Over how much events are spread.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Guilds that have events.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    guilds: u32,
+    /// Shards that they come with.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    shards: u32,
+    /// Measure only how many there can be.
+    #[arg(long)]
+    saturation_only: bool,
+}
+
+pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Result<Value> {
+    let recorder = guildhall::metrics::install()?;
+    tokio::spawn(async move {
+        let mut tick = interval(UPKEEP_EVERY);
+        loop {
+            tick.tick().await;
+            recorder.run_upkeep();
+        }
+    });
+    let (time, folder) = (Duration::from_secs(seconds), disk::folder()?);
+    let hall = Hall::open(arguments, folder.path()).await?;
+    let Saturated { per_s, cpu_us, sender_us } = hall.saturate(time).await?;
+    if !quiet {
+        println!("{per_s:.0} events/s, {cpu_us:.2} µs each, and {sender_us:.2} µs to send one");
+    }
+    let mut figures = json!({
+        "name": "events",
+        "seconds": seconds,
+        "guilds": arguments.guilds,
+        "shards": arguments.shards,
+        "saturation_per_s": per_s,
+        "cpu_us_per_event": cpu_us,
+        "sender_us_per_event": sender_us,
+    });
+    let rates: &[u32] = if arguments.saturation_only { &[] } else { &[1_000, 5_000] };
+    for rate in rates {
+        let took = hall.paced(*rate, time).await?;
+        let (p50, p99) = (took.ms_at(0.5), took.ms_at(0.99));
+        if !quiet {
+            println!("at {rate} events/s: p50 {p50:.3} ms, p99 {p99:.3} ms");
+        }
+        figures[format!("p50_ms_at_{rate}")] = p50.into();
+        figures[format!("p99_ms_at_{rate}")] = p99.into();
+    }
+    figures["lost"] = hall.lost().into();
+    figures["out_of_order"] = hall.finish.out_of_order().into();
+    hall.close().await?;
+    Ok(figures)
+}
+
+/// What a flood of events showed.
+struct Saturated {
+    per_s: f64,
+    /// Processor time of an event, without the sender's.
+    cpu_us: f64,
+    sender_us: f64,
+}
+
+/// All that an event goes through in the daemon, put together as the daemon puts it together.
+struct Hall {
+    sender: Sender,
+    finish: Arc<Finish>,
+    shards: Shards,
+    events: EventsPart,
+    works: Works,
+}
+
+impl Hall {
+    async fn open(arguments: &Arguments, folder: &std::path::Path) -> anyhow::Result<Self> {
+        let Arguments { guilds, shards, .. } = *arguments;
+        let guild = |nth: u32| {
+            let id = FIRST_GUILD + (u64::from(nth) << 22);
+            Guild { id, channel: id + 1, user: id + 2 }
+        };
+        let all: Vec<Guild> = (0..guilds).map(guild).collect();
+        let sender = Sender::start(shards, &all, None)?;
+        let finish = Arc::new(Finish::new(sender.clone(), shards, FIRST_GUILD, all.len()));
+        let set = settings(&format!("sqlite:{}", folder.join("events.db").display()), &[])?;
+        let works = Works::start(&set, Upstream::new(0)).await?;
+        let store: Arc<dyn EventStore> = Arc::new(Store::clone(&works.store));
+        // Nobody calls it: the rule gives nothing to do.
+        let gate = Gate::start(pipeline::transport("http://127.0.0.1:9".to_owned())?, GateConfig::default());
+        let rule = json!({ "name": "nothing", "on": ["message.#", "member.#"], "do": [] });
+        let handlers = Handlers::parse(&json!({ "handlers": [rule] })).map_err(|wrong| anyhow::anyhow!("{wrong:?}"))?;
+        let brain = Webhooks::new(Vec::new(), &WebhookConfig::default(), gate.breaker().clone())?;
+        let outside = Outside {
+            handlers,
+            store: Arc::clone(&store),
+            brain: Arc::new(brain),
+            answers: Arc::new(FirstAnswers::new(gate, set.interactions.within)),
+            desk: Arc::clone(works.desk()),
+            watch: Some(finish.clone()),
+        };
+        let allowance = Allowance { events: set.gateway.buffer_events, bytes: set.gateway.buffer_bytes };
+        let config = EventsConfig { shards, ..EventsConfig::default() };
+        let events = EventsPart::start(Events::prepare(outside, WallClock::system(), config, allowance));
+        let wanted = WantedShards { shards, first: 0, last: shards - 1, shared: false };
+        let taken = events.events().take(works.store.claim_shards(wanted).await?.claims).await;
+        let mut feeds: HashMap<u32, Feed> = taken.into_iter().map(|taken| (taken.claim.shard, taken.feed)).collect();
+        let limits = IdentifyLimits { max_concurrency: 0, spacing: Duration::ZERO, a_day: 1_000, left: None };
+        let config = ShardsConfig {
+            token: Token::new(pipeline::TOKEN),
+            gateway_url: Some(sender.url()),
+            shards,
+            range: ShardRange::all(shards),
+            intents: set.gateway.intents,
+            presence: None,
+            queue: IdentifyQueue::new(store, limits, WallClock::system(), Arc::new(|_| {})),
+            resume: Vec::new(),
+            threads: set.gateway.threads,
+            buffer: allowance,
+            reconnects: Reconnects { base: set.gateway.reconnect_base, cap: set.gateway.reconnect_cap },
+            hello_within: set.gateway.hello_timeout,
+        };
+        let feed = move |shard| feeds.remove(&shard).expect("invariant: each shard has a feed");
+        let shards = Shards::start(config, feed, |_| {})?;
+        let hall = Self { sender, finish, shards, events, works };
+        let sender = hall.sender.clone();
+        spawn_blocking(move || sender.all_ready()).await??;
+        Ok(hall)
+    }
+
+    /// Sends as many as are handled.
+    async fn saturate(&self, time: Duration) -> anyhow::Result<Saturated> {
+        let finish = Arc::clone(&self.finish);
+        let flood = self.sender.flood(WARM_UP + time, WINDOW, move |shard| finish.of_shard(shard))?;
+        sleep(WARM_UP).await;
+        let (began, before, used) = (Instant::now(), self.finish.handled(), cpu::of_process()?);
+        // What the thread that sends has used is known at its end: it does the same all the time.
+        sleep(time).await;
+        let (took, handled) = (began.elapsed(), self.finish.handled() - before);
+        let used = cpu::of_process()?.saturating_sub(used);
+        let flooded =
+            spawn_blocking(move || flood.join()).await?.map_err(|_| anyhow::anyhow!("the sender broke"))??;
+        self.all_handled().await?;
+        let of_each = |used: Duration, count: u64| used.as_secs_f64() * 1_000_000.0 / (count.max(1) as f64);
+        let sender_us = of_each(flooded.cpu, flooded.sent);
+        Ok(Saturated {
+            per_s: per_second(usize::try_from(handled)?, took),
+            cpu_us: of_each(used, handled) - sender_us,
+            sender_us,
+        })
+    }
+
+    /// Sends so many a second; how long each took from when it was due to be written until it was handled.
+    async fn paced(&self, per_s: u32, time: Duration) -> anyhow::Result<Durations> {
+        self.finish.measure();
+        let pace = self.sender.pace(per_s, time)?;
+        spawn_blocking(move || pace.join()).await?.map_err(|_| anyhow::anyhow!("the sender broke"))??;
+        self.all_handled().await?;
+        Ok(self.finish.measured())
+    }
+
+    /// Waits until all that was sent is handled, or nothing more is.
+    async fn all_handled(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while self.lost() > 0 && Instant::now() < deadline {
+            sleep(Duration::from_millis(5)).await;
+        }
+        ensure!(
+            self.sender.reconnects() == 0,
+            "a shard left because there was no room: the figures are of something else"
+        );
+        Ok(())
+    }
+
+    fn lost(&self) -> u64 {
+        self.sender.sent() - self.finish.handled()
+    }
+
+    async fn close(mut self) -> anyhow::Result<()> {
+        self.shards.shutdown().await;
+        ensure!(self.events.drain(PATIENCE).await, "the router does not know that all events are done");
+        self.events.stop();
+        self.works.drain().await?;
+        self.works.close().await;
+        Ok(())
+    }
+}

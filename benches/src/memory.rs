@@ -1,0 +1,151 @@
+//! `memory`: how much memory a daemon holds for a shard that is idle, and for a guild that has had an event.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use clap::Args;
+use guildhall_sim::{BotConfig, LimitConfig, Sim, SimConfig};
+use serde_json::{Value, json};
+use tokio::task::{block_in_place, spawn_blocking};
+use tokio::time::sleep;
+
+use crate::daemon::Daemon;
+use crate::disk;
+use crate::processes::TOKEN;
+use crate::sender::{Guild, Sender};
+
+/// So many shards are compared with one.
+const MANY_SHARDS: u32 = 33;
+
+/// So many guilds are active, one number after the other.
+const SIZES: [u32; 3] = [1_000, 10_000, 100_000];
+
+/// The first guild's id, as in `events`.
+const FIRST_GUILD: u64 = 310_000_000_000 << 22;
+
+/// How many events are sent before it is waited until they are handled: less than a shard keeps.
+const AT_ONCE: usize = 2_000;
+
+/// How long what was sent may take to be handled.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a daemon has to give back what it does not need.
+const SETTLES: Duration = Duration::from_secs(3);
+
+/// Nothing to choose.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {}
+
+pub(crate) async fn run(_: &Arguments, quiet: bool) -> anyhow::Result<Value> {
+    let config = SimConfig {
+        bots: vec![BotConfig { token: TOKEN.to_owned(), ..BotConfig::default() }],
+        guilds: 0,
+        limits: LimitConfig::off(),
+        ..SimConfig::default()
+    };
+    let sim = Sim::start(config).await.context("cannot start the simulator")?;
+    let api = sim.api_url();
+    let one = idle(1, &api).await?;
+    let many = idle(MANY_SHARDS, &api).await?;
+    let kb_per_shard = (many as f64 - one as f64) / f64::from(MANY_SHARDS - 1) / 1_024.0;
+    if !quiet {
+        println!("{kb_per_shard:.0} KB an idle shard ({} KB with one)", one / 1_024);
+    }
+    let held = with_guilds(&api, quiet).await?;
+    let (Some(first), Some(last)) = (held.first(), held.last()) else { anyhow::bail!("nothing was measured") };
+    let per_guild = (*last as f64 - *first as f64) / f64::from(SIZES[SIZES.len() - 1]);
+    sim.stop().await;
+    let mut figures = json!({
+        "name": "memory",
+        "kb_per_idle_shard": kb_per_shard,
+        "bytes_per_guild": per_guild,
+        "rss_mb_idle": mb(one),
+        "rss_mb_at_100k": mb(*last),
+    });
+    for (size, held) in SIZES.into_iter().zip(&held[1..]) {
+        figures[format!("bytes_per_guild_at_{size}")] = ((*held as f64 - *first as f64) / f64::from(size)).into();
+    }
+    Ok(figures)
+}
+
+fn mb(bytes: u64) -> f64 {
+    bytes as f64 / 1_048_576.0
+}
+
+/// What a daemon holds with so many shards that have a session and no events.
+async fn idle(shards: u32, api: &str) -> anyhow::Result<u64> {
+    let folder = disk::folder()?;
+    let sender = Sender::start(shards, &[], None)?;
+    let daemon = start(&sender, shards, api, folder.path()).await?;
+    sleep(SETTLES).await;
+    let held = daemon.resident()?;
+    block_in_place(|| drop(daemon));
+    Ok(held)
+}
+
+/// What a daemon holds with no active guild, and with each number of them.
+async fn with_guilds(api: &str, quiet: bool) -> anyhow::Result<Vec<u64>> {
+    let folder = disk::folder()?;
+    let most = SIZES[SIZES.len() - 1];
+    let guild = |nth: u32| {
+        let id = FIRST_GUILD + (u64::from(nth) << 22);
+        Guild { id, channel: id + 1, user: id + 2 }
+    };
+    let guilds: Vec<Guild> = (0..most).map(guild).collect();
+    let sender = Sender::start(1, &guilds, None)?;
+    let daemon = start(&sender, 1, api, folder.path()).await?;
+    sleep(SETTLES).await;
+    let mut held = vec![daemon.resident()?];
+    let mut active = 0;
+    for size in SIZES {
+        let size = size as usize;
+        while active < size {
+            let next = size.min(active + AT_ONCE);
+            let own = sender.clone();
+            spawn_blocking(move || own.once_each(active..next)).await??;
+            handled(&daemon, &sender).await?;
+            active = next;
+        }
+        sleep(SETTLES).await;
+        held.push(daemon.resident()?);
+        if !quiet {
+            println!("{size} guilds: {:.1} MB", mb(daemon.resident()?));
+        }
+    }
+    ensure!(sender.reconnects() == 0, "a shard left because there was no room: the figures are of something else");
+    block_in_place(|| drop(daemon));
+    Ok(held)
+}
+
+/// Waits until all that was sent is handled.
+async fn handled(daemon: &Daemon, sender: &Sender) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while daemon.metrics().await?.sum("guildhall_events_handled_total") < sender.sent() as f64 {
+        ensure!(Instant::now() < deadline, "not all that was sent was handled within {PATIENCE:?}");
+        sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+async fn start(sender: &Sender, shards: u32, api: &str, folder: &Path) -> anyhow::Result<Daemon> {
+    let file = folder.join("handlers.toml");
+    std::fs::write(&file, "[[handlers]]\nname = \"looks-on\"\non = [\"message.#\", \"member.#\"]\ndo = []\n")?;
+    let (gateway, shards) = (sender.url(), shards.to_string());
+    let store = format!("sqlite:{}", folder.join("memory.db").display());
+    let settings = [
+        ("DISCORD__TOKEN", TOKEN),
+        ("DISCORD__API_URL", api),
+        ("DISCORD__GATEWAY_URL", &gateway),
+        ("GATEWAY__SHARDS", &shards),
+        ("GATEWAY__MAX_CONCURRENCY", "0"),
+        ("GATEWAY__IDENTIFY_SPACING_MS", "0"),
+        ("STORE__URL", &store),
+        ("HANDLERS__FILE", file.to_str().context("an odd name of a folder")?),
+    ];
+    let daemon = block_in_place(|| Daemon::start(&settings, folder))?;
+    daemon.is_ready().await?;
+    let own = sender.clone();
+    spawn_blocking(move || own.all_ready()).await??;
+    Ok(daemon)
+}

@@ -1,0 +1,70 @@
+//! A daemon's metrics, as a monitor would read them.
+
+/// Metrics at one moment.
+#[derive(Debug, Default)]
+pub(crate) struct Metrics(Vec<(String, f64)>);
+
+impl Metrics {
+    pub(crate) fn read(text: &str) -> Self {
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        Self(
+            lines
+                .filter_map(|line| line.rsplit_once(' '))
+                .filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?)))
+                .collect(),
+        )
+    }
+
+    /// The sum of all that have this name, whatever their labels.
+    pub(crate) fn sum(&self, name: &str) -> f64 {
+        let is = |known: &str| known.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('{'));
+        self.0.iter().filter(|(known, _)| is(known)).map(|(_, value)| value).sum()
+    }
+
+    /// The value that this share of what a histogram has seen since then does not exceed, as Prometheus works it out: within
+    /// a bucket all values are as likely.
+    pub(crate) fn quantile_since(&self, before: &Self, name: &str, share: f64) -> Option<f64> {
+        let prefix = format!("{name}_bucket{{");
+        let mut buckets: Vec<(f64, f64)> = Vec::new();
+        for (known, value) in self.0.iter().filter(|(known, _)| known.starts_with(&prefix)) {
+            let bound = known.split("le=\"").nth(1)?.split('"').next()?;
+            let earlier = before.0.iter().find(|(old, _)| old == known).map_or(0.0, |(_, value)| *value);
+            buckets.push((bound.parse().unwrap_or(f64::INFINITY), value - earlier));
+        }
+        buckets.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let all = buckets.last().filter(|(_, count)| *count > 0.0)?.1;
+        let at = buckets.iter().position(|(_, count)| *count >= share * all)?;
+        let (low, below) = if at == 0 { (0.0, 0.0) } else { buckets[at - 1] };
+        let (high, count) = buckets[at];
+        // What lies beyond the last bound may be anything: it is not made smaller than it is.
+        if high.is_infinite() {
+            return Some(high);
+        }
+        Some(low + (high - low) * (share * all - below) / (count - below))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_of_a_histogram_is_found_between_bounds() {
+        let text = |one, two, all| {
+            format!(
+                "# HELP h x\nh_bucket{{le=\"1\"}} {one}\nh_bucket{{le=\"2\"}} {two}\nh_bucket{{le=\"+Inf\"}} {all}\nh_sum 3\n"
+            )
+        };
+        let (before, after) = (Metrics::read(&text(10, 10, 10)), Metrics::read(&text(60, 110, 110)));
+        let quantile = |share| after.quantile_since(&before, "h", share);
+        assert_eq!((quantile(0.25), quantile(0.75), quantile(1.0)), (Some(0.5), Some(1.5), Some(2.0)));
+        assert_eq!(Metrics::read(&text(0, 0, 5)).quantile_since(&Metrics::default(), "h", 0.5), Some(f64::INFINITY));
+        assert_eq!(before.quantile_since(&before, "h", 0.5), None);
+    }
+
+    #[test]
+    fn a_sum_is_over_all_labels_and_no_other_name() {
+        let metrics = Metrics::read("a 1\na{b=\"c\"} 2\nab 4\n");
+        assert_eq!(metrics.sum("a"), 3.0);
+    }
+}

@@ -1,0 +1,315 @@
+//! A gateway that does nothing but send events, as many as its shards take or so many a second: real connections, frames that
+//! are made beforehand but for their numbers, and no compression. Its threads have nothing else to do.
+
+mod frames;
+mod wire;
+
+use std::io::Write as _;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow, ensure};
+use serde_json::{Value, json};
+
+use self::frames::Frames;
+pub(crate) use self::frames::{Guild, MARK};
+use self::wire::Sent;
+use crate::cpu;
+
+/// How many sent events are remembered with their times, a shard.
+const REMEMBERED: usize = 1 << 16;
+
+/// The most frames that are written at once.
+const AT_ONCE: u64 = 256;
+
+/// How long a sender waits for room before it looks again.
+const LOOK_AGAIN: Duration = Duration::from_micros(200);
+
+/// How long shards may take to connect.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A shard's end.
+struct Line {
+    frames: Frames,
+    /// Nothing before there is a session.
+    writes: Mutex<Option<TcpStream>>,
+    /// The number of the last event.
+    sent: AtomicU64,
+    /// When each of the last ones should have been written, in nanoseconds.
+    due: Box<[AtomicU64]>,
+}
+
+struct Shared {
+    address: SocketAddr,
+    began: Instant,
+    lines: Vec<Line>,
+    /// Connections beyond the first of each shard.
+    again: AtomicU32,
+}
+
+/// The sender. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Sender(Arc<Shared>);
+
+/// What a thread of the sender did.
+pub(crate) struct Done {
+    pub(crate) sent: u64,
+    /// What it used of a processor.
+    pub(crate) cpu: Duration,
+}
+
+impl Sender {
+    /// Begins to listen for so many shards; guilds go to shards as Discord has it. One in so many events is a message that is
+    /// marked.
+    pub(crate) fn start(shards: u32, guilds: &[Guild], marks: Option<u64>) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen")?;
+        let line = |shard: u32| {
+            let own: Vec<Guild> = guilds
+                .iter()
+                .filter(|guild| (guild.id >> 22) % u64::from(shards) == u64::from(shard))
+                .cloned()
+                .collect();
+            Line {
+                frames: Frames::new(&own, marks),
+                writes: Mutex::new(None),
+                sent: AtomicU64::new(0),
+                due: (0..REMEMBERED).map(|_| AtomicU64::new(0)).collect(),
+            }
+        };
+        let shared = Arc::new(Shared {
+            address: listener.local_addr()?,
+            began: Instant::now(),
+            lines: (0..shards).map(line).collect(),
+            again: AtomicU32::new(0),
+        });
+        let own = Arc::clone(&shared);
+        thread::Builder::new().name("sender".to_owned()).spawn(move || own.listen(&listener))?;
+        Ok(Self(shared))
+    }
+
+    /// Where the gateway is.
+    pub(crate) fn url(&self) -> String {
+        format!("ws://{}", self.0.address)
+    }
+
+    /// Waits until all shards have a session.
+    pub(crate) fn all_ready(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while self.0.lines.iter().any(|line| line.writes().is_none()) {
+            ensure!(Instant::now() < deadline, "not all shards have connected within {PATIENCE:?}");
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// How many events were sent in all, READYs not counted.
+    pub(crate) fn sent(&self) -> u64 {
+        self.0.lines.iter().map(|line| line.sent.load(Ordering::Acquire).saturating_sub(1)).sum()
+    }
+
+    /// How often a shard connected again. Then figures would be of something else.
+    pub(crate) fn reconnects(&self) -> u32 {
+        self.0.again.load(Ordering::Acquire)
+    }
+
+    /// How long ago an event should have been written.
+    pub(crate) fn since_due(&self, shard: u32, seq: u64, now: Instant) -> Duration {
+        let due = self.0.lines[shard as usize].due[place(seq)].load(Ordering::Acquire);
+        now.duration_since(self.0.began).saturating_sub(Duration::from_nanos(due))
+    }
+
+    /// Sends for so long as fast as events are handled: on the way are at most so many of a shard.
+    pub(crate) fn flood(
+        &self,
+        time: Duration,
+        window: u64,
+        handled: impl Fn(u32) -> u64 + Send + 'static,
+    ) -> anyhow::Result<thread::JoinHandle<anyhow::Result<Done>>> {
+        let shared = Arc::clone(&self.0);
+        let work = move || {
+            let (until, mut sent, mut buffer) = (Instant::now() + time, 0, Vec::new());
+            while Instant::now() < until {
+                let before = sent;
+                for (shard, line) in (0..).zip(&shared.lines) {
+                    let last = line.sent.load(Ordering::Acquire);
+                    // READY is handled, too, in a way.
+                    let room = window.saturating_sub(last.saturating_sub(handled(shard) + 1)).min(AT_ONCE);
+                    if room >= AT_ONCE / 2 && !line.frames.is_empty() {
+                        let now = shared.nanos(Instant::now());
+                        (1..=room).for_each(|nth| line.frame(last + nth, now, &mut buffer));
+                        line.write(&mut buffer, last + room)?;
+                        sent += room;
+                    }
+                }
+                if sent == before {
+                    thread::sleep(LOOK_AGAIN);
+                }
+            }
+            Ok(Done { sent, cpu: cpu::of_thread()? })
+        };
+        Ok(thread::Builder::new().name("sender-flood".to_owned()).spawn(work)?)
+    }
+
+    /// Sends so many a second for so long, each when it is due, however the others fare.
+    pub(crate) fn pace(&self, per_s: u32, time: Duration) -> anyhow::Result<thread::JoinHandle<anyhow::Result<Done>>> {
+        let shared = Arc::clone(&self.0);
+        let work = move || {
+            let lines: Vec<&Line> = shared.lines.iter().filter(|line| !line.frames.is_empty()).collect();
+            ensure!(!lines.is_empty(), "there is nobody to send events about");
+            let mut next: Vec<u64> = lines.iter().map(|line| line.sent.load(Ordering::Acquire) + 1).collect();
+            let mut buffers = vec![Vec::new(); lines.len()];
+            let count = u64::from(per_s) * time.as_secs();
+            let began = Instant::now();
+            let due = |nth: u64| began + Duration::from_nanos(nth * 1_000_000_000 / u64::from(per_s));
+            let mut sent = 0;
+            while sent < count {
+                let now = Instant::now();
+                while sent < count && due(sent) <= now {
+                    let turn = usize::try_from(sent % lines.len() as u64)?;
+                    lines[turn].frame(next[turn], shared.nanos(due(sent)), &mut buffers[turn]);
+                    next[turn] += 1;
+                    sent += 1;
+                }
+                for ((line, next), buffer) in lines.iter().zip(&next).zip(&mut buffers) {
+                    line.write(buffer, next - 1)?;
+                }
+                thread::sleep(due(sent).saturating_duration_since(Instant::now()));
+            }
+            Ok(Done { sent, cpu: cpu::of_thread()? })
+        };
+        Ok(thread::Builder::new().name("sender-pace".to_owned()).spawn(work)?)
+    }
+
+    /// Sends one event about each guild of these places, of every shard.
+    pub(crate) fn once_each(&self, places: std::ops::Range<usize>) -> anyhow::Result<u64> {
+        let mut sent = 0;
+        for line in self.0.lines.iter().filter(|line| !line.frames.is_empty()) {
+            let mut buffer = Vec::new();
+            let mut last = line.sent.load(Ordering::Acquire);
+            for place in places.clone() {
+                last += 1;
+                line.frames.append_about(place, last, &mut buffer);
+                sent += 1;
+            }
+            line.write(&mut buffer, last)?;
+        }
+        Ok(sent)
+    }
+}
+
+impl Line {
+    fn writes(&self) -> MutexGuard<'_, Option<TcpStream>> {
+        self.writes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn frame(&self, seq: u64, due: u64, to: &mut Vec<u8>) {
+        self.due[place(seq)].store(due, Ordering::Release);
+        self.frames.append(seq, to);
+    }
+
+    /// Writes what was put together, up to this number.
+    fn write(&self, buffer: &mut Vec<u8>, last: u64) -> anyhow::Result<()> {
+        if buffer.is_empty() {
+            return Ok(());
+        }
+        let mut writes = self.writes();
+        self.sent.store(last, Ordering::Release);
+        writes.as_mut().context("a shard has no session")?.write_all(buffer).context("a shard takes nothing")?;
+        buffer.clear();
+        Ok(())
+    }
+}
+
+fn place(seq: u64) -> usize {
+    seq as usize % REMEMBERED
+}
+
+impl Shared {
+    fn nanos(&self, at: Instant) -> u64 {
+        u64::try_from(at.duration_since(self.began).as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Takes connections for as long as the process lives.
+    fn listen(self: Arc<Self>, listener: &TcpListener) {
+        while let Ok((stream, _)) = listener.accept() {
+            let shared = Arc::clone(&self);
+            let talk = move || {
+                // It ends when the other side does.
+                let _ = shared.talk(stream);
+            };
+            if thread::Builder::new().name("sender-read".to_owned()).spawn(talk).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn talk(&self, stream: TcpStream) -> anyhow::Result<()> {
+        stream.set_nodelay(true)?;
+        let mut stream = greet(stream)?;
+        let mut own: Option<&Line> = None;
+        let answer = |line: Option<&Line>, mut stream: &TcpStream, value: &Value| -> anyhow::Result<()> {
+            let mut frame = Vec::new();
+            wire::text(&[value.to_string().as_bytes()], &mut frame);
+            // Never between two halves of another frame.
+            let _writes = line.map(Line::writes);
+            stream.write_all(&frame)?;
+            Ok(())
+        };
+        answer(None, &stream, &json!({ "op": 10, "t": null, "s": null, "d": { "heartbeat_interval": 41_250 } }))?;
+        loop {
+            let text = match wire::read(&mut stream)? {
+                Sent::Text(text) => text,
+                Sent::Close => {
+                    let _writes = own.map(Line::writes);
+                    (&stream).write_all(&wire::CLOSE)?;
+                    return Ok(stream.shutdown(Shutdown::Both)?);
+                }
+                Sent::Other => continue,
+            };
+            let said: Value = serde_json::from_slice(&text)?;
+            match said["op"].as_u64() {
+                Some(1) => answer(own, &stream, &json!({ "op": 11 }))?,
+                Some(2) => {
+                    let shard = said["d"]["shard"][0].as_u64().unwrap_or(0);
+                    let line = self.lines.get(usize::try_from(shard)?).with_context(|| format!("a shard {shard}"))?;
+                    answer(None, &stream, &self.ready(shard))?;
+                    line.sent.store(1, Ordering::Release);
+                    if line.writes().replace(stream.try_clone()?).is_some() {
+                        self.again.fetch_add(1, Ordering::AcqRel);
+                    }
+                    own = Some(line);
+                }
+                Some(6) => {
+                    self.again.fetch_add(1, Ordering::AcqRel);
+                    return Err(anyhow!("a shard has come back"));
+                }
+                Some(_) | None => {}
+            }
+        }
+    }
+
+    fn ready(&self, shard: u64) -> Value {
+        json!({ "t": "READY", "s": 1, "op": 0, "d": {
+            "v": 10, "session_id": format!("{shard:032x}"), "resume_gateway_url": format!("ws://{}", self.address),
+            "shard": [shard, self.lines.len()], "guilds": [], "application": { "id": "198622483471925248", "flags": 0 },
+            "user": { "id": "198622483471925248", "username": "bench", "discriminator": "0", "bot": true, "avatar": null },
+        }})
+    }
+}
+
+/// Answers what a client asks for over HTTP, and gives the connection back for what comes then.
+fn greet(stream: TcpStream) -> anyhow::Result<TcpStream> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    stream.set_nonblocking(true)?;
+    let stream = runtime.block_on(async {
+        let stream = tokio::net::TcpStream::from_std(stream)?;
+        // It waits to be greeted, so nothing is read beyond this.
+        let (_, socket) = tokio_websockets::ServerBuilder::new().accept(stream).await?;
+        anyhow::Ok(socket.into_inner().into_std()?)
+    })?;
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}

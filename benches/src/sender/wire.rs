@@ -1,0 +1,100 @@
+//! WebSocket frames on a plain connection, once both sides speak it: a server's are not masked, a client's are.
+
+use std::io::{self, Read};
+
+/// The longest that a client may send.
+const LONGEST: u64 = 64 * 1024;
+
+/// A server's answer to a close, with 4000.
+pub(super) const CLOSE: [u8; 4] = [0x88, 2, 0x0f, 0xa0];
+
+/// Appends a text, as a server sends it, out of its parts.
+pub(super) fn text(parts: &[&[u8]], to: &mut Vec<u8>) {
+    let len: usize = parts.iter().map(|part| part.len()).sum();
+    to.push(0x81);
+    match (u8::try_from(len), u16::try_from(len)) {
+        (Ok(short), _) if short < 126 => to.push(short),
+        (_, Ok(middle)) => {
+            to.push(126);
+            to.extend(middle.to_be_bytes());
+        }
+        (_, Err(_)) => {
+            to.push(127);
+            to.extend((len as u64).to_be_bytes());
+        }
+    }
+    for part in parts {
+        to.extend_from_slice(part);
+    }
+}
+
+/// What a client sent.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    Text(Vec<u8>),
+    /// It wants to end.
+    Close,
+    Other,
+}
+
+/// Waits for the next frame of a client, which sends each message as one.
+pub(super) fn read(from: &mut impl Read) -> io::Result<Sent> {
+    let mut head = [0; 2];
+    from.read_exact(&mut head)?;
+    let len = match head[1] & 0x7f {
+        126 => {
+            let mut len = [0; 2];
+            from.read_exact(&mut len)?;
+            u64::from(u16::from_be_bytes(len))
+        }
+        127 => {
+            let mut len = [0; 8];
+            from.read_exact(&mut len)?;
+            u64::from_be_bytes(len)
+        }
+        short => u64::from(short),
+    };
+    if head[1] & 0x80 == 0 || len > LONGEST {
+        return Err(io::Error::other("a client's frame is masked, and shorter than this"));
+    }
+    let mut mask = [0; 4];
+    from.read_exact(&mut mask)?;
+    let mut payload = Vec::new();
+    from.take(len).read_to_end(&mut payload)?;
+    for (byte, mask) in payload.iter_mut().zip(mask.iter().cycle()) {
+        *byte ^= mask;
+    }
+    Ok(match head[0] & 0x0f {
+        1 => Sent::Text(payload),
+        8 => Sent::Close,
+        _ => Sent::Other,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_of_any_length_says_how_long_it_is() {
+        for (len, head) in
+            [(5, vec![0x81, 5]), (300, vec![0x81, 126, 1, 44]), (70_000, vec![0x81, 127, 0, 0, 0, 0, 0, 1, 17, 112])]
+        {
+            let mut written = Vec::new();
+            text(&[b"ab", &vec![b'x'; len - 2]], &mut written);
+            assert_eq!(written[..head.len()], head);
+            assert_eq!(written.len(), head.len() + len);
+        }
+    }
+
+    #[test]
+    fn what_a_client_masked_is_read() {
+        let mut frame = vec![0x81, 0x82, 1, 2, 3, 4, b'h' ^ 1, b'i' ^ 2, 0x88, 0x80, 0, 0, 0, 0];
+        let mut from = frame.as_slice();
+        assert_eq!(read(&mut from).ok(), Some(Sent::Text(b"hi".to_vec())));
+        assert_eq!(read(&mut from).ok(), Some(Sent::Close));
+        assert!(read(&mut from).is_err());
+        frame[1] = 2;
+        assert!(read(&mut frame.as_slice()).is_err());
+    }
+}
