@@ -8,6 +8,7 @@
 
 mod backlog;
 mod events;
+mod hello;
 mod identify;
 mod line;
 mod observe;

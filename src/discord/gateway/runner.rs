@@ -15,7 +15,6 @@ use guildhall_actors::{
 };
 use guildhall_core::event::{self, Class, Event, Frame};
 use guildhall_core::time::UnixMs;
-use serde::Deserialize;
 use tokio::{
     sync::watch,
     time::{Instant, sleep, sleep_until, timeout},
@@ -33,6 +32,7 @@ use super::{
         EventsShed, FrameSkipped, Seldom, ShardClosed, ShardConnected, ShardDisconnected, ShardGoesOn, ShardLeft,
         ShardPaused, ShardRefused, ShardStarted, ShardTroubled, Tally,
     },
+    hello,
     line::{Line, Why},
     observe::{Observer, Session, ShardEvent},
     patience::{Patience, Reconnects},
@@ -329,8 +329,9 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
     fn frame(&mut self, text: String, (read_at, at): (Instant, UnixMs)) {
         self.last_frame = read_at;
         self.line.carries();
-        // The first frame of a line is its HELLO.
-        let hello = if self.line.is_dialling() { heartbeats_of(&text) } else { None };
+        // The first frame of a line is its HELLO; of a line whose end nobody told of, twilight has seen it.
+        let is_new = self.line.is_dialling() || self.shard.state() != ShardState::Active;
+        let hello = if is_new { hello::heartbeats_of(&text) } else { None };
         match event::read(text, self.number(), &self.session, at) {
             Ok(Frame::Event(event)) => self.event(event, read_at),
             Ok(Frame::Control { op }) => self.control(op, hello),
@@ -574,31 +575,5 @@ async fn due(until: Option<Instant>) {
     match until {
         Some(until) => sleep_until(until).await,
         None => std::future::pending().await,
-    }
-}
-
-/// How often a HELLO asks for heartbeats.
-fn heartbeats_of(text: &str) -> Option<Duration> {
-    #[derive(Deserialize)]
-    struct Hello {
-        d: Every,
-    }
-    #[derive(Deserialize)]
-    struct Every {
-        heartbeat_interval: u64,
-    }
-    let hello: Hello = serde_json::from_str(text).ok()?;
-    Some(Duration::from_millis(hello.d.heartbeat_interval))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn heartbeats_are_read_from_a_hello_and_from_nothing_else() {
-        let hello = r#"{"t":null,"s":null,"op":10,"d":{"heartbeat_interval":41250,"_trace":["x"]}}"#;
-        assert_eq!(heartbeats_of(hello), Some(Duration::from_millis(41_250)));
-        assert_eq!(heartbeats_of(r#"{"t":null,"s":null,"op":11,"d":null}"#), None);
     }
 }
