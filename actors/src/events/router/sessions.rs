@@ -1,0 +1,191 @@
+//! The sessions of this process's shards: what came of each, and how far that is confirmed and kept.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+use super::Take;
+use crate::events::feed::Credit;
+use crate::events::hub::Hub;
+use crate::events::parcel::Session;
+use crate::events::store::KeptSession;
+use crate::telemetry::emit;
+use crate::telemetry::events::{SessionLags, SessionsKept};
+
+/// The sessions of one shard.
+struct Line {
+    session: Arc<Session>,
+    /// What it was confirmed to when it was last kept.
+    kept: Option<u64>,
+    /// Sessions before it whose events are not all done: until they are, a restart has to find the first of them.
+    before: VecDeque<Arc<Session>>,
+}
+
+impl Line {
+    /// Of all of them, this, summed up.
+    fn sum<T: std::iter::Sum>(&self, of: impl Fn(&Session) -> T) -> T {
+        self.before.iter().chain([&self.session]).map(|session| of(session)).sum()
+    }
+
+    /// How many events of its shard are with somebody.
+    fn undone(&self) -> usize {
+        self.sum(|session| session.ledger().undone())
+    }
+}
+
+/// The sessions of this process's shards.
+pub(super) struct Sessions {
+    hub: Arc<Hub>,
+    credits: HashMap<u32, Arc<Credit>>,
+    lines: HashMap<u32, Line>,
+    /// Handlers that were done with events of a session before this process began, by session and number.
+    done_before: HashMap<(Arc<str>, u64), Vec<usize>>,
+    /// Shards whose lag was told.
+    told_of: BTreeSet<u32>,
+}
+
+impl Sessions {
+    pub(super) fn new(hub: Arc<Hub>) -> Self {
+        Self {
+            hub,
+            credits: HashMap::new(),
+            lines: HashMap::new(),
+            done_before: HashMap::new(),
+            told_of: BTreeSet::new(),
+        }
+    }
+
+    /// A shard is this process's own from now on, with a session that may go on.
+    pub(super) fn take(&mut self, Take { shard, credit, resumed }: Take) {
+        self.credits.insert(shard, Arc::clone(&credit));
+        let Some((kept, handled)) = resumed else { return };
+        for (seq, handler) in handled {
+            if let Some(handler) = self.hub.number(&handler) {
+                self.done_before.entry((Arc::clone(&kept.session), seq)).or_default().push(handler);
+            }
+        }
+        self.hub.own.has_session(shard, &kept.session);
+        let KeptSession { session, resume_url, confirmed, .. } = kept;
+        let session = Session::new(session, shard, resume_url, confirmed, credit);
+        self.lines.insert(shard, Line { session, kept: Some(confirmed), before: VecDeque::new() });
+    }
+
+    /// It is not any more.
+    pub(super) fn let_go(&mut self, shard: u32) {
+        self.credits.remove(&shard);
+        if let Some(line) = self.lines.remove(&shard) {
+            self.done_before.retain(|(session, _), _| *session != line.session.id);
+        }
+    }
+
+    /// A shard has a new session. The one before, if there was another.
+    pub(super) fn begin(&mut self, shard: u32, id: Arc<str>, resume_url: Option<String>) -> Option<Arc<Session>> {
+        let credit = self.credits.get(&shard)?;
+        let session = Session::new(id, shard, resume_url, 0, Arc::clone(credit));
+        self.hub.own.has_session(shard, &session.id);
+        let Some(line) = self.lines.get_mut(&shard) else {
+            self.lines.insert(shard, Line { session, kept: None, before: VecDeque::new() });
+            return None;
+        };
+        if line.session.id == session.id {
+            return None;
+        }
+        let old = std::mem::replace(&mut line.session, session);
+        line.kept = None;
+        line.before.push_back(Arc::clone(&old));
+        Some(old)
+    }
+
+    /// The session of a shard, if this is the one that it has.
+    pub(super) fn current(&self, shard: u32, id: &str) -> Option<Arc<Session>> {
+        self.lines.get(&shard).filter(|line| *line.session.id == *id).map(|line| Arc::clone(&line.session))
+    }
+
+    /// Whether a shard's session was never kept.
+    pub(super) fn is_new(&self, shard: u32) -> bool {
+        self.lines.get(&shard).is_some_and(|line| line.kept.is_none())
+    }
+
+    /// How much a shard may have on its way.
+    pub(super) fn credit(&self, shard: u32) -> Option<&Arc<Credit>> {
+        self.credits.get(&shard)
+    }
+
+    /// The handlers that were done with an event before this process began. To be asked once.
+    pub(super) fn done_before(&mut self, session: &Arc<str>, seq: u64) -> Vec<usize> {
+        if self.done_before.is_empty() {
+            return Vec::new();
+        }
+        self.done_before.remove(&(Arc::clone(session), seq)).unwrap_or_default()
+    }
+
+    /// How far sessions are confirmed, as far as that has changed since it was kept.
+    pub(super) fn unkept(&mut self) -> Vec<KeptSession> {
+        let (shards, at) = (self.hub.config.shards, self.hub.clock.now());
+        let mut sessions = Vec::new();
+        for line in self.lines.values_mut() {
+            while let Some(old) = line.before.pop_front_if(|old| old.ledger().undone() == 0) {
+                self.hub.own.forget_session(&old.id);
+            }
+            // Until all events of the session before are done, a restart has to find that one.
+            let session = line.before.front().unwrap_or(&line.session);
+            let confirmed = session.ledger().confirmed();
+            // And nothing can be resumed before its READY.
+            if !line.before.is_empty() || line.kept == Some(confirmed) || confirmed == 0 {
+                continue;
+            }
+            sessions.push(KeptSession {
+                shard: session.shard,
+                shards,
+                session: Arc::clone(&session.id),
+                resume_url: session.resume_url.clone(),
+                confirmed,
+                at,
+                under: self.hub.own.fence(session.shard),
+            });
+        }
+        sessions
+    }
+
+    /// This was kept.
+    pub(super) fn on_kept(&mut self, sessions: &[KeptSession]) {
+        emit(SessionsKept { sessions: sessions.len() });
+        for kept in sessions {
+            if let Some(line) = self.lines.get_mut(&kept.shard).filter(|line| line.session.id == kept.session) {
+                line.kept = Some(kept.confirmed);
+            }
+        }
+    }
+
+    /// How many events are with somebody.
+    pub(super) fn undone(&self) -> usize {
+        self.lines.values().map(Line::undone).sum()
+    }
+
+    /// How many of one shard are.
+    pub(super) fn undone_of(&self, shard: u32) -> usize {
+        self.lines.get(&shard).map_or(0, Line::undone)
+    }
+
+    /// How many events shards hold back.
+    pub(super) fn held(&self) -> usize {
+        self.credits.values().map(|credit| credit.held()).sum()
+    }
+
+    /// Tells how far sessions are behind, what shards hold back included.
+    pub(super) fn tell_lags(&mut self) {
+        for (shard, line) in &self.lines {
+            let held = self.credits.get(shard).map_or(0, |credit| credit.held() as u64);
+            let behind = line.sum(|session| {
+                let ledger = session.ledger();
+                ledger.received() - ledger.confirmed()
+            });
+            emit(SessionLags { shard: *shard, lag: held + behind });
+        }
+        // What was last told of a shard that is not here any more would be told for ever.
+        let shards: BTreeSet<u32> = self.lines.keys().copied().collect();
+        for gone in self.told_of.difference(&shards) {
+            emit(SessionLags { shard: *gone, lag: 0 });
+        }
+        self.told_of = shards;
+    }
+}
