@@ -19,6 +19,7 @@ use super::{
     body,
     control::{self, Control, Served},
     health::{self, Ops},
+    openapi,
     readiness::Readiness,
 };
 
@@ -119,7 +120,12 @@ impl Bound {
                         control::routes(config, served);
                     }
                 })
-                .service(scope("").wrap(from_fn(body::without_body)).configure(health::routes))
+                .service(scope("").wrap(from_fn(body::without_body)).configure(|config| {
+                    if served.is_some() {
+                        openapi::routes(config);
+                    }
+                    health::routes(config);
+                }))
         })
         .workers(WORKERS)
         .max_connections(CONNECTIONS_PER_WORKER)

@@ -5,6 +5,7 @@
 //! events ──counters──▶ recorder ◀────────── /metrics ─────────── Prometheus
 //! events ◀───── interactions ◀──────────── POST ─────────────── Discord
 //! supervisor ◀── desk ◀── control ◀──────── /v1 ──────────────── whoever has the key
+//!                           └──▶ openapi ◀─ /openapi.json /docs ─ whoever wants to know
 //! ```
 
 mod admin_key;
@@ -15,6 +16,7 @@ mod health;
 mod interactions;
 mod keyring;
 mod listener;
+mod openapi;
 mod problem;
 mod readiness;
 
@@ -24,5 +26,6 @@ pub use self::{
     events::AdminKeyInFile,
     interactions::Endpoint,
     listener::{API_BIND, BindError, Bound, INTERACTIONS_BIND, Listener, bind, bind_for},
+    openapi::description,
     readiness::{PartHandle, Readiness},
 };

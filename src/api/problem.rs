@@ -55,6 +55,28 @@ const SOON: u32 = 1;
 const LATER: u32 = 10;
 
 impl Problem {
+    /// All of them.
+    #[cfg(test)]
+    pub(crate) const ALL: [Self; 17] = [
+        Self::NotFound,
+        Self::MethodNotAllowed,
+        Self::BodyTooLarge,
+        Self::BodyTooSlow,
+        Self::Unauthorized,
+        Self::Forbidden,
+        Self::BadRequest,
+        Self::NotJson,
+        Self::InvalidOperation,
+        Self::KeyReused,
+        Self::Conflict,
+        Self::AlreadyRedriven,
+        Self::QueueFull,
+        Self::Starting,
+        Self::Busy,
+        Self::StoreUnavailable,
+        Self::Internal,
+    ];
+
     /// Its status, name, title and what there is to say in general.
     fn about(self) -> (StatusCode, &'static str, &'static str, &'static str) {
         match self {
@@ -62,7 +84,7 @@ impl Problem {
                 StatusCode::NOT_FOUND,
                 "not-found",
                 "Not found",
-                "There is nothing at this path. Try /livez, /readyz, /startupz, /metrics or what docs/api.md has.",
+                "There is nothing at this path. Try /livez, /readyz, /startupz or /metrics; /docs tells what the API has.",
             ),
             Self::MethodNotAllowed => (
                 StatusCode::METHOD_NOT_ALLOWED,
@@ -159,6 +181,50 @@ impl Problem {
         }
     }
 
+    pub(crate) fn status(self) -> StatusCode {
+        self.about().0
+    }
+
+    /// Its name, which `type` ends with.
+    pub(crate) fn name(self) -> &'static str {
+        self.about().1
+    }
+
+    /// Its `type`.
+    pub(crate) fn urn(self) -> String {
+        format!("urn:guildhall:problem:{}", self.name())
+    }
+
+    pub(crate) fn title(self) -> &'static str {
+        self.about().2
+    }
+
+    /// What there is to say in general.
+    pub(crate) fn detail(self) -> &'static str {
+        self.about().3
+    }
+
+    /// How many seconds are worth waiting, if it may be gone by then.
+    pub(crate) const fn retry_after(self) -> Option<u32> {
+        match self {
+            Self::Starting | Self::Busy | Self::StoreUnavailable => Some(SOON),
+            Self::QueueFull => Some(LATER),
+            Self::NotFound
+            | Self::MethodNotAllowed
+            | Self::Unauthorized
+            | Self::Forbidden
+            | Self::BodyTooLarge
+            | Self::BodyTooSlow
+            | Self::BadRequest
+            | Self::NotJson
+            | Self::InvalidOperation
+            | Self::KeyReused
+            | Self::Conflict
+            | Self::AlreadyRedriven
+            | Self::Internal => None,
+        }
+    }
+
     pub(crate) fn response(self) -> HttpResponse {
         Told::from(self).response()
     }
@@ -205,33 +271,16 @@ impl Told {
     }
 
     pub(crate) fn response(&self) -> HttpResponse {
-        let (status, name, title, general) = self.problem.about();
+        let (status, _, title, general) = self.problem.about();
         let mut response = HttpResponseBuilder::new(status);
-        match self.problem {
-            Problem::Unauthorized => {
-                response.insert_header(("WWW-Authenticate", "Bearer realm=\"guildhall\""));
-            }
-            Problem::Starting | Problem::Busy | Problem::StoreUnavailable => {
-                response.insert_header(("Retry-After", SOON.to_string()));
-            }
-            Problem::QueueFull => {
-                response.insert_header(("Retry-After", LATER.to_string()));
-            }
-            Problem::NotFound
-            | Problem::MethodNotAllowed
-            | Problem::Forbidden
-            | Problem::BodyTooLarge
-            | Problem::BodyTooSlow
-            | Problem::BadRequest
-            | Problem::NotJson
-            | Problem::InvalidOperation
-            | Problem::KeyReused
-            | Problem::Conflict
-            | Problem::AlreadyRedriven
-            | Problem::Internal => {}
+        if self.problem == Problem::Unauthorized {
+            response.insert_header(("WWW-Authenticate", "Bearer realm=\"guildhall\""));
+        }
+        if let Some(seconds) = self.problem.retry_after() {
+            response.insert_header(("Retry-After", seconds.to_string()));
         }
         let mut body = json!({
-            "type": format!("urn:guildhall:problem:{name}"),
+            "type": self.problem.urn(),
             "title": title,
             "status": status.as_u16(),
             "detail": self.detail.as_deref().unwrap_or(general),

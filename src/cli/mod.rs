@@ -9,6 +9,7 @@ mod demo;
 mod handlers;
 mod healthcheck;
 mod migrate;
+mod openapi;
 mod serve;
 mod setting_flags;
 mod sim;
@@ -44,6 +45,8 @@ enum Command {
     Handlers(handlers::Args),
     /// Bring the store to another version of its schema
     Migrate(migrate::Args),
+    /// Print the API's description: OpenAPI 3.1, in JSON
+    Openapi,
     /// Ask a running daemon whether it is ready
     Healthcheck(healthcheck::Args),
     /// Print a shell's completion script
@@ -61,6 +64,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Commands(args) => commands::run(file, args),
         Command::Handlers(args) => handlers::run(file, args),
         Command::Migrate(args) => migrate::run(file, &args),
+        Command::Openapi => openapi::run(),
         Command::Healthcheck(args) => healthcheck::run(file, &args),
         Command::Completions(args) => completions::run(&args),
     };
