@@ -46,6 +46,8 @@ pub(crate) enum Problem {
     Busy,
     /// The store cannot be reached.
     StoreUnavailable,
+    /// A shared budget cannot be asked.
+    BudgetUnavailable,
     /// It is our own fault.
     Internal,
 }
@@ -55,28 +57,6 @@ const SOON: u32 = 1;
 const LATER: u32 = 10;
 
 impl Problem {
-    /// All of them.
-    #[cfg(test)]
-    pub(crate) const ALL: [Self; 17] = [
-        Self::NotFound,
-        Self::MethodNotAllowed,
-        Self::BodyTooLarge,
-        Self::BodyTooSlow,
-        Self::Unauthorized,
-        Self::Forbidden,
-        Self::BadRequest,
-        Self::NotJson,
-        Self::InvalidOperation,
-        Self::KeyReused,
-        Self::Conflict,
-        Self::AlreadyRedriven,
-        Self::QueueFull,
-        Self::Starting,
-        Self::Busy,
-        Self::StoreUnavailable,
-        Self::Internal,
-    ];
-
     /// Its status, name, title and what there is to say in general.
     fn about(self) -> (StatusCode, &'static str, &'static str, &'static str) {
         match self {
@@ -172,6 +152,12 @@ impl Problem {
                 "The store is not available",
                 "The store is not available.",
             ),
+            Self::BudgetUnavailable => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "budget-unavailable",
+                "The budget is out of reach",
+                "Nothing was taken. Try again in a moment.",
+            ),
             Self::Internal => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "internal",
@@ -180,6 +166,46 @@ impl Problem {
             ),
         }
     }
+
+    pub(crate) fn response(self) -> HttpResponse {
+        Told::from(self).response()
+    }
+
+    /// The path takes these methods alone.
+    pub(crate) fn not_allowed(allow: HeaderValue) -> HttpResponse {
+        let mut response = Self::MethodNotAllowed.response();
+        response.headers_mut().insert(ALLOW, allow);
+        response
+    }
+
+    /// The problem in the words of this case.
+    pub(crate) fn says(self, detail: impl Into<String>) -> Told {
+        Told { detail: Some(detail.into()), ..Told::from(self) }
+    }
+}
+
+/// As the API's description has it.
+impl Problem {
+    /// All of them.
+    pub(crate) const ALL: [Self; 17] = [
+        Self::NotFound,
+        Self::MethodNotAllowed,
+        Self::BodyTooLarge,
+        Self::BodyTooSlow,
+        Self::Unauthorized,
+        Self::Forbidden,
+        Self::BadRequest,
+        Self::NotJson,
+        Self::InvalidOperation,
+        Self::KeyReused,
+        Self::Conflict,
+        Self::AlreadyRedriven,
+        Self::QueueFull,
+        Self::Starting,
+        Self::Busy,
+        Self::StoreUnavailable,
+        Self::Internal,
+    ];
 
     pub(crate) fn status(self) -> StatusCode {
         self.about().0
@@ -202,43 +228,6 @@ impl Problem {
     /// What there is to say in general.
     pub(crate) fn detail(self) -> &'static str {
         self.about().3
-    }
-
-    /// How many seconds are worth waiting, if it may be gone by then.
-    pub(crate) const fn retry_after(self) -> Option<u32> {
-        match self {
-            Self::Starting | Self::Busy | Self::StoreUnavailable => Some(SOON),
-            Self::QueueFull => Some(LATER),
-            Self::NotFound
-            | Self::MethodNotAllowed
-            | Self::Unauthorized
-            | Self::Forbidden
-            | Self::BodyTooLarge
-            | Self::BodyTooSlow
-            | Self::BadRequest
-            | Self::NotJson
-            | Self::InvalidOperation
-            | Self::KeyReused
-            | Self::Conflict
-            | Self::AlreadyRedriven
-            | Self::Internal => None,
-        }
-    }
-
-    pub(crate) fn response(self) -> HttpResponse {
-        Told::from(self).response()
-    }
-
-    /// The path takes these methods alone.
-    pub(crate) fn not_allowed(allow: HeaderValue) -> HttpResponse {
-        let mut response = Self::MethodNotAllowed.response();
-        response.headers_mut().insert(ALLOW, allow);
-        response
-    }
-
-    /// The problem in the words of this case.
-    pub(crate) fn says(self, detail: impl Into<String>) -> Told {
-        Told { detail: Some(detail.into()), ..Told::from(self) }
     }
 }
 
@@ -271,16 +260,33 @@ impl Told {
     }
 
     pub(crate) fn response(&self) -> HttpResponse {
-        let (status, _, title, general) = self.problem.about();
+        let (status, name, title, general) = self.problem.about();
         let mut response = HttpResponseBuilder::new(status);
-        if self.problem == Problem::Unauthorized {
-            response.insert_header(("WWW-Authenticate", "Bearer realm=\"guildhall\""));
-        }
-        if let Some(seconds) = self.problem.retry_after() {
-            response.insert_header(("Retry-After", seconds.to_string()));
+        match self.problem {
+            Problem::Unauthorized => {
+                response.insert_header(("WWW-Authenticate", "Bearer realm=\"guildhall\""));
+            }
+            Problem::Starting | Problem::Busy | Problem::StoreUnavailable | Problem::BudgetUnavailable => {
+                response.insert_header(("Retry-After", SOON.to_string()));
+            }
+            Problem::QueueFull => {
+                response.insert_header(("Retry-After", LATER.to_string()));
+            }
+            Problem::NotFound
+            | Problem::MethodNotAllowed
+            | Problem::Forbidden
+            | Problem::BodyTooLarge
+            | Problem::BodyTooSlow
+            | Problem::BadRequest
+            | Problem::NotJson
+            | Problem::InvalidOperation
+            | Problem::KeyReused
+            | Problem::Conflict
+            | Problem::AlreadyRedriven
+            | Problem::Internal => {}
         }
         let mut body = json!({
-            "type": self.problem.urn(),
+            "type": format!("urn:guildhall:problem:{name}"),
             "title": title,
             "status": status.as_u16(),
             "detail": self.detail.as_deref().unwrap_or(general),

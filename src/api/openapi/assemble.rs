@@ -101,11 +101,11 @@ fn operation(about: About, needs: Option<Scope>, reads: bool, shared: &mut Share
     let description = [says, scope.unwrap_or_default()].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
     let mut may_refuse = problems;
     let headers: &[Sent] = if needs.is_some() {
-        may_refuse.extend(problems::ALWAYS);
+        may_refuse.extend(problems::always());
         if reads {
             may_refuse.extend(problems::READING);
         }
-        &[Sent::RequestId]
+        headers::always()
     } else {
         may_refuse.push(Problem::BodyTooLarge);
         &[]

@@ -7,6 +7,7 @@ use utoipa::openapi::{
     schema::ObjectBuilder,
 };
 
+use super::problems;
 use super::schema::{count, one_of_names, text, text_of};
 
 /// A header that answers may have.
@@ -81,12 +82,25 @@ impl Sent {
             Self::NoStore => ("It must not be kept.", true, one_of_names(["no-store"])),
             Self::ETag => ("What this version is called.", true, text()),
             Self::PreferenceApplied => ("What was asked for with `Prefer`, and done.", false, text()),
-            Self::RateLimit => ("What is left of the caller's own limit.", false, text()),
-            Self::RateLimitPolicy => ("The caller's own limit.", false, text()),
+            Self::RateLimit => (
+                "What is left of the caller's own limit: `r` requests, and all of them again in `t` seconds.",
+                false,
+                text(),
+            ),
+            Self::RateLimitPolicy => ("The caller's own limit: `q` requests in `w` seconds.", false, text()),
         };
         let header = HeaderBuilder::new().description(Some(says)).schema(Some(shape));
         let required = always.then(|| Extensions::from_iter([("required", true)]));
         header.extensions(required).build()
+    }
+}
+
+/// The headers of every answer under `/v1`.
+pub(super) fn always() -> &'static [Sent] {
+    if problems::called("too-many-requests").is_some() {
+        &[Sent::RequestId, Sent::RateLimit, Sent::RateLimitPolicy]
+    } else {
+        &[Sent::RequestId]
     }
 }
 

@@ -10,23 +10,36 @@ use utoipa::openapi::{
 
 use super::{
     headers::Sent,
-    schema::{Says as _, Shape, count, formatted_as, integer, list, may, must, named, object, text},
+    schema::{Says as _, Shape, count, formatted_as, integer, list, may, must, named, number, object, or_null, text},
 };
 use crate::api::problem::Problem;
 
 /// What a problem's `Content-Type` is.
 const KIND: &str = "application/problem+json";
 
-/// What every way under `/v1` may refuse, whatever is asked of it.
-pub(super) const ALWAYS: [Problem; 7] = [
-    Problem::Unauthorized,
-    Problem::Forbidden,
-    Problem::BodyTooLarge,
-    Problem::Starting,
-    Problem::Busy,
-    Problem::StoreUnavailable,
-    Problem::Internal,
+/// What every way under `/v1` may refuse, whatever is asked of it, by name.
+const ALWAYS: [&str; 10] = [
+    "unauthorized",
+    "forbidden",
+    "body-too-large",
+    "too-many-requests",
+    "starting",
+    "busy",
+    "too-many-connections",
+    "draining",
+    "store-unavailable",
+    "internal",
 ];
+
+/// What every way under `/v1` may refuse, whatever is asked of it.
+pub(super) fn always() -> impl Iterator<Item = Problem> {
+    ALWAYS.into_iter().filter_map(called)
+}
+
+/// The problem of this name, if there is one.
+pub(super) fn called(name: &str) -> Option<Problem> {
+    Problem::ALL.into_iter().find(|problem| problem.name() == name)
+}
 
 /// What every way may refuse that reads a body, be it to throw it away.
 pub(super) const READING: [Problem; 2] = [Problem::BodyTooSlow, Problem::BadRequest];
@@ -40,10 +53,13 @@ pub(super) fn schemas() -> Vec<(&'static str, Shape)> {
         must("detail", text().says("What went wrong in this case, and what to do about it. The words are not stable.")),
         may("errors", list(named("FieldError")).says("Every field that is wrong.")),
         may("needs", text().says("The scope that the key lacks.")),
-        may("state", named("State").says("What the operation is, so that this cannot be done to it.")),
+        may("state", text().says("What the operation or breaker is, so that this cannot be done to it.")),
         may("operation_id", named("OperationId").says("The operation that has the key, or does it again already.")),
         may("pending", count().says("How many operations the queue holds.")),
         may("most", count().says("How many it takes.")),
+        may("policy", text().says("Which of the caller's own limits it is.")),
+        may("instance", or_null(text().says("The process that can do it."))),
+        may("maximum", number().says("The most that the budget ever holds.")),
     ]);
     let error = object([
         must("field", text().says("Where: `operations[2].payload.role_id`, a parameter, or empty for all of it.")),
@@ -92,13 +108,11 @@ fn response(problems: &[Problem], headers: &[Sent]) -> Response {
         .build()
 }
 
-/// The headers that come with a problem.
-fn sends(problem: Problem) -> Option<Sent> {
-    if problem == Problem::Unauthorized {
-        Some(Sent::Authenticate)
-    } else {
-        problem.retry_after().map(|_| Sent::RetryAfter)
-    }
+/// The headers that come with a problem, as they do when it comes up.
+fn sends(problem: Problem) -> impl Iterator<Item = Sent> {
+    let response = problem.response();
+    let told = [Sent::Authenticate, Sent::RetryAfter];
+    told.into_iter().filter(move |sent| response.headers().contains_key(sent.name()))
 }
 
 fn content(problems: &[Problem]) -> Content {

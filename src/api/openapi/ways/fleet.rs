@@ -4,9 +4,13 @@ use serde_json::json;
 
 use crate::api::openapi::{
     about::{About, Tag},
-    common::{A_TIME, AN_OPERATION, time},
-    schema::{Says as _, Shape, count, formatted_as, integer, list, must, named, object, or_null, text, truth},
+    common::{A_TIME, AN_OPERATION, next, time},
+    schema::{
+        Says as _, Shape, closed, count, formatted_as, integer, list, must, named, object, one_of_names, or_null, text,
+        truth,
+    },
 };
+use crate::api::problem::Problem;
 
 pub(super) fn about(method: &str, path: &str) -> Option<About> {
     Some(match (method, path) {
@@ -18,6 +22,10 @@ pub(super) fn about(method: &str, path: &str) -> Option<About> {
         _ => return None,
     })
 }
+
+/// What a shard may be.
+const SHARD_STATES: [&str; 7] =
+    ["connected", "connecting", "identifying", "resuming", "waiting", "elsewhere", "unclaimed"];
 
 /// Every schema of this file, by its name.
 pub(super) fn schemas() -> Vec<(&'static str, Shape)> {
@@ -39,28 +47,28 @@ pub(super) fn schemas() -> Vec<(&'static str, Shape)> {
     ]);
     let shard = object([
         must("id", count()),
-        must("state", text().says("How its connection stands.")),
+        must("state", one_of_names(SHARD_STATES).says("How its connection stands.")),
         must("session", or_null(text().says("The session that it would resume."))),
         must("sequence", or_null(count().says("The last event that it was told of."))),
         must("confirmed", or_null(count().says("The last event up to which all are handled."))),
+        must("lag", or_null(count().says("How many events lie between those two."))),
         must("latency_ms", or_null(count().says("How long a heartbeat takes to be answered."))),
         must("instance", or_null(text().says("The process that has it."))),
-        must("resumes", count()),
-        must("identifies", count()),
+        must("resumes", or_null(count())),
+        must("identifies", or_null(count())),
+    ]);
+    let shards = object([
+        must("shards", list(named("Shard"))),
+        must("total", count().says("How many there are in all processes.")),
+        must("next", next()),
     ]);
     vec![
         ("Instance", instance.says("A process that shares the store.").into()),
         ("Instances", object([must("instances", list(named("Instance")))]).into()),
         ("AllPaused", object([must("all_paused", truth())]).into()),
         ("Shard", shard.says("A shard of the gateway.").into()),
-        (
-            "Shards",
-            object([
-                must("shards", list(named("Shard"))),
-                must("total", count().says("How many there are in all processes.")),
-            ])
-            .into(),
-        ),
+        ("Shards", shards.into()),
+        ("ShardRestarting", object([must("id", count()), must("restarting", truth())]).into()),
     ]
 }
 
@@ -88,9 +96,9 @@ fn resume() -> About {
 
 fn shards() -> About {
     let all = json!({"shards": [{
-        "id": 0, "state": "connected", "session": "8f14e45f", "sequence": 1042, "confirmed": 1042, "latency_ms": 41,
+        "id": 0, "state": "connected", "session": "8f14e45f", "sequence": 1042, "confirmed": 1042, "lag": 0, "latency_ms": 41,
         "instance": "guildhall-1", "resumes": 2, "identifies": 1,
-    }], "total": 1});
+    }], "total": 1, "next": null});
     About::new(Tag::Fleet, "list_shards", "List the shards").answers(
         200,
         "All of them.",
@@ -103,5 +111,12 @@ fn restart() -> About {
     About::new(Tag::Fleet, "restart_shard", "Connect a shard anew")
         .says("Closes its connection so that it resumes its session: no event is lost.")
         .path("id", integer(0, u64::from(u32::MAX)), "The shard.")
-        .answers(202, "It will connect anew.", object([]), [("restarting", json!({}))])
+        .may_take(closed([]), [("nothing", json!({}))])
+        .answers(
+            202,
+            "It will connect anew.",
+            named("ShardRestarting"),
+            [("restarting", json!({"id": 0, "restarting": true}))],
+        )
+        .refuses(Problem::Conflict)
 }

@@ -10,7 +10,8 @@ use crate::api::{
         common::{A_GUILD, A_TIME, AN_OPERATION, ANOTHER, LATER, href, next, operation_id, snowflake, time},
         headers::Sent,
         schema::{
-            Says as _, Shape, any_object, closed, count, integer, list, may, must, named, object, or_null, text, truth,
+            Field, Says as _, Shape, any_object, closed, count, integer, list, may, must, named, object, or_null, text,
+            text_of, truth,
         },
     },
     problem::Problem,
@@ -30,20 +31,29 @@ pub(super) fn about(method: &str, path: &str) -> Option<About> {
 
 /// How many one request may do again or throw away.
 const AT_ONCE: u64 = 1_000;
+const REDRIVEN: &str = "Those that another operation does again, or that none does.";
 
 /// Which letters, as bodies name them.
-fn which() -> ObjectBuilder {
-    closed([
+fn which(more: impl IntoIterator<Item = Field>) -> ObjectBuilder {
+    let by_death = super::are_followed().then(|| {
+        [
+            may("reason", or_null(text_of(1, REASON_MOST).says("Those whose error says this, in whichever case."))),
+            may("died_after", or_null(time().says("Those that were given up after this."))),
+            may("died_before", or_null(time().says("Those that were given up before this."))),
+        ]
+    });
+    let limit = integer(1, AT_ONCE).default(Some(AT_ONCE.into())).says("How many at most, the oldest first.");
+    let fields = [
         may("guild_id", or_null(snowflake().says("Those of this guild."))),
         may("kind", or_null(named("Kind").says("Those of this kind."))),
         may("class", or_null(named("FailureClass").says("Those that failed like this."))),
-        may(
-            "limit",
-            or_null(integer(1, AT_ONCE).default(Some(AT_ONCE.into())).says("How many at most, the oldest first.")),
-        ),
-    ])
-    .says("Which letters. `{}` names all.")
+        may("limit", or_null(limit)),
+    ];
+    closed(fields.into_iter().chain(by_death.into_iter().flatten()).chain(more)).says("Which letters. `{}` names all.")
 }
+
+/// The longest text that is looked for, in bytes.
+const REASON_MOST: usize = 200;
 
 /// Every schema of this file, by its name.
 pub(super) fn schemas() -> Vec<(&'static str, Shape)> {
@@ -77,7 +87,8 @@ pub(super) fn schemas() -> Vec<(&'static str, Shape)> {
     vec![
         ("DeadLetter", letter.says("An operation that was given up.").into()),
         ("DeadLetterPage", object([must("dead_letters", list(named("DeadLetter"))), must("next", next())]).into()),
-        ("WhichLetters", which().into()),
+        ("WhichLetters", which([]).into()),
+        ("WhichToDiscard", which([may("redriven", or_null(truth().says(REDRIVEN)))]).into()),
         ("Redriven", redriven.into()),
         ("Discarded", discarded.into()),
     ]
@@ -93,19 +104,26 @@ fn a_letter() -> Value {
 }
 
 fn list_all() -> About {
-    About::new(Tag::DeadLetters, "list_dead_letters", "List dead letters")
+    let about = About::new(Tag::DeadLetters, "list_dead_letters", "List dead letters")
         .says("The newest first: those that the key may know of.")
         .query("guild_id", snowflake(), "Those of this guild.")
         .query("kind", named("Kind"), "Those of this kind.")
         .query("class", named("FailureClass"), "Those that failed like this.")
-        .query("redriven", truth(), "Those that another operation does again, or that none does.")
-        .paged()
-        .answers(
-            200,
-            "A page of them.",
-            named("DeadLetterPage"),
-            [("page", json!({"dead_letters": [a_letter()], "next": null}))],
-        )
+        .query("redriven", truth(), REDRIVEN);
+    let about = if super::are_followed() {
+        about
+            .query("reason", text_of(1, REASON_MOST), "Those whose error says this, in whichever case.")
+            .query("died_after", time(), "Those that were given up after this.")
+            .query("died_before", time(), "Those that were given up before this.")
+    } else {
+        about
+    };
+    about.paged().answers(
+        200,
+        "A page of them.",
+        named("DeadLetterPage"),
+        [("page", json!({"dead_letters": [a_letter()], "next": null}))],
+    )
 }
 
 fn show() -> About {
@@ -140,7 +158,7 @@ fn redrive_all() -> About {
 
 fn discard_all() -> About {
     About::new(Tag::DeadLetters, "discard_dead_letters", "Throw all dead letters away that fit")
-        .takes(named("WhichLetters"), [("all of one kind", json!({"kind": "send_dm", "limit": 100}))])
+        .takes(named("WhichToDiscard"), [("all of one kind", json!({"kind": "send_dm", "limit": 100}))])
         .answers(200, "They are gone.", named("Discarded"), [("discarded", json!({"discarded": 3, "more": false}))])
 }
 

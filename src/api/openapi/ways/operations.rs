@@ -4,15 +4,16 @@ use guildhall_core::operation::Kind;
 use serde_json::json;
 
 use super::{
+    are_followed,
     shown::{an_accepted, an_operation, an_operation_in_full},
     submit::{WITHOUT_GUILD, examples, one_or_many},
 };
 use crate::api::{
     openapi::{
         about::{About, Tag},
-        common::{AN_OPERATION, ANOTHER, PRINTABLE, TRACEPARENT, operation_id, snowflake},
+        common::{AN_OPERATION, ANOTHER, PRINTABLE, TRACEPARENT, operation_id, snowflake, time},
         headers::Sent,
-        schema::{any_of, named, text, text_of, truth},
+        schema::{any_of, formatted_as, named, text, text_of, truth},
     },
     problem::Problem,
 };
@@ -42,7 +43,7 @@ fn accepts(about: About) -> About {
     let mut replayed = an_accepted();
     replayed["replayed"] = true.into();
     let shape = || any_of([named("Accepted").into(), named("AcceptedMany").into()]);
-    about
+    let about = about
         .header(
             "Idempotency-Key",
             key,
@@ -51,12 +52,32 @@ fn accepts(about: About) -> About {
         .header("traceparent", trace, "The trace that the operations belong to. One that is none is not there.")
         .answers(202, "Accepted.", shape(), [("one", an_accepted()), ("many", many)])
         .with(Sent::Location)
-        .answers(200, "All of it was accepted before, with the same keys.", shape(), [("replayed", replayed)])
-        .with(Sent::Replayed)
         .refuses(Problem::NotFound)
         .refuses(Problem::InvalidOperation)
         .refuses(Problem::KeyReused)
-        .refuses(Problem::QueueFull)
+        .refuses(Problem::QueueFull);
+    if !are_followed() {
+        return about
+            .answers(200, "All of it was accepted before, with the same keys.", shape(), [("replayed", replayed)])
+            .with(Sent::Location)
+            .with(Sent::Replayed);
+    }
+    let mut ended = an_operation_in_full();
+    ended["replayed"] = false.into();
+    let wait = "`wait=N`: answer when all of it has ended, but after N seconds (1 to 60) at the latest.";
+    let shape = any_of(["Accepted", "AcceptedMany", "Waited", "WaitedMany"].map(|name| named(name).into()));
+    about
+        .with(Sent::PreferenceApplied)
+        .header("Prefer", text(), wait)
+        .answers(
+            200,
+            "All of it was accepted before, with the same keys; or all of it has ended, and was waited for.",
+            shape,
+            [("replayed", replayed), ("ended", ended)],
+        )
+        .with(Sent::Location)
+        .with(Sent::Replayed)
+        .with(Sent::PreferenceApplied)
 }
 
 fn submit_in_guild() -> About {
@@ -81,19 +102,26 @@ fn submit() -> About {
 }
 
 fn list() -> About {
-    About::new(Tag::Operations, "list_operations", "List operations")
+    let about = About::new(Tag::Operations, "list_operations", "List operations")
         .says("The newest first: those that the key may know of.")
         .query("guild_id", snowflake(), "Those of this guild.")
         .query("state", named("State"), "Those in this state.")
         .query("kind", named("Kind"), "Those of this kind.")
-        .query("parked", truth(), "Those that are parked, or that are not.")
-        .paged()
-        .answers(
-            200,
-            "A page of them.",
-            named("OperationPage"),
-            [("page", json!({"operations": [an_operation()], "next": null}))],
-        )
+        .query("parked", truth(), "Those that are parked, or that are not.");
+    let about = if are_followed() {
+        about
+            .query("deployment_id", formatted_as("uuid"), "Those of this deployment.")
+            .query("created_after", time(), "Those that were accepted after this.")
+            .query("created_before", time(), "Those that were accepted before this.")
+    } else {
+        about
+    };
+    about.paged().answers(
+        200,
+        "A page of them.",
+        named("OperationPage"),
+        [("page", json!({"operations": [an_operation()], "next": null}))],
+    )
 }
 
 fn stream() -> About {
@@ -108,6 +136,7 @@ fn stream() -> About {
         .query("state", named("State"), "Those that come into this state.")
         .query("last_event_id", text(), "The same as the header `Last-Event-ID`, for who cannot send one.")
         .header("Last-Event-ID", text(), "The `id` of the last event that was read: it goes on after that one.")
+        .refuses(Problem::BadRequest)
         .answers_as(
             "text/event-stream",
             200,

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use crate::api::openapi::{
     common::{A_GUILD, A_TIME, AN_OPERATION, LATER, href, next, operation_id, snowflake, time},
     schema::{
-        Field, Says as _, Shape, any_object, anything, count, integer, list, may, must, named, object, one_of_names,
-        or_null, text, truth,
+        Field, Says as _, Shape, any_object, any_of, anything, count, integer, list, may, must, named, object,
+        one_of_names, or_null, text, truth,
     },
 };
 
@@ -17,6 +17,7 @@ fn accepted() -> Vec<Field> {
         must("kind", named("Kind")),
         must("guild_id", or_null(snowflake())),
         must("state", named("State")),
+        may("eligible_at", or_null(time().says("Not before this, since the caller submits so much."))),
         must("result", anything().says("What came of it, if it has succeeded by now.")),
         must(
             "replayed",
@@ -24,6 +25,10 @@ fn accepted() -> Vec<Field> {
         ),
         must("href", href()),
     ]
+}
+
+fn replayed() -> Field {
+    must("replayed", truth().says("Whether its key was used before for the same, so that nothing new was accepted."))
 }
 
 /// An operation as lists have it.
@@ -77,11 +82,13 @@ pub(super) fn schemas() -> Vec<(&'static str, Shape)> {
         may("attempt", or_null(count().says("Which attempt it was."))),
         may("detail", or_null(text().says("More of it, for people."))),
     ]);
-    let in_full = in_list().into_iter().chain([
-        must("tries", list(named("Try")).says("What happened at each attempt.")),
-        must("key", or_null(text().says("Its idempotency key."))),
-        may("timeline", list(named("Happening")).says("What became of it, in order.")),
-    ]);
+    let in_full = || {
+        in_list().into_iter().chain([
+            must("tries", list(named("Try")).says("What happened at each attempt.")),
+            must("key", or_null(text().says("Its idempotency key."))),
+            may("timeline", list(named("Happening")).says("What became of it, in order.")),
+        ])
+    };
     let again = object([
         must("id", operation_id().says("The operation to look at from now on.")),
         must("state", named("State")),
@@ -98,9 +105,16 @@ pub(super) fn schemas() -> Vec<(&'static str, Shape)> {
         ("Accepted", object(accepted()).says("An operation that was just accepted, or was before.").into()),
         ("AcceptedMany", object([must("operations", list(named("Accepted")))]).into()),
         ("Operation", object(in_list()).says("An operation, without its tries.").into()),
-        ("OperationInFull", object(in_full).says("An operation with its tries.").into()),
+        ("OperationInFull", object(in_full()).says("An operation with its tries.").into()),
         ("OperationPage", page.into()),
-        ("ManyInFull", object([must("operations", list(named("OperationInFull")))]).into()),
+        (
+            "Waited",
+            object(in_full().chain([replayed()])).says("An operation that has ended and was waited for.").into(),
+        ),
+        (
+            "WaitedMany",
+            object([must("operations", list(any_of([named("Waited").into(), named("Accepted").into()])))]).into(),
+        ),
         ("Failure", failure.says("Why an operation did not do what it should.").into()),
         ("Try", attempt.says("What happened at one attempt.").into()),
         ("Happening", happened.says("Something that became of an operation.").into()),
