@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::time::Timestamp;
 
+use super::machine::Breaker;
 use super::{BreakerKey, Breakers, Kind, State, Why};
 
 /// How many breakers a snapshot shows.
@@ -85,31 +86,11 @@ impl Breakers {
     #[must_use]
     pub fn snapshot(&self, now: Timestamp) -> BreakersSnapshot {
         let mut states = StateCounts::default();
-        let mut breakers: Vec<BreakerSnapshot> = self
-            .shelf
-            .iter()
-            .map(|(key, breaker)| {
-                states.add(breaker.state());
-                let (calls, failures, slow) = breaker.tally().counts(self.shelf.config.window, now);
-                let retry_after_ms = match breaker.state() {
-                    State::Open { until } => Some(millis(until.since(now))),
-                    State::Closed | State::HalfOpen | State::ForcedOpen { .. } => None,
-                };
-                BreakerSnapshot {
-                    key: key.clone(),
-                    kind: key.kind(),
-                    state: breaker.state().name(),
-                    severity: breaker.state().severity(),
-                    why: breaker.why(),
-                    for_ms: millis(now.since(breaker.changed())),
-                    retry_after_ms,
-                    calls,
-                    failures,
-                    slow,
-                    probes: breaker.probes_in_flight(),
-                }
-            })
-            .collect();
+        let mut breakers: Vec<BreakerSnapshot> = Vec::with_capacity(self.shelf.len());
+        for (key, breaker) in self.shelf.iter() {
+            states.add(breaker.state());
+            breakers.push(self.shown(key, breaker, now));
+        }
         breakers.sort_unstable_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.key.cmp(&b.key)));
         breakers.truncate(MOST_SHOWN);
         BreakersSnapshot {
@@ -119,6 +100,33 @@ impl Breakers {
             ended_interactions: self.ended.len(),
             states,
             breakers,
+        }
+    }
+
+    /// What is to be seen of one breaker; nothing if it is closed and has no trouble.
+    #[must_use]
+    pub fn look(&self, key: &BreakerKey, now: Timestamp) -> Option<BreakerSnapshot> {
+        self.shelf.get(key).map(|breaker| self.shown(key, breaker, now))
+    }
+
+    fn shown(&self, key: &BreakerKey, breaker: &Breaker, now: Timestamp) -> BreakerSnapshot {
+        let (calls, failures, slow) = breaker.tally().counts(self.shelf.config.window, now);
+        let retry_after_ms = match breaker.state() {
+            State::Open { until } => Some(millis(until.since(now))),
+            State::Closed | State::HalfOpen | State::ForcedOpen { .. } => None,
+        };
+        BreakerSnapshot {
+            key: key.clone(),
+            kind: key.kind(),
+            state: breaker.state().name(),
+            severity: breaker.state().severity(),
+            why: breaker.why(),
+            for_ms: millis(now.since(breaker.changed())),
+            retry_after_ms,
+            calls,
+            failures,
+            slow,
+            probes: breaker.probes_in_flight(),
         }
     }
 }
