@@ -24,6 +24,11 @@ pub(crate) struct OnSqlite {
 
 impl OnSqlite {
     pub(crate) async fn open(folder: &TempDir) -> Self {
+        Self::open_for(folder, 5).await
+    }
+
+    /// With room for so many operations in each queue.
+    pub(crate) async fn open_for(folder: &TempDir, max_queued: u64) -> Self {
         let settings = settings::Store {
             url: format!("sqlite:{}/guildhall.db", folder.path().display()).parse().unwrap(),
             direct_url: None,
@@ -34,7 +39,7 @@ impl OnSqlite {
             lock_wait: Duration::ZERO,
             read_connections: 2,
             max_waiting: 100,
-            max_queued: 5,
+            max_queued,
             max_bytes: 0,
             keep_keys: Duration::from_secs(3_600),
         };
@@ -57,6 +62,13 @@ impl OnSqlite {
 
     async fn submit(&self, body: Value) -> Answer {
         self.ask("POST", &format!("/v1/guilds/{GUILD}/operations"), body).await
+    }
+
+    /// Has a role made in the guild of these tests; the operation's id.
+    pub(crate) async fn create_role(&self, name: &str) -> String {
+        let answer = self.submit(role(name)).await;
+        assert_eq!(answer.status, 202, "{answer:?}");
+        answer.text("id")
     }
 
     /// Gives an operation up, as its guild would.
