@@ -15,3 +15,4 @@ mod postgres;
 mod setup;
 mod shards;
 mod sharing;
+mod spend;

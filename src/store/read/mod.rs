@@ -6,6 +6,7 @@ pub(super) mod instances;
 pub(super) mod letters;
 pub(super) mod operations;
 pub(super) mod resolve;
+pub(super) mod spend;
 pub(super) mod totals;
 
 /// How much one read gives at most, whatever was asked for.

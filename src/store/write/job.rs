@@ -1,5 +1,7 @@
 //! What the writer is asked for, and what it answers.
 
+use std::sync::Arc;
+
 use guildhall_actors::{
     access::{Added, NewKey, Note, Revoked, Rotated},
     events::{
@@ -13,6 +15,7 @@ use guildhall_actors::{
 };
 use guildhall_core::{
     access::KeyId,
+    budget::{Hour, Spend},
     operation::{OperationId, Queue, State},
     time::UnixMs,
 };
@@ -50,6 +53,8 @@ pub(in crate::store) enum Job {
     /// Nothing but the note that comes with it.
     Note,
     SweepAccess(UnixMs),
+    KeepSpend(Arc<str>, Vec<Spend>),
+    SweepSpend(Hour),
 }
 
 /// What came of it.
@@ -139,6 +144,7 @@ impl Job {
             }
             Self::KeepSessions(sessions) => (sessions.len(), 0),
             Self::ReleaseShards(claims) => (claims.len(), 0),
+            Self::KeepSpend(_, spend) => (spend.len(), 0),
             Self::Claim(_)
             | Self::Release(..)
             | Self::Cancel(..)
@@ -155,7 +161,8 @@ impl Job {
             | Self::RevokeKey(..)
             | Self::RotateKey { .. }
             | Self::Note
-            | Self::SweepAccess(_) => (1, 0),
+            | Self::SweepAccess(_)
+            | Self::SweepSpend(_) => (1, 0),
         }
     }
 }
