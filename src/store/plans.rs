@@ -32,6 +32,7 @@ fn settings(url: &str) -> Settings {
         instance: None,
         lease: crate::settings::Lease::default(),
         migrate: true,
+        row_security: crate::settings::RowSecurity::default(),
         timeout: Duration::from_secs(60),
         lock_wait: Duration::ZERO,
         read_connections: 1,

@@ -74,6 +74,7 @@ pub(crate) fn settings_for(url: &str) -> settings::Store {
         instance: None,
         lease: settings::Lease::default(),
         migrate: true,
+        row_security: settings::RowSecurity::default(),
         timeout: Duration::from_secs(20),
         lock_wait: Duration::from_millis(200),
         read_connections: 4,

@@ -462,6 +462,9 @@ pub trait OperationStore: Send + Sync {
     /// The same store for one errand: the first change that is made through it leaves this note, in the same commit.
     fn noting(self: Arc<Self>, note: Note) -> Arc<dyn OperationStore>;
 
+    /// The same store as a tenant sees it: whatever is asked through it, or changed, is that tenant's.
+    fn within(self: Arc<Self>, tenant: Arc<str>) -> Arc<dyn OperationStore>;
+
     /// Keeps a batch, all of it or nothing. Those with a key that was used before for the same are not kept again.
     fn submit(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<Submitted>, SubmitError>;
 

@@ -1,5 +1,7 @@
 //! What the writer is asked for, and what it answers.
 
+use std::sync::Arc;
+
 use guildhall_actors::{
     access::{Added, NewKey, Note, Revoked, Rotated},
     events::{
@@ -81,6 +83,8 @@ pub(in crate::store) struct Request {
     pub(in crate::store) job: Job,
     /// What is to be kept of it, if it changes something.
     pub(in crate::store) note: Option<Note>,
+    /// For whose sake, if for a tenant's.
+    pub(in crate::store) tenant: Option<Arc<str>>,
     pub(in crate::store) reply: oneshot::Sender<Result<Answer, StoreError>>,
 }
 
@@ -89,11 +93,12 @@ pub(in crate::store) struct Request {
 pub(super) struct Asked<'a> {
     pub(super) job: &'a Job,
     pub(super) note: Option<&'a Note>,
+    pub(super) tenant: Option<&'a str>,
 }
 
 impl<'a> Asked<'a> {
     pub(super) fn of(request: &'a Request) -> Self {
-        Self { job: &request.job, note: request.note.as_ref() }
+        Self { job: &request.job, note: request.note.as_ref(), tenant: request.tenant.as_deref() }
     }
 }
 

@@ -236,7 +236,13 @@ pub(super) async fn look_again(on: &DatabaseTransaction, queue: Queue) -> Result
 }
 
 /// Pauses queues, or lets them go on.
-pub(super) async fn pause(on: &DatabaseTransaction, what: Pausable, paused: bool) -> Result<(), Trouble> {
+pub(super) async fn pause(
+    on: &DatabaseTransaction,
+    context: &Context,
+    what: Pausable,
+    paused: bool,
+    of: Option<&str>,
+) -> Result<(), Trouble> {
     const ALL: &str = "INSERT INTO switches (name, is_on) VALUES ($1, $2)
         ON CONFLICT (name) DO UPDATE SET is_on = excluded.is_on";
     const ONE: &str = "INSERT INTO guild_queues (queue, tenant, next_seq, pending, paused, fence)
@@ -246,11 +252,14 @@ pub(super) async fn pause(on: &DatabaseTransaction, what: Pausable, paused: bool
         Pausable::All => vec![PAUSED.into(), paused.into()],
         Pausable::Queue(queue) => vec![queue.number().into(), paused.into(), Context::first_fence().into()],
     };
-    let sql = match what {
-        Pausable::All => ALL,
-        Pausable::Queue(_) => ONE,
+    // Who may pause everything may do so to everybody; one queue is for whose it is.
+    let (sql, caller) = match what {
+        Pausable::All => (ALL, context.on_behalf(None)),
+        Pausable::Queue(_) => (ONE, context.on_behalf(of)),
     };
+    caller.begin(on).await?;
     query(on, sql, values).await?;
+    caller.end(on).await?;
     Ok(())
 }
 

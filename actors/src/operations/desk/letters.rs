@@ -50,7 +50,7 @@ impl Desk {
         filter: LetterFilter,
     ) -> Result<Vec<DeadLetter>, DeskError> {
         let filter = LetterFilter { tenant: caller.tenant.clone(), among: caller.among(guild), ..filter };
-        Ok(self.ask::<_, StoreError>(self.store.letters(filter)).await?)
+        Ok(self.ask::<_, StoreError>(self.store.of(caller).letters(filter)).await?)
     }
 
     /// One dead letter.
@@ -84,7 +84,7 @@ impl Desk {
         }
         let again = self.draft_again(&letter)?;
         let note = caller.note(action, self.now()).in_guild(letter.guild).on(&id);
-        let kept = self.do_again(&self.noting(note), vec![again]).await?;
+        let kept = self.do_again(&self.store.noting(caller, note), vec![again]).await?;
         kept.first().copied().ok_or(DeskError::AlreadyRedriven { id, by: None })
     }
 
@@ -101,7 +101,7 @@ impl Desk {
         filter: LetterFilter,
     ) -> Result<Redriven, DeskError> {
         let note = caller.note(Action::LettersRedrive, self.now()).in_guild(guild).saying(filter_said(&filter));
-        let store = self.noting(note);
+        let store = self.store.noting(caller, note);
         let (mut letters, more) = self.oldest(caller, guild, filter).await?;
         let mut summary = Redriven { more, ..Redriven::default() };
         while !letters.is_empty() && summary.stopped.is_none() {
@@ -210,7 +210,7 @@ impl Desk {
         let letter = self.letter(caller, id).await?;
         let note = caller.note(Action::LettersDiscard, self.now()).in_guild(letter.guild).on(&id);
         let filter = LetterFilter { id: Some(id), limit: 1, ..LetterFilter::default() };
-        match self.ask::<_, StoreError>(self.noting(note).discard(filter)).await? {
+        match self.ask::<_, StoreError>(self.store.noting(caller, note).discard(filter)).await? {
             0 => Err(DeskError::NoLetter(id)),
             count => {
                 emit(LettersDiscarded { count });

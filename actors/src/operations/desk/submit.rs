@@ -94,13 +94,13 @@ impl Desk {
         let drafts = self.draft(submission)?;
         // A batch is one write, whatever a cache knows of it; for a single one it saves that write.
         if let [only] = drafts.as_slice()
-            && let Some(known) = self.recall(only).await
+            && let Some(known) = self.recall(&caller, only).await
         {
             return Ok(vec![known]);
         }
         let queues: BTreeSet<_> = drafts.iter().map(|operation| operation.queue).collect();
         let slips: Vec<Slip> = drafts.iter().map(Slip::of).collect();
-        let store = self.noting(submit_note(&caller, guild, &drafts, self.now()));
+        let store = self.store.noting(&caller, submit_note(&caller, guild, &drafts, self.now()));
         let submitted = match (self.ask(store.submit(drafts)).await, guild) {
             (Err(SubmitError::NotYours { .. }), Some(guild)) => return Err(SubmitProblem::NoGuild(guild)),
             (submitted, _) => submitted?,
@@ -153,14 +153,14 @@ impl Desk {
     }
 
     /// What the cache knows of an operation's key, if the store still has that operation.
-    async fn recall(&self, operation: &NewOperation) -> Option<Accepted> {
+    async fn recall(&self, caller: &Caller, operation: &NewOperation) -> Option<Accepted> {
         let (cache, key) = (self.cache.as_ref()?, operation.idempotency.as_ref()?);
         let known = cache.get(key).await?;
         // Used for something else, or forgotten since: only the store can tell.
         if known.payload_hash != operation.payload_hash {
             return None;
         }
-        let shown = self.ask::<_, StoreError>(self.store.show(known.id)).await.ok()??;
+        let shown = self.ask::<_, StoreError>(self.store.of(caller).show(known.id)).await.ok()??;
         if shown.stored.operation.payload_hash != operation.payload_hash {
             return None;
         }
