@@ -11,9 +11,14 @@ use guildhall_actors::operations::{
     Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, Stored, SubmitError, Submitted, Swept,
     Wanted,
 };
-use guildhall_actors::{access::Note, events::SetState, right::Right};
+use guildhall_actors::{
+    access::{DEFAULT_TENANT, Note},
+    events::SetState,
+    right::Right,
+};
 use guildhall_core::{
-    operation::{ManagedKind, OperationId, Queue, State},
+    access::Whose,
+    operation::{ManagedKind, OperationId, Queue, State, payload::Location},
     time::UnixMs,
 };
 use tokio::{sync::oneshot, time::timeout};
@@ -21,7 +26,7 @@ use tokio::{sync::oneshot, time::timeout};
 use super::{
     Store,
     events::StoreFailed,
-    read::{access, instances, letters, operations, resolve, totals},
+    read::{access, instances, letters, locations, operations, resolve, totals},
     rows::kept,
     trouble::Trouble,
     write::{Answer, Job, Request},
@@ -111,6 +116,21 @@ impl OperationStore for Store {
 
     fn tenant(&self, guild: u64) -> StoreFuture<'_, Option<Arc<str>>> {
         Box::pin(self.read(access::tenant(&self.shared.reading, guild)))
+    }
+
+    fn whose(&self, asked: Vec<Location>) -> StoreFuture<'_, Vec<Option<Whose>>> {
+        Box::pin(async move { self.read(locations::whose(&self.shared.reading, &asked)).await })
+    }
+
+    fn learn(&self, location: Location, guild: Option<u64>) -> StoreFuture<'_, Whose> {
+        Box::pin(async move {
+            self.write(Job::Learn(location, guild)).await?;
+            let tenant = match guild {
+                Some(guild) => self.tenant(guild).await?,
+                None => None,
+            };
+            Ok(Whose { guild, tenant: tenant.as_deref().unwrap_or(DEFAULT_TENANT).to_owned() })
+        })
     }
 
     fn submit(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<Submitted>, SubmitError> {

@@ -92,6 +92,7 @@ impl Memory {
                 tenant: operation.tenant,
                 queue: operation.queue,
                 guild: operation.guild,
+                bounds: operation.bounds,
                 kind: operation.kind,
                 payload: operation.payload,
                 error: Failure::new(FailureClass::Forbidden, "Missing Permissions"),

@@ -14,6 +14,7 @@ use guildhall_actors::operations::{
     Retention, SubmitError, Submitted,
 };
 use guildhall_core::{
+    access::Bounds,
     lane::Lane,
     operation::{Kind, OperationId, Queue, State},
     time::UnixMs,
@@ -108,6 +109,7 @@ pub(crate) fn operation(queue: Queue) -> NewOperation {
         tenant: Arc::from("default"),
         queue,
         guild,
+        bounds: Bounds::Anywhere,
         kind: Kind::AssignRole,
         payload: r#"{"user_id":"1","role_id":"2"}"#.to_owned(),
         payload_hash: [7; 32],

@@ -11,8 +11,8 @@ use sea_orm::DatabaseTransaction;
 use uuid::Uuid;
 
 use super::{
-    Answer, Asked, Context, Job, Trouble, access, handled, identify, inbox, letters, queues, record, sessions, shards,
-    single, state, submit::Batch, sweep,
+    Answer, Asked, Context, Job, Trouble, access, handled, identify, inbox, letters, locations, queues, record,
+    sessions, shards, single, state, submit::Batch, sweep,
 };
 use crate::store::{members::Said, rows::query};
 
@@ -115,6 +115,10 @@ pub(super) async fn carry_out(
             Job::RotateKey { old, new, until } => {
                 put(place, Answer::KeyRotated(access::rotate(on, *old, new, *until).await?));
             }
+            Job::Learn(location, guild) => {
+                locations::learn(on, location, *guild).await?;
+                put(place, Answer::Kept);
+            }
             Job::Note => put(place, Answer::Kept),
             Job::SweepAccess(before) => put(place, Answer::SweptEvents(access::sweep(on, *before).await?)),
         }
@@ -161,6 +165,7 @@ async fn lock(on: &DatabaseTransaction, jobs: &[&Job]) -> Result<HashMap<i64, Op
             | Job::ClaimShards(_)
             | Job::ReleaseShards(_)
             | Job::RevokeKey(..)
+            | Job::Learn(..)
             | Job::Note
             | Job::SweepAccess(_) => {}
             Job::AddKey(new) | Job::RotateKey { new, .. } => lines.extend(access::lines(new)),

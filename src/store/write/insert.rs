@@ -24,6 +24,7 @@ const OPERATIONS: Shape = Shape(&[
     ("tenant", Holds::Text),
     ("queue", Holds::Number),
     ("guild_id", Holds::Number),
+    ("bounds", Holds::Number),
     ("seq", Holds::Number),
     ("kind", Holds::Text),
     ("payload", Holds::Text),
@@ -39,10 +40,10 @@ const OPERATIONS: Shape = Shape(&[
     ("created_at", Holds::Number),
 ]);
 
-const INSERT: &str = "INSERT INTO operations (id, tenant, queue, guild_id, seq, kind, payload, payload_hash, lane,
+const INSERT: &str = "INSERT INTO operations (id, tenant, queue, guild_id, bounds, seq, kind, payload, payload_hash, lane,
     max_attempts, eligible_at, deadline_at, deployment_id, trace, reason, redrive_of, created_at, updated_at,
     state, attempts, delays, parked)
-    SELECT id, tenant, queue, guild_id, seq, kind, payload, payload_hash, lane, max_attempts, eligible_at, deadline_at,
+    SELECT id, tenant, queue, guild_id, bounds, seq, kind, payload, payload_hash, lane, max_attempts, eligible_at, deadline_at,
     deployment_id, trace, reason, redrive_of, created_at, created_at, 'queued', 0, 0, 0 FROM {v}";
 
 /// Keeps operations that were accepted: each as whoever asked for it, so that nobody can be given a row by mistake. The queues
@@ -117,6 +118,7 @@ fn push(rows: &mut Rows, New { operation, seq, tenant, .. }: &New<'_>) {
         Cell::Text(tenant),
         Cell::Number(operation.queue.number()),
         operation.guild.map(u64::cast_signed).into(),
+        Cell::Number(operation.bounds.number()),
         Cell::Number(*seq),
         Cell::Text(operation.kind.name()),
         Cell::Text(&operation.payload),

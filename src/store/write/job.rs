@@ -15,7 +15,7 @@ use guildhall_actors::{
 };
 use guildhall_core::{
     access::KeyId,
-    operation::{OperationId, Queue, State},
+    operation::{OperationId, Queue, State, payload::Location},
     time::UnixMs,
 };
 use tokio::sync::oneshot;
@@ -49,6 +49,8 @@ pub(in crate::store) enum Job {
         new: NewKey,
         until: UnixMs,
     },
+    /// Where a channel or a webhook belongs.
+    Learn(Location, Option<u64>),
     /// Nothing but the note that comes with it.
     Note,
     SweepAccess(UnixMs),
@@ -159,6 +161,7 @@ impl Job {
             | Self::AddKey(_)
             | Self::RevokeKey(..)
             | Self::RotateKey { .. }
+            | Self::Learn(..)
             | Self::Note
             | Self::SweepAccess(_) => (1, 0),
         }

@@ -9,6 +9,7 @@ mod inbox;
 mod insert;
 mod job;
 mod letters;
+mod locations;
 mod queues;
 mod record;
 mod sessions;

@@ -82,7 +82,7 @@ impl Desk {
         if letter.redriven_as.is_some() {
             return Err(DeskError::AlreadyRedriven { id, by: letter.redriven_as });
         }
-        let again = self.draft_again(&letter)?;
+        let again = self.draft_again(caller, &letter)?;
         let note = caller.note(action, self.now()).in_guild(letter.guild).on(&id);
         let kept = self.do_again(&self.store.noting(caller, note), vec![again]).await?;
         kept.first().copied().ok_or(DeskError::AlreadyRedriven { id, by: None })
@@ -106,7 +106,7 @@ impl Desk {
         let mut summary = Redriven { more, ..Redriven::default() };
         while !letters.is_empty() && summary.stopped.is_none() {
             let chunk: Vec<_> = letters.drain(..letters.len().min(self.config.redrive_chunk)).collect();
-            self.redrive_chunk(&store, chunk, &mut summary).await;
+            self.redrive_chunk(caller, &store, chunk, &mut summary).await;
         }
         summary.more |= !letters.is_empty();
         Ok(summary)
@@ -148,10 +148,16 @@ impl Desk {
     }
 
     /// Hands letters to the store together. One that it cannot take is left out, and the others are tried again.
-    async fn redrive_chunk(&self, store: &Arc<dyn OperationStore>, letters: Vec<DeadLetter>, summary: &mut Redriven) {
+    async fn redrive_chunk(
+        &self,
+        caller: &Caller,
+        store: &Arc<dyn OperationStore>,
+        letters: Vec<DeadLetter>,
+        summary: &mut Redriven,
+    ) {
         let mut batch = Vec::with_capacity(letters.len());
         for letter in letters {
-            match self.draft_again(&letter) {
+            match self.draft_again(caller, &letter) {
                 Ok(again) => batch.push(again),
                 Err(error) => summary.skipped.push(Skipped { id: letter.id, why: error.to_string() }),
             }

@@ -112,7 +112,7 @@ impl Desk {
             State::NeedsReview => {
                 let note =
                     caller.note(Action::OperationsRetry, self.now()).in_guild(shown.stored.operation.guild).on(&id);
-                let again = self.draft_from(shown.stored.operation)?;
+                let again = self.draft_from(caller, shown.stored.operation)?;
                 let kept = self.do_again(&self.store.noting(caller, note), vec![again]).await?;
                 let id = *kept.first().ok_or(DeskError::AlreadyRedriven { id, by: None })?;
                 Ok(Retried::Again { id })
