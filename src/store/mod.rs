@@ -11,6 +11,8 @@
 //! it renews ([`members`]), each queue one owner and a fence, and every write locks the queues that it is about first.
 
 mod access_port;
+#[cfg(test)]
+mod confined;
 mod connect;
 mod events;
 mod events_port;

@@ -232,7 +232,7 @@ impl OperationStore for Store {
     }
 
     fn paused(&self) -> StoreFuture<'_, (bool, Vec<Queue>)> {
-        Box::pin(look!(self, |view| totals::paused(&view)))
+        Box::pin(look!(self, |view| totals::paused(&view, self.tenant.as_deref())))
     }
 
     fn instances(&self) -> StoreFuture<'_, Vec<Instance>> {

@@ -42,6 +42,11 @@ impl Bound {
     pub(crate) fn insert(&self, kind: ManagedKind, id: u64) {
         self.0.lock().unwrap().insert((kind, id));
     }
+
+    /// Somebody has found out whose this is.
+    pub(crate) fn place(&self, location: Location, whose: Whose) {
+        self.1.lock().unwrap().insert(location, whose);
+    }
 }
 
 impl Known for Bound {
@@ -78,6 +83,11 @@ impl Stage {
     /// With a bot that may do everything.
     pub(crate) async fn new() -> Self {
         Self::over(World::unlimited(1).await, PATIENT)
+    }
+
+    /// With a bot that is in so many guilds.
+    pub(crate) async fn with_guilds(guilds: u32) -> Self {
+        Self::over(World::unlimited(guilds).await, PATIENT)
     }
 
     /// With a bot that may do this beside what everyone may.

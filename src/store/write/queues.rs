@@ -246,7 +246,7 @@ pub(super) async fn pause(
     const ALL: &str = "INSERT INTO switches (name, is_on) VALUES ($1, $2)
         ON CONFLICT (name) DO UPDATE SET is_on = excluded.is_on";
     const ONE: &str = "INSERT INTO guild_queues (queue, tenant, next_seq, pending, paused, fence)
-        VALUES ($1, 'default', 1, 0, $2, $3) ON CONFLICT (queue) DO UPDATE SET paused = excluded.paused
+        VALUES ($1, COALESCE($4, 'default'), 1, 0, $2, $3) ON CONFLICT (queue) DO UPDATE SET paused = excluded.paused
         WHERE guild_queues.tenant = COALESCE($4, guild_queues.tenant)";
     let paused = i64::from(paused);
     let values: Vec<Value> = match what {
