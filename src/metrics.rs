@@ -70,6 +70,8 @@ pub const TAKEN_OVER: &str = "guildhall_queues_taken_over_total";
 pub const DISOWNED: &str = "guildhall_disowned_total";
 /// 1 while the store can be written to, else 0.
 pub const STORE_UP: &str = "guildhall_store_up";
+/// 1 if PostgreSQL itself keeps callers to the rows of their tenant, else 0.
+pub const STORE_ROW_SECURITY: &str = "guildhall_store_row_security";
 /// Batches of writes that were committed.
 pub const STORE_BATCHES: &str = "guildhall_store_batches_total";
 /// How many requests a batch held.
@@ -175,6 +177,7 @@ const METRICS: &[Metric] = &[
     Metric::counter(TAKEN_OVER, &[], "Queues that were taken over from processes that were gone."),
     Metric::counter(DISOWNED, &[], "How often others took this process for dead."),
     Metric::gauge(STORE_UP, &[], "1 while the store can be written to, else 0."),
+    Metric::gauge(STORE_ROW_SECURITY, &[], "1 if PostgreSQL itself keeps callers to their tenant's rows, else 0."),
     Metric::counter(STORE_BATCHES, &[], "Batches of writes that were committed to the store."),
     Metric::histogram(STORE_BATCH_REQUESTS, &[], "How many requests a batch of writes held."),
     Metric::histogram(STORE_BATCH_SECONDS, &[], "How long a batch of writes took, its commit included.")

@@ -48,7 +48,7 @@ pub use self::{
     redis_url::{RedisNode, RedisPlace, RedisUrl, RedisUrlError},
     secret::Token,
     source::{Flag, Origin},
-    store::{Lease, Store},
+    store::{Lease, RowSecurity, RowSecurityMode, Store},
     store_url::{StoreUrl, StoreUrlError},
     template::template,
 };

@@ -750,6 +750,21 @@ pub(crate) const SCHEMA: &[Key] = &[
         allowed: "true or false",
     },
     Key {
+        path: "store.row_security",
+        kind: Kind::Choice(&["auto", "required", "off"]),
+        default: Some("\"auto\""),
+        help: "Whether PostgreSQL itself keeps callers of the API to the rows of their tenant. `auto`: if the role for it is \
+               there or can be made. `required`: without it nothing starts. `off`: never. SQLite has nothing like it.",
+        allowed: "auto, required or off",
+    },
+    Key {
+        path: "store.api_role",
+        kind: Kind::Name,
+        default: Some("\"guildhall_api\""),
+        help: "The role of PostgreSQL that what is done for callers with a tenant runs as. It owns nothing and cannot log in.",
+        allowed: "1 to 64 letters, digits, `.`, `_` and `-`",
+    },
+    Key {
         path: "store.timeout_ms",
         kind: Kind::Integer { min: 10, max: 600_000 },
         default: Some("5000"),

@@ -36,6 +36,7 @@ impl OnSqlite {
             instance: None,
             lease: settings::Lease::default(),
             migrate: true,
+            row_security: settings::RowSecurity::default(),
             timeout: Duration::from_secs(20),
             lock_wait: Duration::ZERO,
             read_connections: 2,

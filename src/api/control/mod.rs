@@ -32,6 +32,7 @@ use std::{
 };
 
 use actix_web::{
+    HttpRequest,
     middleware::from_fn,
     web::{self, Data},
 };
@@ -148,7 +149,10 @@ impl Served {
         if let Some(known) = self.control.keyring.recall(id, now) {
             return Ok(known);
         }
-        let found = self.ask_keys(move |keys| async move { keys.key(id).await }).await?;
+        let Keys(keys) = self.control.keys.get().ok_or(Problem::Starting)?;
+        // Before anybody knows whose it is.
+        let keys = Arc::clone(keys);
+        let found = self.run(move || async move { keys.key(id).await }).await?;
         let found = found.map_err(|error| refusal::of_store(&error))?;
         Ok(self.control.keyring.remember(id, found, now))
     }
@@ -164,14 +168,23 @@ impl Served {
         }
     }
 
-    /// Asks where keys are.
-    async fn ask_keys<T, F>(&self, question: impl FnOnce(Arc<dyn KeyStore>) -> F) -> Result<T, Told>
+    /// Asks where keys and notes are, as whoever asks: a caller with a tenant is told of that tenant's alone.
+    async fn ask_keys<T, F>(
+        &self,
+        request: &HttpRequest,
+        question: impl FnOnce(Arc<dyn KeyStore>) -> F,
+    ) -> Result<T, Told>
     where
         F: Future<Output = T> + Send + 'static,
         T: Send + 'static,
     {
         let Keys(keys) = self.control.keys.get().ok_or(Problem::Starting)?;
-        self.run(|| question(Arc::clone(keys))).await
+        let keys = Arc::clone(keys);
+        let keys = match entry::caller_of(request).tenant {
+            Some(tenant) => keys.within(tenant),
+            None => keys,
+        };
+        self.run(|| question(keys)).await
     }
 
     /// Asks the desk, on the runtime that it belongs to: what it needs lives there, and a caller that hangs up does not stop

@@ -11,8 +11,8 @@ use sea_orm::DatabaseTransaction;
 use uuid::Uuid;
 
 use super::{
-    Answer, Asked, Context, Job, Trouble, access, handled, identify, inbox, letters, queues, record, sessions, shards,
-    single, spend, state, sweep,
+    Answer, Asked, Context, Job, Trouble, access, handled, identify, inbox, letters, locations, queues, record,
+    sessions, shards, single, spend, state, submit::Batch, sweep,
 };
 use crate::store::{members::Said, rows::query};
 
@@ -39,11 +39,12 @@ pub(super) async fn carry_out(
         Job::Submit(batch) => Some(batch.as_slice()),
         _ => None,
     });
+    let of = |place: usize| asked[place].tenant;
     let commits = pick(jobs, |job| match job {
         Job::Commit(done) => Some(done.as_slice()),
         _ => None,
     });
-    let requests: Vec<_> = batches.iter().map(|(_, batch)| *batch).collect();
+    let requests: Vec<_> = batches.iter().map(|(place, batch)| Batch { operations: batch, of: of(*place) }).collect();
     let done: Vec<&Handled> = commits.iter().flat_map(|(_, done)| done.iter()).collect();
     let (submitted, committed) = handled::all(on, context, &requests, &done).await?;
     for ((place, _), submitted) in batches.iter().zip(submitted) {
@@ -103,13 +104,15 @@ pub(super) async fn carry_out(
                 shards::release(on, context, claims).await?;
                 put(place, Answer::Kept);
             }
-            Job::Redrive(batch) => put(place, Answer::Redriven(letters::redrive(on, context, batch).await?)),
+            Job::Redrive(batch) => put(place, Answer::Redriven(letters::redrive(on, context, batch, of(place)).await?)),
             Job::Claim(from) => put(place, Answer::Claimed(queues::claim(on, context, from).await?)),
-            Job::Cancel(id, now) => put(place, Answer::Moved(single::cancel(on, context, *id, *now).await?)),
-            Job::Hasten(id, now) => put(place, Answer::Moved(single::hasten(on, *id, *now).await?)),
-            Job::Discard(filter) => put(place, Answer::Discarded(letters::discard(on, filter).await?)),
+            Job::Cancel(id, now) => put(place, Answer::Moved(single::cancel(on, context, *id, *now, of(place)).await?)),
+            Job::Hasten(id, now) => put(place, Answer::Moved(single::hasten(on, context, *id, *now, of(place)).await?)),
+            Job::Discard(filter) => {
+                put(place, Answer::Discarded(letters::discard(on, context, filter, of(place)).await?))
+            }
             Job::Pause(what, paused) => {
-                queues::pause(on, *what, *paused).await?;
+                queues::pause(on, context, *what, *paused, of(place)).await?;
                 put(place, Answer::Kept);
             }
             Job::Sweep(retention, now) => put(place, Answer::Swept(sweep::sweep(on, *retention, *now).await?)),
@@ -119,6 +122,10 @@ pub(super) async fn carry_out(
             Job::RevokeKey(id, now) => put(place, Answer::KeyRevoked(access::revoke(on, *id, *now).await?)),
             Job::RotateKey { old, new, until } => {
                 put(place, Answer::KeyRotated(access::rotate(on, *old, new, *until).await?));
+            }
+            Job::Learn(location, guild) => {
+                locations::learn(on, location, *guild).await?;
+                put(place, Answer::Kept);
             }
             Job::Note => put(place, Answer::Kept),
             Job::SweepAccess(before) => put(place, Answer::SweptEvents(access::sweep(on, *before).await?)),
@@ -167,6 +174,7 @@ async fn lock(on: &DatabaseTransaction, jobs: &[&Job]) -> Result<HashMap<i64, Op
             | Job::ClaimShards(_)
             | Job::ReleaseShards(_)
             | Job::RevokeKey(..)
+            | Job::Learn(..)
             | Job::Note
             | Job::SweepAccess(_)
             | Job::KeepSpend(..)

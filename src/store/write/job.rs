@@ -16,7 +16,7 @@ use guildhall_actors::{
 use guildhall_core::{
     access::KeyId,
     budget::{Hour, Spend},
-    operation::{OperationId, Queue, State},
+    operation::{OperationId, Queue, State, payload::Location},
     time::UnixMs,
 };
 use tokio::sync::oneshot;
@@ -50,6 +50,8 @@ pub(in crate::store) enum Job {
         new: NewKey,
         until: UnixMs,
     },
+    /// Where a channel or a webhook belongs.
+    Learn(Location, Option<u64>),
     /// Nothing but the note that comes with it.
     Note,
     SweepAccess(UnixMs),
@@ -86,6 +88,8 @@ pub(in crate::store) struct Request {
     pub(in crate::store) job: Job,
     /// What is to be kept of it, if it changes something.
     pub(in crate::store) note: Option<Note>,
+    /// For whose sake, if for a tenant's.
+    pub(in crate::store) tenant: Option<Arc<str>>,
     pub(in crate::store) reply: oneshot::Sender<Result<Answer, StoreError>>,
 }
 
@@ -94,11 +98,12 @@ pub(in crate::store) struct Request {
 pub(super) struct Asked<'a> {
     pub(super) job: &'a Job,
     pub(super) note: Option<&'a Note>,
+    pub(super) tenant: Option<&'a str>,
 }
 
 impl<'a> Asked<'a> {
     pub(super) fn of(request: &'a Request) -> Self {
-        Self { job: &request.job, note: request.note.as_ref() }
+        Self { job: &request.job, note: request.note.as_ref(), tenant: request.tenant.as_deref() }
     }
 }
 
@@ -160,6 +165,7 @@ impl Job {
             | Self::AddKey(_)
             | Self::RevokeKey(..)
             | Self::RotateKey { .. }
+            | Self::Learn(..)
             | Self::Note
             | Self::SweepAccess(_)
             | Self::SweepSpend(_) => (1, 0),
