@@ -187,7 +187,7 @@ impl Problem {
 /// As the API's description has it.
 impl Problem {
     /// All of them.
-    pub(crate) const ALL: [Self; 17] = [
+    pub(crate) const ALL: [Self; 18] = [
         Self::NotFound,
         Self::MethodNotAllowed,
         Self::BodyTooLarge,
@@ -204,6 +204,7 @@ impl Problem {
         Self::Starting,
         Self::Busy,
         Self::StoreUnavailable,
+        Self::BudgetUnavailable,
         Self::Internal,
     ];
 

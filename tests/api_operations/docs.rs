@@ -2,9 +2,10 @@
 
 use std::process::{Command, Stdio};
 
+use guildhall_core::answer::Class;
 use serde_json::Value;
 
-use super::{KEY, run, sqlite::OnSqlite};
+use super::{GUILD, KEY, run, sqlite::OnSqlite};
 
 const PAGE: &str = include_str!("../../docs/api.md");
 
@@ -53,6 +54,8 @@ fn every_example_of_the_page_does_what_it_says() {
         let waiting = api.create_role("waits").await;
         let dead = api.create_role("dead").await;
         api.give_up(&dead).await;
+        // And a call that was made for the page's guild.
+        api.hall.call(GUILD.parse().unwrap(), Class::Success).await;
         for (script, shown) in examples {
             let mut shell = Command::new("sh");
             shell

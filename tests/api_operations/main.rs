@@ -3,19 +3,23 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod access;
+mod budgets;
 mod description;
 mod docs;
 mod entry;
 mod faults;
 mod fuzz;
+mod hall;
 mod idempotency;
 mod letters;
+mod limits;
 mod look;
 mod people;
 mod process;
 #[path = "../support/redis.rs"]
 mod redis_server;
 mod schema;
+mod shards;
 mod sqlite;
 mod store;
 mod submit;

@@ -15,10 +15,11 @@ use guildhall_core::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{Answer, BEGIN, Ear, GUILD, GUILD_QUEUE, call, listen, new_control, new_desk, role, run};
+use super::{Answer, BEGIN, Ear, GUILD, GUILD_QUEUE, call, hall::Hall, listen, new_control, new_desk, role, run};
 
 pub(crate) struct OnSqlite {
     store: Store,
+    pub(crate) hall: Hall,
     listener: Listener,
 }
 
@@ -35,6 +36,7 @@ impl OnSqlite {
             instance: None,
             lease: settings::Lease::default(),
             migrate: true,
+            row_security: settings::RowSecurity::default(),
             timeout: Duration::from_secs(20),
             lock_wait: Duration::ZERO,
             read_connections: 2,
@@ -48,7 +50,13 @@ impl OnSqlite {
         let control = new_control(ControlConfig::default());
         control.open(Arc::new(desk));
         control.open_keys(Arc::new(store.clone()));
-        Self { store, listener: listen(control) }
+        let hall = Hall::open(&control, &store).await;
+        Self { store, hall, listener: listen(control) }
+    }
+
+    /// Lets go of the file, so that it can be opened again.
+    pub(crate) async fn close(self) {
+        self.store.close().await;
     }
 
     pub(crate) fn address(&self) -> SocketAddr {

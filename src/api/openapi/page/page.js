@@ -34,15 +34,20 @@ function parametersOf(description, operation) {
   return [make('h4', {}, 'Parameters'), make('ul', { class: 'fields' }, ...all)];
 }
 
+function examplesOf(examples) {
+  const all = Object.values(examples ?? {}).map((example) => later(
+    { class: 'more' },
+    ['Example: ', ...words(example.summary)],
+    () => [make('pre', { tabindex: '0' }, written(example.value))],
+  ));
+  return all.length > 4 ? [later({ class: 'more' }, [`${all.length} examples`], () => all)] : all;
+}
+
 function contentOf(description, content) {
   return Object.entries(content ?? {}).flatMap(([kind, { schema, examples }]) => [
     make('p', { class: 'type' }, kind, schema?.$ref ? `: ${kindOf(description, schema)}` : ''),
     later({ class: 'more' }, ['Schema'], () => [shape(description, schema)]),
-    ...Object.values(examples ?? {}).map((example) => later(
-      { class: 'more' },
-      ['Example: ', ...words(example.summary)],
-      () => [make('pre', { tabindex: '0' }, written(example.value))],
-    )),
+    ...examplesOf(examples),
   ]);
 }
 

@@ -10,6 +10,15 @@ export function resolve(description, part) {
   return part.description ? { ...resolved, description: part.description } : resolved;
 }
 
+/** The same, without the `null` that it may also be. */
+function look(description, part) {
+  const schema = resolve(description, part);
+  const several = schema.properties ? undefined : schema.anyOf?.filter((one) => resolve(description, one).type !== 'null');
+  if (several?.length !== 1) return schema;
+  const only = look(description, several[0]);
+  return schema.description ? { ...only, description: schema.description } : only;
+}
+
 function nameOf(part) {
   return part?.$ref?.split('/').pop();
 }
@@ -19,6 +28,7 @@ export function kindOf(description, part) {
   const schema = resolve(description, part);
   const several = schema.oneOf ?? schema.anyOf;
   if (several && !schema.properties) {
+    if (part.$ref) return nameOf(part);
     const kinds = [...new Set(several.map((one) => kindOf(description, one)))];
     return kinds.length > 4 ? `one of ${kinds.length}` : kinds.join(' or ');
   }
@@ -26,8 +36,8 @@ export function kindOf(description, part) {
   const kinds = [schema.type ?? 'any JSON'].flat().map((kind) => {
     if (kind === 'array') return `list of ${kindOf(description, schema.items)}`;
     if (kind === 'object') return nameOf(part) ?? schema.title ?? 'object';
-    if (kind === 'string' && schema.format) return `string (${schema.format})`;
-    return kind;
+    const more = nameOf(part) ?? schema.format;
+    return kind !== 'null' && more ? `${kind} (${more})` : kind;
   });
   return kinds.join(' or ');
 }
@@ -57,7 +67,7 @@ function choices(schema) {
 
 /** All there is to say of a schema, below what it is called. */
 export function shape(description, part) {
-  const schema = resolve(description, part);
+  const schema = look(description, part);
   const bounds = boundsOf(schema);
   return make(
     'div',
@@ -79,9 +89,7 @@ function inside(description, schema) {
     const others = several.filter((one) => hasInside(description, one));
     return [
       ...plain.map((one) => choices(resolve(description, one))),
-      ...others.map((one) => (several.length === 1
-        ? make('div', {}, ...inside(description, resolve(description, one)))
-        : later({}, [make('span', { class: 'type' }, titleOf(description, one))], () => [shape(description, one)]))),
+      ...others.map((one) => later({}, [make('span', { class: 'type' }, titleOf(description, one))], () => [shape(description, one)])),
     ];
   }
   if (schema.items && hasInside(description, schema.items)) {
@@ -101,7 +109,7 @@ function titleOf(description, part) {
 }
 
 function hasInside(description, part) {
-  const schema = resolve(description, part);
+  const schema = look(description, part);
   return Boolean(schema.properties || schema.allOf || schema.oneOf || schema.anyOf
     || (schema.items && hasInside(description, schema.items)));
 }
@@ -115,7 +123,7 @@ function fields(description, schema) {
     ' ',
     make('span', { class: 'type' }, kindOf(description, part)),
     required.has(name) ? make('span', { class: 'must' }, ' required') : undefined,
-    hasInside(description, part) && !resolve(description, part).description
+    hasInside(description, part) && !look(description, part).description
       ? later({}, ['What it holds'], () => [shape(description, part)])
       : brief(description, part),
   ));
@@ -124,7 +132,7 @@ function fields(description, schema) {
 
 /** What a field is, and below it what it holds, once somebody wants to know. */
 function brief(description, part) {
-  const schema = resolve(description, part);
+  const schema = look(description, part);
   if (!hasInside(description, part)) return shape(description, part);
   return make(
     'div',

@@ -6,7 +6,6 @@ use crate::api::{
     openapi::{
         about::{About, Tag},
         common::{A_GUILD, A_TIME, LATER, next, snowflake, time},
-        problems,
         schema::{
             Says as _, Shape, closed, count, integer, list, may, must, named, number, object, one_of_names, or_null,
             text, text_of, truth,
@@ -260,29 +259,24 @@ fn a_budget() -> Value {
     })
 }
 
-/// It may be that nobody can tell.
-fn out_of_reach(about: About) -> About {
-    problems::called("budget-unavailable").into_iter().fold(about, About::refuses)
-}
-
 fn budgets() -> About {
-    let about = About::new(Tag::Budgets, "list_budgets", "List the budgets")
+    About::new(Tag::Budgets, "list_budgets", "List the budgets")
         .answers(200, "All of them.", named("Budgets"), [("budgets", json!({"budgets": [a_budget()], "next": null}))])
-        .refuses(Problem::BadRequest);
-    out_of_reach(about)
+        .refuses(Problem::BadRequest)
+        .refuses(Problem::BudgetUnavailable)
 }
 
 fn budget() -> About {
     let mut shown = a_budget();
     shown["spend"] = json!([{"hour": A_TIME, "points": 12.0, "calls": 1}]);
-    let about = name(About::new(Tag::Budgets, "show_budget", "Show a budget"))
+    name(About::new(Tag::Budgets, "show_budget", "Show a budget"))
         .query("hours", integer(1, 366 * 24).default(Some(24.into())), "Of how many hours the spend is shown.")
-        .answers(200, "How it stands.", named("BudgetInFull"), [("budget", shown)]);
-    out_of_reach(about)
+        .answers(200, "How it stands.", named("BudgetInFull"), [("budget", shown)])
+        .refuses(Problem::BudgetUnavailable)
 }
 
 fn acquire() -> About {
-    let about = name(About::new(Tag::Budgets, "acquire_budget", "Take a cost from a budget"))
+    name(About::new(Tag::Budgets, "acquire_budget", "Take a cost from a budget"))
         .says("The answer comes at once; whoever asks does the waiting.")
         .may_take(named("AcquireBudget"), [("ten points, within a second", json!({"cost": 10, "max_wait_ms": 1_000}))])
         .answers(
@@ -291,12 +285,12 @@ fn acquire() -> About {
             named("AcquiredBudget"),
             [("at once", json!({"allowed": true, "delay_ms": 0, "remaining": 930.0}))],
         )
-        .refuses(Problem::Conflict);
-    out_of_reach(about)
+        .refuses(Problem::Conflict)
+        .refuses(Problem::BudgetUnavailable)
 }
 
 fn observe() -> About {
-    let about = name(About::new(Tag::Budgets, "observe_budget", "Tell what the upstream said of itself"))
+    name(About::new(Tag::Budgets, "observe_budget", "Tell what the upstream said of itself"))
         .takes(
             named("ObserveBudget"),
             [(
@@ -305,6 +299,6 @@ fn observe() -> About {
             )],
         )
         .answers(200, "It is known.", named("Budget"), [("budget", a_budget())])
-        .refuses(Problem::Conflict);
-    out_of_reach(about)
+        .refuses(Problem::Conflict)
+        .refuses(Problem::BudgetUnavailable)
 }
