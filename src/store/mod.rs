@@ -11,6 +11,7 @@
 //! it renews ([`members`]), each queue one owner and a fence, and every write locks the queues that it is about first.
 
 mod access_port;
+mod changes_port;
 mod connect;
 mod events;
 mod events_port;

@@ -1,7 +1,7 @@
 //! What is told of operations at the desk.
 
 use guildhall_core::operation::{OperationId, Queue};
-use metrics::counter;
+use metrics::{counter, gauge};
 use tracing::info;
 
 use super::{InternalEvent, Metric};
@@ -17,6 +17,8 @@ pub const CANCELLED: &str = "guildhall_operations_cancelled_total";
 pub const REDRIVEN: &str = "guildhall_dead_letters_redriven_total";
 /// Dead letters that were thrown away.
 pub const DISCARDED: &str = "guildhall_dead_letters_discarded_total";
+/// Callers that wait for the end of what they have submitted.
+pub const WAITERS: &str = "guildhall_api_waiters";
 
 /// All of them.
 pub(super) const METRICS: &[Metric] = &[
@@ -25,6 +27,7 @@ pub(super) const METRICS: &[Metric] = &[
     Metric::counter(CANCELLED, &[], "Operations that a person took back."),
     Metric::counter(REDRIVEN, &[], "Dead letters and operations in need of a person that were done again."),
     Metric::counter(DISCARDED, &[], "Dead letters that were thrown away."),
+    Metric::gauge(WAITERS, &[], "Callers that wait for the end of what they have submitted."),
 ];
 
 /// A key was used before for the same.
@@ -44,6 +47,18 @@ pub(crate) struct KeyIsNew;
 impl InternalEvent for KeyIsNew {
     fn emit(self) {
         counter!(KEY_MISSES).increment(1);
+    }
+}
+
+/// So many callers wait for the end of what they have submitted.
+pub(crate) struct WaitersCounted {
+    pub(crate) count: usize,
+}
+
+impl InternalEvent for WaitersCounted {
+    fn emit(self) {
+        #[expect(clippy::cast_precision_loss, reason = "there are few")]
+        gauge!(WAITERS).set(self.count as f64);
     }
 }
 

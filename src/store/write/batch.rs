@@ -98,7 +98,7 @@ pub(super) async fn carry_out(
             Job::Redrive(batch) => put(place, Answer::Redriven(letters::redrive(on, context, batch).await?)),
             Job::Claim(from) => put(place, Answer::Claimed(queues::claim(on, context, from).await?)),
             Job::Cancel(id, now) => put(place, Answer::Moved(single::cancel(on, context, *id, *now).await?)),
-            Job::Hasten(id, now) => put(place, Answer::Moved(single::hasten(on, *id, *now).await?)),
+            Job::Hasten(id, now) => put(place, Answer::Moved(single::hasten(on, context, *id, *now).await?)),
             Job::Discard(filter) => put(place, Answer::Discarded(letters::discard(on, filter).await?)),
             Job::Pause(what, paused) => {
                 queues::pause(on, *what, *paused).await?;
@@ -211,6 +211,14 @@ async fn tell(
         }
     }
     new.into_iter().for_each(|line| said.queue(line));
+    if context.says_changes && answers.iter().any(Answer::touches_operations) {
+        said.say_changes();
+    }
+    say(on, context, &said).await
+}
+
+/// Says something to the other processes, with the commit.
+pub(super) async fn say(on: &DatabaseTransaction, context: &Context, said: &Said) -> Result<(), Trouble> {
     if let Some(payload) = said.payload() {
         query(on, "SELECT pg_notify($1, $2)", vec![context.channel.clone().into(), payload.into()]).await?;
     }

@@ -88,9 +88,9 @@ async fn note(on: &DatabaseTransaction, pairs: Rows) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Throws letters away.
+/// Throws letters away, the oldest first.
 pub(super) async fn discard(on: &DatabaseTransaction, filter: &LetterFilter) -> Result<u64, Trouble> {
-    let Condition { sql, values } = Condition::of(filter);
+    let Condition { sql, values } = Condition::from_the_oldest(filter);
     let delete = format!("DELETE FROM dead_letters WHERE id IN (SELECT l.id FROM dead_letters l {sql}) RETURNING id");
     Ok(query(on, &delete, values).await?.len() as u64)
 }

@@ -20,11 +20,13 @@ pub(super) async fn cancel(
     id: OperationId,
     now: UnixMs,
 ) -> Result<Option<(State, Queue)>, Trouble> {
-    const CANCEL: &str = "UPDATE operations SET state = 'cancelled', updated_at = $2, finished_at = $2
+    const CANCEL: &str =
+        "UPDATE operations SET state = 'cancelled', updated_at = $2, finished_at = $2, changed = {changed}
         WHERE id = $1 AND state IN ('queued', 'delayed') AND attempts = 0
             AND NOT EXISTS (SELECT 1 FROM intents i WHERE i.operation_id = operations.id)
         RETURNING state, queue";
-    let cancelled = query(on, CANCEL, vec![id.uuid().into(), signed(now.millis()).into()]).await?;
+    let (cancel, values) = context.stamp.put(CANCEL, vec![id.uuid().into(), signed(now.millis()).into()], 0);
+    let cancelled = query(on, &cancel, values).await?;
     let Some((state, queue)) = cancelled.first().map(standing).transpose()? else {
         return as_it_stands(on, id).await;
     };
@@ -37,16 +39,18 @@ pub(super) async fn cancel(
 /// Makes an operation that waits due now. One that is to be looked for is not hastened: its call may still be under way.
 pub(super) async fn hasten(
     on: &DatabaseTransaction,
+    context: &Context,
     id: OperationId,
     now: UnixMs,
 ) -> Result<Option<(State, Queue)>, Trouble> {
-    const HASTEN: &str = "UPDATE operations SET eligible_at = $2, updated_at = $2
+    const HASTEN: &str = "UPDATE operations SET eligible_at = $2, updated_at = $2, changed = {changed}
         WHERE id = $1 AND state IN ('queued', 'delayed', 'retrying') AND eligible_at > $2
         RETURNING state, queue";
     const READY: &str =
         "UPDATE guild_queues SET ready_at = $2 WHERE queue = $1 AND (ready_at IS NULL OR ready_at > $2)";
     let now = signed(now.millis());
-    let hastened = query(on, HASTEN, vec![id.uuid().into(), now.into()]).await?;
+    let (hasten, values) = context.stamp.put(HASTEN, vec![id.uuid().into(), now.into()], 0);
+    let hastened = query(on, &hasten, values).await?;
     let Some((state, queue)) = hastened.first().map(standing).transpose()? else {
         return as_it_stands(on, id).await;
     };

@@ -83,7 +83,7 @@ pub(super) async fn all(
         }));
     }
     forget(on, &desk.expired).await?;
-    insert(on, &accepted).await?;
+    insert(on, context, &accepted).await?;
     Ok(answers)
 }
 
@@ -318,11 +318,11 @@ const OPERATIONS: Shape = Shape(&[
 
 const INSERT: &str = "INSERT INTO operations (id, tenant, queue, guild_id, seq, kind, payload, payload_hash, lane,
     max_attempts, eligible_at, deadline_at, deployment_id, trace, reason, redrive_of, created_at, updated_at,
-    state, attempts, delays, parked)
+    state, attempts, delays, parked, changed)
     SELECT id, tenant, queue, guild_id, seq, kind, payload, payload_hash, lane, max_attempts, eligible_at, deadline_at,
-    deployment_id, trace, reason, redrive_of, created_at, created_at, 'queued', 0, 0, 0 FROM {v}";
+    deployment_id, trace, reason, redrive_of, created_at, created_at, 'queued', 0, 0, 0, {changed} FROM {v}";
 
-async fn insert(on: &DatabaseTransaction, accepted: &[New<'_>]) -> Result<(), Trouble> {
+async fn insert(on: &DatabaseTransaction, context: &Context, accepted: &[New<'_>]) -> Result<(), Trouble> {
     const KEYS: Shape = Shape(&[
         ("scope", Holds::Text),
         ("key", Holds::Text),
@@ -353,7 +353,8 @@ async fn insert(on: &DatabaseTransaction, accepted: &[New<'_>]) -> Result<(), Tr
         }
     }
     count_in(on, accepted).await?;
-    with_rows(on, INSERT, OPERATIONS, operations, Vec::new()).await?;
+    let (insert, values) = context.stamp.put(INSERT, Vec::new(), 1);
+    with_rows(on, &insert, OPERATIONS, operations, values).await?;
     if !keyed.is_empty() {
         // In order, so that no two processes wait for each other's keys.
         let mut keys = Rows::new();

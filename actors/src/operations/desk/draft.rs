@@ -14,7 +14,7 @@ use crate::access::Caller;
 use crate::operations::{DeadLetter, IdempotencyKey, NewOperation, StoreError};
 
 /// Problems that are told of one submission.
-const TOLD_MOST: usize = 200;
+const TOLD_MOST: usize = 1_000;
 
 /// What the operations of one submission have in common.
 struct Drafting {
