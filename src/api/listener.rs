@@ -19,6 +19,7 @@ use super::{
     body,
     control::{self, Control, Served},
     health::{self, Ops},
+    line::Line,
     readiness::Readiness,
 };
 
@@ -120,6 +121,11 @@ impl Bound {
                     }
                 })
                 .service(scope("").wrap(from_fn(body::without_body)).configure(health::routes))
+        })
+        .on_connect(|connection, extensions| {
+            if let Some(line) = Line::of(connection) {
+                extensions.insert(line);
+            }
         })
         .workers(WORKERS)
         .max_connections(CONNECTIONS_PER_WORKER)

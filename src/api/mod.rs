@@ -14,13 +14,14 @@ mod events;
 mod health;
 mod interactions;
 mod keyring;
+mod line;
 mod listener;
 mod problem;
 mod readiness;
 
 pub use self::{
     admin_key::{AdminKey, AdminKeyError, find_or_make},
-    control::{Control, ControlConfig, GateDesk, ShardDesk, Shelf, WAYS, Way},
+    control::{Control, ControlConfig, GateDesk, ShardDesk, Shelf, StreamsConfig, WAYS, Way},
     events::AdminKeyInFile,
     interactions::Endpoint,
     listener::{API_BIND, BindError, Bound, INTERACTIONS_BIND, Listener, bind, bind_for},
