@@ -42,6 +42,8 @@ pub const IDEMPOTENCY_FORGOTTEN: &str = "guildhall_idempotency_forgotten_total";
 pub const API_REQUESTS: &str = "guildhall_api_requests_total";
 /// How long requests to the API took, by route.
 pub const API_REQUEST_SECONDS: &str = "guildhall_api_request_seconds";
+/// What people changed by hand that the daemon does by itself, by what they did.
+pub const API_INTERVENTIONS: &str = "guildhall_api_interventions_total";
 /// What was posted as an interaction and not signed by Discord, by what is wrong with it.
 pub const INTERACTIONS_REFUSED: &str = "guildhall_interactions_refused_total";
 /// What waits: operations by their state, and events.
@@ -154,6 +156,11 @@ const METRICS: &[Metric] = &[
     Metric::counter(API_REQUESTS, &["route", "method", "status"], "Requests to the API, by route and status."),
     Metric::histogram(API_REQUEST_SECONDS, &["route"], "How long requests to the API took, by route.")
         .in_unit(Unit::Seconds),
+    Metric::counter(
+        API_INTERVENTIONS,
+        &["action"],
+        "What people changed by hand that the daemon does by itself: breakers.force, breakers.reset, shards.restart.",
+    ),
     Metric::counter(
         INTERACTIONS_REFUSED,
         &["why"],

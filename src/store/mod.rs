@@ -11,6 +11,7 @@
 //! it renews ([`members`]), each queue one owner and a fence, and every write locks the queues that it is about first.
 
 mod access_port;
+mod budgets_port;
 #[cfg(test)]
 mod confined;
 mod connect;

@@ -18,4 +18,5 @@ mod row_security;
 mod setup;
 mod shards;
 mod sharing;
+mod spend;
 mod tenants;

@@ -8,16 +8,21 @@
 //! It speaks to the desk alone. A caller that hangs up does not stop what it has asked for.
 
 mod audit;
+mod breakers;
+mod budgets;
+mod desks;
 mod entry;
 mod guilds;
 mod instances;
 mod kept;
 mod keys;
 mod letters;
+mod limits;
 mod operations;
 mod read;
 mod refusal;
 mod routes;
+mod shards;
 mod view;
 
 use std::{
@@ -38,7 +43,9 @@ use guildhall_actors::{
 use guildhall_core::{access::KeyId, time::UnixMs};
 use tokio::{runtime::Handle, sync::Semaphore};
 
+use self::desks::Desks;
 pub use self::{
+    desks::{GateDesk, ShardDesk},
     kept::Shelf,
     routes::{WAYS, Way},
 };
@@ -73,6 +80,7 @@ pub struct Control {
     desk: Arc<OnceLock<Arc<Desk>>>,
     shelf: Arc<OnceLock<Arc<Shelf>>>,
     keys: Arc<OnceLock<Keys>>,
+    desks: Arc<Desks>,
     keyring: Arc<Keyring>,
     calls: Arc<Semaphore>,
 }
@@ -97,6 +105,7 @@ impl Control {
             desk: Arc::default(),
             shelf: Arc::default(),
             keys: Arc::default(),
+            desks: Arc::default(),
             keyring: Arc::default(),
             calls: Arc::new(Semaphore::new(config.calls_most)),
         }

@@ -7,6 +7,7 @@ pub(super) mod letters;
 pub(super) mod locations;
 pub(super) mod operations;
 pub(super) mod resolve;
+pub(super) mod spend;
 pub(super) mod totals;
 
 /// How much one read gives at most, whatever was asked for.

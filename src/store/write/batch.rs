@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::{
     Answer, Asked, Context, Job, Trouble, access, handled, identify, inbox, letters, locations, queues, record,
-    sessions, shards, single, state, submit::Batch, sweep,
+    sessions, shards, single, spend, state, submit::Batch, sweep,
 };
 use crate::store::{members::Said, rows::query};
 
@@ -74,6 +74,13 @@ pub(super) async fn carry_out(
     });
     sessions::keep(on, context, sessions.iter().flat_map(|(_, sessions)| sessions.iter())).await?;
     sessions.iter().for_each(|(place, _)| put(*place, Answer::Kept));
+    let sums = pick(jobs, |job| match job {
+        Job::KeepSpend(process, sums) => Some((&**process, sums.as_slice())),
+        _ => None,
+    });
+    let each: Vec<_> = sums.iter().map(|(_, sums)| *sums).collect();
+    spend::keep(on, &each).await?;
+    sums.iter().for_each(|(place, _)| put(*place, Answer::Kept));
     let put_off = pick(jobs, |job| match job {
         Job::PutOff(key, later, now) => Some((key, later, *now)),
         _ => None,
@@ -90,6 +97,7 @@ pub(super) async fn carry_out(
             | Job::Commit(_)
             | Job::KeepSessions(_)
             | Job::PutOff(..)
+            | Job::KeepSpend(..)
             | Job::Identify(_) => {}
             Job::ClaimShards(wanted) => put(place, Answer::Shards(shards::claim(on, context, *wanted).await?)),
             Job::ReleaseShards(claims) => {
@@ -121,6 +129,7 @@ pub(super) async fn carry_out(
             }
             Job::Note => put(place, Answer::Kept),
             Job::SweepAccess(before) => put(place, Answer::SweptEvents(access::sweep(on, *before).await?)),
+            Job::SweepSpend(before) => put(place, Answer::SweptEvents(spend::sweep(on, *before).await?)),
         }
     }
     // What all processes take in turn comes last: nobody waits for a process that waits for another.
@@ -167,7 +176,9 @@ async fn lock(on: &DatabaseTransaction, jobs: &[&Job]) -> Result<HashMap<i64, Op
             | Job::RevokeKey(..)
             | Job::Learn(..)
             | Job::Note
-            | Job::SweepAccess(_) => {}
+            | Job::SweepAccess(_)
+            | Job::KeepSpend(..)
+            | Job::SweepSpend(_) => {}
             Job::AddKey(new) | Job::RotateKey { new, .. } => lines.extend(access::lines(new)),
         }
     }

@@ -15,6 +15,7 @@ use guildhall_actors::{
 };
 use guildhall_core::{
     access::KeyId,
+    budget::{Hour, Spend},
     operation::{OperationId, Queue, State, payload::Location},
     time::UnixMs,
 };
@@ -54,6 +55,8 @@ pub(in crate::store) enum Job {
     /// Nothing but the note that comes with it.
     Note,
     SweepAccess(UnixMs),
+    KeepSpend(Arc<str>, Vec<Spend>),
+    SweepSpend(Hour),
 }
 
 /// What came of it.
@@ -146,6 +149,7 @@ impl Job {
             }
             Self::KeepSessions(sessions) => (sessions.len(), 0),
             Self::ReleaseShards(claims) => (claims.len(), 0),
+            Self::KeepSpend(_, spend) => (spend.len(), 0),
             Self::Claim(_)
             | Self::Release(..)
             | Self::Cancel(..)
@@ -163,7 +167,8 @@ impl Job {
             | Self::RotateKey { .. }
             | Self::Learn(..)
             | Self::Note
-            | Self::SweepAccess(_) => (1, 0),
+            | Self::SweepAccess(_)
+            | Self::SweepSpend(_) => (1, 0),
         }
     }
 }

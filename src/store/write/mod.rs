@@ -15,6 +15,7 @@ mod record;
 mod sessions;
 mod shards;
 mod single;
+mod spend;
 mod state;
 mod submit;
 mod sweep;

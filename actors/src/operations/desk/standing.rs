@@ -69,6 +69,8 @@ impl Desk {
     pub async fn cancel(&self, caller: &Caller, id: OperationId) -> Result<(), DeskError> {
         let shown = self.show(caller, id).await?;
         if shown.stored.state == State::Cancelled {
+            // Whoever did so may have ended before its guild heard of it.
+            self.hears.cancelled(id, shown.stored.operation.queue);
             return Ok(());
         }
         let note = caller.note(Action::OperationsCancel, self.now()).in_guild(shown.stored.operation.guild).on(&id);
