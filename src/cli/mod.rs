@@ -10,6 +10,7 @@ mod completions;
 mod config;
 mod demo;
 mod dlq;
+mod doctor;
 mod guilds;
 mod handlers;
 mod healthcheck;
@@ -78,6 +79,8 @@ enum Command {
     Audit(audit::Args),
     /// See the processes that share the store
     Instances(instances::Args),
+    /// Look over everything that a daemon needs, and say what to do
+    Doctor(doctor::Args),
     /// Bring the store to another version of its schema
     Migrate(migrate::Args),
     /// Ask a running daemon whether it is ready
@@ -106,6 +109,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Keys(args) => keys::run(file, args),
         Command::Audit(args) => audit::run(file, args),
         Command::Instances(args) => instances::run(file, &args),
+        Command::Doctor(args) => doctor::run(file, args),
         Command::Migrate(args) => migrate::run(file, &args),
         Command::Healthcheck(args) => healthcheck::run(file, &args),
         Command::Completions(args) => completions::run(&args),

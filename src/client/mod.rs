@@ -227,6 +227,23 @@ impl Client {
         Fault::Broken { place: self.place.clone(), why, left: ask.changes() }
     }
 
+    /// What is at a path that may answer something else than a success, and its status.
+    ///
+    /// # Errors
+    ///
+    /// When there is no answer.
+    pub async fn look(&self, path: &str) -> Result<(u16, Value), Fault> {
+        let ask = Ask::new(Method::GET, path);
+        let late = |_| Fault::TimedOut { place: self.place.clone(), within: self.within, left: false };
+        let looked = async {
+            let (head, body) = self.begin(&ask, &[]).await?.into_parts();
+            let body = Limited::new(body, ANSWER_MOST).collect().await;
+            let body = body.map_err(|error| self.unreadable(error.as_ref(), &ask))?.to_bytes();
+            Ok((head.status.as_u16(), serde_json::from_slice(&body).unwrap_or_default()))
+        };
+        timeout_at(Instant::now() + self.within, looked).await.map_err(late)?
+    }
+
     /// What is at this path.
     ///
     /// # Errors
