@@ -6,7 +6,7 @@
 //!                                 └──▶ events ──▶ log (stderr), metrics ◀──────────────────── GET /metrics
 //! ```
 //!
-//! Layers, each using only what stands to its left: [`settings`] → [`commands`], [`handlers`], [`discord`], [`redis`](mod@redis), [`store`],
+//! Layers, each using only what stands to its left: [`settings`] → [`client`], [`commands`], [`handlers`], [`discord`], [`redis`](mod@redis), [`store`],
 //! [`webhook`] → [`api`] → [`app`] → [`cli`] → `main`.
 //! What they all may use: [`events`], [`metrics`], [`process`] and [`logging`].
 

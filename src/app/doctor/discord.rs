@@ -22,6 +22,9 @@ const WITHIN: Duration = Duration::from_secs(10);
 /// The shortest time between two calls. A daemon may use the same limits meanwhile.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// The longest limit that is waited for.
+const LIMIT_WAIT: Duration = Duration::from_secs(5);
+
 /// Calls Discord as the bot.
 pub(super) struct Caller {
     transport: Option<HyperTransport>,
@@ -134,8 +137,24 @@ impl Caller {
         self.stopped.as_deref()
     }
 
-    /// What is at a path.
+    /// What is at a path. A short limit, as whoever looks twice in a row meets it, is waited for once.
     pub(super) async fn get(&mut self, path: &str) -> Result<Value, Trouble> {
+        let mut read = self.ask(path).await;
+        if let Err(Trouble::Limited(Some(wait))) = &read
+            && *wait <= LIMIT_WAIT
+        {
+            self.next = Instant::now() + *wait + PAUSE;
+            read = self.ask(path).await;
+        }
+        if let Err(trouble) = &read
+            && self.stopped.is_none()
+        {
+            self.stopped = trouble.stops();
+        }
+        read
+    }
+
+    async fn ask(&mut self, path: &str) -> Result<Value, Trouble> {
         if let Some(why) = &self.stopped {
             return Err(Trouble::Stopped(why.clone()));
         }
@@ -149,11 +168,7 @@ impl Caller {
             let theirs = theirs.and_then(|date| httpdate::parse_http_date(date).ok());
             self.date = self.date.or(theirs.map(|theirs| Dated { theirs, asked, answered: SystemTime::now() }));
         }
-        let read = read(received);
-        if let Err(trouble) = &read {
-            self.stopped = trouble.stops();
-        }
-        read
+        read(received)
     }
 }
 

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::plain::plain;
 
+const CHECK: &str = "roles";
 const ADMINISTRATOR: u64 = 1 << 3;
 const MANAGE_ROLES: u64 = 1 << 28;
 /// How many roles above the bot are named.
@@ -23,26 +24,26 @@ pub(super) async fn look(
 ) {
     let Some(bot) = bot else {
         let why = caller.stopped().unwrap_or("it does not say who the bot is").to_owned();
-        return tell(Finding::skip("roles", Trouble::Stopped(why).seen()));
+        return tell(Finding::skip(CHECK, Trouble::Stopped(why).seen()));
     };
     let guilds = match guilds(examination, caller).await {
         Ok(guilds) => guilds,
-        Err(trouble) => return tell(failed("roles", &trouble)),
+        Err(trouble) => return tell(failed(CHECK, &trouble)),
     };
     if guilds.is_empty() {
         let seen = if examination.guilds_most == 0 { "no guild was to be looked at" } else { "the bot is in no guild" };
-        return tell(Finding::skip("roles", seen));
+        return tell(Finding::skip(CHECK, seen));
     }
     for guild in guilds {
-        let check = format!("roles of {guild}");
+        let id = guild;
         let finding = match look_at(guild, bot, caller).await {
-            Ok((guild, member)) => judge(&check, &guild, &member),
+            Ok((guild, member)) => judge(&guild, &member),
             Err(Trouble::Refused { status: status @ (403 | 404), .. }) => Finding::fail(
-                check,
-                format!("the bot is not in this guild, or there is none ({status})"),
+                CHECK,
+                format!("the bot is not in guild {id}, or there is none ({status})"),
                 "check --guild, and invite the bot there",
             ),
-            Err(trouble) => failed(&check, &trouble),
+            Err(trouble) => failed(CHECK, &trouble),
         };
         tell(finding);
     }
@@ -87,7 +88,7 @@ impl<'a> Role<'a> {
     }
 }
 
-fn judge(check: &str, guild: &Value, member: &Value) -> Finding {
+fn judge(guild: &Value, member: &Value) -> Finding {
     let roles: Vec<_> = guild["roles"].as_array().into_iter().flatten().filter_map(Role::read).collect();
     let everyone = guild["id"].as_str().and_then(|id| id.parse::<u64>().ok());
     let ids: Vec<u64> =
@@ -95,13 +96,13 @@ fn judge(check: &str, guild: &Value, member: &Value) -> Finding {
     let held = || roles.iter().filter(|role| ids.contains(&role.id));
     let may =
         held().chain(roles.iter().filter(|role| Some(role.id) == everyone)).fold(0, |all, role| all | role.permissions);
-    let name = plain(guild["name"].as_str().unwrap_or_default());
+    let name = format!("{} ({})", plain(guild["name"].as_str().unwrap_or_default()), everyone.unwrap_or(0));
     let can = may & (ADMINISTRATOR | MANAGE_ROLES) != 0;
     let lacks = "it lacks MANAGE_ROLES, so it can neither make nor give roles";
     let give = "give a role of the bot Manage Roles in the guild's settings, or invite it with that permission";
     let Some(top) = held().max_by_key(|role| role.rank()) else {
         let advice = "give the bot a role above those that it should manage, with Manage Roles";
-        return Finding::warn(check, format!("{name}: the bot has no role of its own"), advice);
+        return Finding::warn(CHECK, format!("{name}: the bot has no role of its own"), advice);
     };
     let mut above: Vec<_> = roles.iter().filter(|role| role.rank() > top.rank()).collect();
     above.sort_by_key(|role| std::cmp::Reverse(role.rank()));
@@ -109,7 +110,7 @@ fn judge(check: &str, guild: &Value, member: &Value) -> Finding {
     let place =
         format!("{name}: its highest role is {}, above {below} of {}", plain(top.name), roles.len().saturating_sub(1));
     if above.is_empty() {
-        return if can { Finding::ok(check, place) } else { Finding::warn(check, format!("{place}; {lacks}"), give) };
+        return if can { Finding::ok(CHECK, place) } else { Finding::warn(CHECK, format!("{place}; {lacks}"), give) };
     }
     let names: Vec<_> = above.iter().take(NAMED).map(|role| plain(role.name)).collect();
     let more = match above.len().saturating_sub(NAMED) {
@@ -119,7 +120,7 @@ fn judge(check: &str, guild: &Value, member: &Value) -> Finding {
     let lacks = if can { String::new() } else { format!("; {lacks}") };
     let give = if can { String::new() } else { format!("{give}. Then ") };
     Finding::warn(
-        check,
+        CHECK,
         format!("{place}; it can neither give nor change {}{more}{lacks}", names.join(", ")),
         format!("{give}drag its role above those that it should manage, under Roles in the guild's settings"),
     )
@@ -137,7 +138,7 @@ mod tests {
     }
 
     fn judged(roles: &[Value], held: &[&str]) -> Finding {
-        judge("roles of 1", &json!({"id": "1", "name": "Hall", "roles": roles}), &json!({ "roles": held }))
+        judge(&json!({"id": "1", "name": "Hall", "roles": roles}), &json!({ "roles": held }))
     }
 
     #[test]
@@ -154,7 +155,7 @@ mod tests {
         assert_eq!(found.verdict, Verdict::Warn);
         assert_eq!(
             found.seen,
-            "Hall: its highest role is Bot, above 1 of 5; it can neither give nor change Top, Older\\u{1b}, Younger"
+            "Hall (1): its highest role is Bot, above 1 of 5; it can neither give nor change Top, Older\\u{1b}, Younger"
         );
         assert_eq!(judged(&roles, &["3", "6"]).verdict, Verdict::Ok);
     }

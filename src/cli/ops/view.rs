@@ -39,16 +39,23 @@ fn note(operation: &Value) -> String {
     let error = operation["error"]["message"].as_str();
     match (operation["state"].as_str().unwrap_or_default(), error) {
         ("succeeded" | "cancelled", _) | (_, None) => {
-            let replayed = operation["replayed"] == true;
-            let result = &operation["result"];
-            match (replayed, result.is_null()) {
-                (true, _) => "was submitted before".to_owned(),
-                (false, true) => String::new(),
-                (false, false) => result["id"].as_str().map_or_else(|| result.to_string(), |id| format!("made {id}")),
+            if operation["replayed"] == true {
+                return "was submitted before".to_owned();
             }
+            outcome(&operation["result"])
         }
         (_, Some(error)) => error.to_owned(),
     }
+}
+
+/// What came of an operation, such as `created role_id 7`.
+fn outcome(result: &Value) -> String {
+    let Some(fields) = result.as_object() else {
+        return if result.is_null() { String::new() } else { result.to_string() };
+    };
+    let (said, others): (Vec<_>, Vec<_>) = fields.iter().partition(|(name, _)| *name == "outcome");
+    let said = said.into_iter().map(|(_, value)| text(value));
+    said.chain(others.into_iter().map(|(name, value)| format!("{name} {}", text(value)))).collect::<Vec<_>>().join(" ")
 }
 
 /// A change of an operation, on one line.
@@ -177,8 +184,8 @@ mod tests {
             line(&operation(), Paint::none()),
             "2026-01-31T12:00:01Z  0198  create_role  guild 7  dead  Missing \\u{1b}[0mPermissions"
         );
-        let done = json!({"id": "1", "kind": "create_role", "state": "succeeded", "result": {"id": "99"}});
-        assert_eq!(line(&done, Paint::none()), "-  1  create_role  succeeded  made 99");
+        let done = json!({"id": "1", "kind": "create_role", "state": "succeeded", "result": {"role_id": "99", "outcome": "created"}});
+        assert_eq!(line(&done, Paint::none()), "-  1  create_role  succeeded  created role_id 99");
     }
 
     #[test]
