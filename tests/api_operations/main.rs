@@ -3,17 +3,21 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod access;
+mod budgets;
 mod docs;
 mod entry;
 mod faults;
 mod fuzz;
+mod hall;
 mod idempotency;
 mod letters;
+mod limits;
 mod look;
 mod people;
 mod process;
 #[path = "../support/redis.rs"]
 mod redis_server;
+mod shards;
 mod sqlite;
 mod store;
 mod submit;

@@ -13,7 +13,7 @@ use guildhall_core::{
 
 use crate::setup::{GUILD, at, fresh, in_guild, keyed, new_id, on_both, operation, refused, submit};
 
-fn key(n: u128, tenant: &str, scopes: &[&str]) -> NewKey {
+pub(crate) fn key(n: u128, tenant: &str, scopes: &[&str]) -> NewKey {
     NewKey {
         id: KeyId::from_chance(n),
         tenant: Arc::from(tenant),
@@ -25,7 +25,7 @@ fn key(n: u128, tenant: &str, scopes: &[&str]) -> NewKey {
     }
 }
 
-fn note(action: Action) -> Note {
+pub(crate) fn note(action: Action) -> Note {
     Caller::operator().note(action, at(9)).on(&"it")
 }
 

@@ -23,13 +23,17 @@ pub enum Action {
     KeysCreate,
     KeysRevoke,
     KeysRotate,
+    BreakersForce,
+    BreakersReset,
+    ShardsRestart,
+    BudgetsObserve,
     /// It was not let: the key is not good for it.
     Refused,
 }
 
 impl Action {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 20] = [
         Self::OperationsSubmit,
         Self::OperationsCancel,
         Self::OperationsRetry,
@@ -45,6 +49,10 @@ impl Action {
         Self::KeysCreate,
         Self::KeysRevoke,
         Self::KeysRotate,
+        Self::BreakersForce,
+        Self::BreakersReset,
+        Self::ShardsRestart,
+        Self::BudgetsObserve,
         Self::Refused,
     ];
 
@@ -67,6 +75,10 @@ impl Action {
             Self::KeysCreate => "keys.create",
             Self::KeysRevoke => "keys.revoke",
             Self::KeysRotate => "keys.rotate",
+            Self::BreakersForce => "breakers.force",
+            Self::BreakersReset => "breakers.reset",
+            Self::ShardsRestart => "shards.restart",
+            Self::BudgetsObserve => "budgets.observe",
             Self::Refused => "refused",
         }
     }

@@ -6,13 +6,16 @@ mod finish;
 mod handled;
 mod identify;
 mod inbox;
+mod insert;
 mod job;
 mod letters;
+mod locations;
 mod queues;
 mod record;
 mod sessions;
 mod shards;
 mod single;
+mod spend;
 mod state;
 mod submit;
 mod sweep;
@@ -59,6 +62,7 @@ use super::{
     file_lock::FileLock,
     let_go,
     members::Members,
+    row_security::{OnBehalf, RowSecurity},
 };
 use crate::{events::emit, settings::Store as Settings};
 
@@ -84,9 +88,16 @@ pub(super) struct Context {
     keep_keys: Duration,
     /// How long a process counts as alive after it has said so.
     lease: Duration,
+    /// How a transaction becomes a tenant's.
+    row_security: Option<RowSecurity>,
 }
 
 impl Context {
+    /// What is done for a tenant, or for nobody in particular.
+    fn on_behalf<'a>(&'a self, tenant: Option<&'a str>) -> OnBehalf<'a> {
+        OnBehalf::of(self.row_security.as_ref(), tenant)
+    }
+
     /// Where the fence of a queue begins that is new: above all that it can have had before, should it have been there.
     fn first_fence() -> i64 {
         now() << 20
@@ -113,10 +124,11 @@ impl Writer {
         file: Option<Arc<FileLock>>,
         members: Arc<Members>,
         channel: String,
+        row_security: Option<RowSecurity>,
         health: watch::Sender<Health>,
     ) -> Result<Self, Trouble> {
         let (max_queued, keep_keys, lease) = (settings.max_queued, settings.keep_keys, settings.lease.lasts);
-        let context = Context { members, channel, max_queued, keep_keys, lease };
+        let context = Context { members, channel, max_queued, keep_keys, lease, row_security };
         let session = Session::of(&settings);
         let mut writer = Self { settings, context, connection: None, session, file, health, claims_in_doubt: false };
         writer.connect().await?;
