@@ -51,7 +51,7 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
             let answered = client.send(&Ask::new(Method::GET, "/v1/breakers").about(FEATURE)).await?.body;
             let breakers = answered["breakers"].as_array().cloned().unwrap_or_default();
             if breakers.is_empty() {
-                out.note("There are no breakers yet: nothing was called.");
+                out.note("No breaker is watched: nothing has had trouble.");
             }
             out.show(&answered, |paint| table(&breakers).print(paint))?;
             Ok(ExitCode::SUCCESS)
@@ -81,7 +81,7 @@ async fn change(client: &Client, out: &Output, what: &str, body: Value, says: &s
 }
 
 fn table(breakers: &[Value]) -> Table {
-    let mut table = Table::new(&["KEY", "STATE", "FAILURES", "SINCE", "UNTIL", "WHY"]);
+    let mut table = Table::new(&["KEY", "STATE", "WHY", "FAILED", "SINCE", "UNTIL"]);
     for breaker in breakers {
         let state = text(&breaker["state"]);
         let tint = match state.as_str() {
@@ -92,10 +92,10 @@ fn table(breakers: &[Value]) -> Table {
         table.row(vec![
             text(&breaker["key"]).into(),
             Cell::tinted(state, tint),
-            text(&breaker["failures"]).into(),
+            text(&breaker["why"]).into(),
+            format!("{}/{}", text(&breaker["failures"]), text(&breaker["calls"])).into(),
             time(&breaker["since"]).into(),
             time(&breaker["until"]).into(),
-            Cell::tinted(breaker["why"].as_str().unwrap_or_default(), Tint::Dim),
         ]);
     }
     table
@@ -108,12 +108,12 @@ mod tests {
 
     #[test]
     fn each_breaker_is_a_row() {
-        let open = json!({"key": "discord", "state": "open", "since": "2026-01-31T12:00:00.000Z",
-            "until": "2026-01-31T12:00:30.000Z", "failures": 5, "why": "5 failures in a row"});
+        let open = json!({"key": "discord", "kind": "address", "state": "open", "since": "2026-01-31T12:00:00.000Z",
+            "until": null, "calls": 9, "failures": 5, "slow": 0, "why": "failures"});
         assert_eq!(
             table(&[open]).print(Paint::none()),
-            "KEY      STATE  FAILURES  SINCE                 UNTIL                 WHY\n\
-             discord  open   5         2026-01-31T12:00:00Z  2026-01-31T12:00:30Z  5 failures in a row\n"
+            "KEY      STATE  WHY       FAILED  SINCE                 UNTIL\n\
+             discord  open   failures  5/9     2026-01-31T12:00:00Z  -\n"
         );
     }
 }

@@ -32,14 +32,18 @@ enum Command {
         /// Which one
         #[arg(value_name = "NAME")]
         name: String,
+        /// Of how many hours [default: 24]
+        #[arg(long, value_name = "COUNT")]
+        hours: Option<u32>,
     },
 }
 
 pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
     args.remote.run(file, async |client, out| match args.command {
         None | Some(Command::List) => list(client, out).await,
-        Some(Command::Show { name }) => {
-            let budget = client.get(format!("/v1/budgets/{}", part(&name))).await?.body;
+        Some(Command::Show { name, hours }) => {
+            let hours = hours.map_or_else(String::new, |hours| format!("?hours={hours}"));
+            let budget = client.get(format!("/v1/budgets/{}{hours}", part(&name))).await?.body;
             out.show(&budget, |paint| whole(&budget, paint))?;
             Ok(ExitCode::SUCCESS)
         }
@@ -75,7 +79,7 @@ fn rows(entries: &[Value]) -> Table {
 }
 
 fn shown(name: &str, value: &Value) -> String {
-    if name.ends_with("_at") || matches!(name, "hour" | "since" | "until") { time(value) } else { text(value) }
+    if name.ends_with("_at") || name.ends_with("_until") || name == "hour" { time(value) } else { text(value) }
 }
 
 /// One entry: its plain fields, those of what is inside it, and its lists as tables.

@@ -3,14 +3,14 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::Subcommand;
-use http::Method;
 use serde_json::{Value, json};
 
 use super::{
+    listing,
     output::{Cell, Output, Table, Tint, text},
     remote::Remote,
 };
-use crate::client::{Ask, Client};
+use crate::client::{Ask, Client, Pages};
 
 /// What an older daemon does not know.
 const FEATURE: &str = "shards";
@@ -50,13 +50,15 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
 }
 
 async fn list(client: &Client, out: &Output) -> anyhow::Result<ExitCode> {
-    let answered = client.send(&Ask::new(Method::GET, "/v1/shards").about(FEATURE)).await?.body;
-    let shards = answered["shards"].as_array().cloned().unwrap_or_default();
-    out.show(&answered, |paint| table(&shards).print(paint))?;
-    if let Some(total) = answered["total"].as_u64().filter(|total| *total != shards.len() as u64) {
-        out.note(&format!("The bot has {total} shards; these are the ones that are known of here."));
-    }
-    Ok(ExitCode::SUCCESS)
+    let pages = Pages {
+        path: "/v1/shards",
+        list: "shards",
+        cursor: "cursor",
+        given: Vec::new(),
+        most: usize::MAX,
+        feature: Some(FEATURE),
+    };
+    listing::show(client, out, pages, "There are no shards yet.", table).await
 }
 
 fn table(shards: &[Value]) -> Table {
@@ -68,14 +70,15 @@ fn table(shards: &[Value]) -> Table {
         "CONFIRMED",
         "RESUMES",
         "IDENTIFIES",
-        "SESSION",
         "INSTANCE",
+        "SESSION",
     ]);
     for shard in shards {
         let state = text(&shard["state"]);
         let tint = match state.as_str() {
-            "connected" | "ready" | "active" => Tint::Good,
-            "fatal" | "closed" | "disconnected" | "down" => Tint::Bad,
+            "connected" => Tint::Good,
+            "elsewhere" => Tint::Dim,
+            "unclaimed" => Tint::Bad,
             _ => Tint::Care,
         };
         let latency = shard["latency_ms"].as_u64().map_or_else(|| "-".to_owned(), |ms| format!("{ms}ms"));
@@ -87,8 +90,8 @@ fn table(shards: &[Value]) -> Table {
             text(&shard["confirmed"]).into(),
             text(&shard["resumes"]).into(),
             text(&shard["identifies"]).into(),
-            Cell::tinted(text(&shard["session"]), Tint::Dim),
             text(&shard["instance"]).into(),
+            Cell::tinted(text(&shard["session"]), Tint::Dim),
         ]);
     }
     table
@@ -106,7 +109,7 @@ mod tests {
         let row = table(&[one]).print(Paint::none()).lines().nth(1).unwrap().to_owned();
         assert_eq!(
             row.split_whitespace().collect::<Vec<_>>(),
-            ["0", "connected", "37ms", "42", "41", "2", "1", "abc", "a"]
+            ["0", "connected", "37ms", "42", "41", "2", "1", "a", "abc"]
         );
     }
 }

@@ -43,8 +43,13 @@ fn limits_are_summed_up_listed_and_laid_to_whoever_uses_them() {
 #[test]
 fn breakers_are_listed_opened_and_closed() {
     let open = json!({"key": "discord", "state": "open", "since": "2026-01-31T12:00:00.000Z",
-        "until": "2026-01-31T12:00:30.000Z", "failures": 5, "why": "it fails"});
-    assert!(ask(200, json!({ "breakers": [open] }), &["breakers", "list"]).0.fine().contains("discord  open   5 "));
+        "until": "2026-01-31T12:00:30.000Z", "calls": 9, "failures": 5, "why": "failures"});
+    assert!(
+        ask(200, json!({ "breakers": [open] }), &["breakers", "list"])
+            .0
+            .fine()
+            .contains("discord  open   failures  5/9 ")
+    );
     let (ran, asked) = ask(200, json!({}), &["breakers", "force", "discord POST /x/{id} 7", "--for", "5m"]);
     assert_eq!(ran.fine(), "discord POST /x/{id} 7 is open for 5m\n");
     assert_eq!(asked[0].0, "POST /v1/breakers/force");
@@ -58,8 +63,9 @@ fn breakers_are_listed_opened_and_closed() {
 fn shards_are_listed_and_made_anew() {
     let shard = json!({"id": 1, "state": "connected", "session": "s", "sequence": 9, "confirmed": 8, "latency_ms": 12,
         "instance": "a", "resumes": 0, "identifies": 1});
-    let (ran, _) = ask(200, json!({"shards": [shard], "total": 2}), &["shards", "list"]);
-    assert!(ran.out.contains("1      connected  12ms") && ran.err.contains("2 shards"), "{ran:?}");
+    let (ran, asked) = ask(200, json!({"shards": [shard], "total": 2, "next": null}), &["shards", "list"]);
+    assert!(ran.fine().contains("1      connected  12ms"));
+    assert_eq!(asked[0].0, "GET /v1/shards?limit=500");
     let (ran, asked) = ask(202, json!({}), &["shards", "restart", "0", "1"]);
     assert_eq!(ran.fine(), "shard 0 connects anew\nshard 1 connects anew\n");
     assert_eq!(
@@ -74,9 +80,9 @@ fn budgets_are_listed_and_shown() {
     let budget =
         json!({"name": "rpc node", "available": 5, "spend": [{"hour": "2026-01-31T12:00:00.000Z", "cost": 7}]});
     assert_eq!(ask(200, json!({ "budgets": [budget] }), &["budgets"]).0.fine(), "NAME      AVAILABLE\nrpc node  5\n");
-    let (ran, asked) = ask(200, budget, &["budgets", "show", "rpc node"]);
+    let (ran, asked) = ask(200, budget, &["budgets", "show", "rpc node", "--hours", "6"]);
     assert!(ran.fine().ends_with("spend\nCOST  HOUR\n7     2026-01-31T12:00:00Z\n"));
-    assert_eq!(asked[0].0, "GET /v1/budgets/rpc%20node");
+    assert_eq!(asked[0].0, "GET /v1/budgets/rpc%20node?hours=6");
 }
 
 #[test]

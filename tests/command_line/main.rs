@@ -5,6 +5,7 @@
 
 mod answers;
 mod fake;
+mod fleet;
 mod keys;
 mod letters;
 mod operations;

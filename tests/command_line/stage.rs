@@ -139,6 +139,15 @@ impl Stage {
         self.cli.run(args)
     }
 
+    /// Waits for a state. Nothing depends on how long that takes.
+    pub(crate) fn until(&self, holds: impl Fn() -> bool) {
+        let deadline = std::time::Instant::now() + super::support::STUCK;
+        while !holds() {
+            assert!(std::time::Instant::now() < deadline, "it never came");
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    }
+
     /// Submits an operation that is given up at once; its id.
     pub(crate) fn dead(&self, guild: &str) -> String {
         let payload = r#"{"user_id": "42", "role_id": "43"}"#;

@@ -42,6 +42,8 @@ impl<'a> Follow<'a> {
         let feed = match Feed::open(client, given, None).await {
             Ok(feed) => Some(feed),
             Err(Fault::Unknown { .. }) => None,
+            // There are as many streams as there may be, or the daemon has only just started.
+            Err(fault) if fault.again_after().is_some() => None,
             Err(fault) => return Err(fault),
         };
         Ok(Self { feed, ..Self::idle(client) })
