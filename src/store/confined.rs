@@ -24,7 +24,7 @@ use super::{
 };
 
 /// The tables that are the engine's own: no row of them is a tenant's, and the API's role cannot even ask for one.
-const ENGINES: [&str; 10] = [
+const ENGINES: [&str; 11] = [
     "seaql_migrations",
     "instances",
     "leases",
@@ -35,6 +35,7 @@ const ENGINES: [&str; 10] = [
     "shard_owners",
     "state",
     "switches",
+    "budget_spend",
 ];
 
 fn operation(tenant: &str, guild: u64, n: u8) -> NewOperation {
