@@ -19,6 +19,7 @@ use super::{
     body,
     control::{self, Control, Served},
     health::{self, Ops},
+    line::Line,
     openapi,
     readiness::Readiness,
 };
@@ -126,6 +127,11 @@ impl Bound {
                     }
                     health::routes(config);
                 }))
+        })
+        .on_connect(|connection, extensions| {
+            if let Some(line) = Line::of(connection) {
+                extensions.insert(line);
+            }
         })
         .workers(WORKERS)
         .max_connections(CONNECTIONS_PER_WORKER)

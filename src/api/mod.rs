@@ -15,6 +15,7 @@ mod events;
 mod health;
 mod interactions;
 mod keyring;
+mod line;
 mod listener;
 mod openapi;
 mod problem;
@@ -22,7 +23,7 @@ mod readiness;
 
 pub use self::{
     admin_key::{AdminKey, AdminKeyError, find_or_make},
-    control::{Control, ControlConfig, GateDesk, ShardDesk, Shelf, WAYS, Way},
+    control::{Control, ControlConfig, GateDesk, ShardDesk, Shelf, StreamsConfig, WAYS, Way},
     events::AdminKeyInFile,
     interactions::Endpoint,
     listener::{API_BIND, BindError, Bound, INTERACTIONS_BIND, Listener, bind, bind_for},

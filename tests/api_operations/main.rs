@@ -15,16 +15,22 @@ mod letters;
 mod limits;
 mod look;
 mod people;
+#[path = "../support/postgres.rs"]
+mod postgres;
 mod process;
+mod real;
 #[path = "../support/redis.rs"]
 mod redis_server;
 mod schema;
 mod shards;
 mod sqlite;
+mod sse;
 mod store;
+mod stream;
 mod submit;
 #[path = "../support/mod.rs"]
 mod support;
+mod wait;
 
 use std::{
     future::Future,

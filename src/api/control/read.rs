@@ -2,6 +2,7 @@
 
 use actix_web::{HttpRequest, http::header::CONTENT_TYPE, web::Bytes};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use chrono::DateTime;
 use guildhall_core::{
     access::KeyId,
     budget::Points,
@@ -129,6 +130,19 @@ impl Asking {
         let names = guildhall_core::operation::FailureClass::ALL.map(guildhall_core::operation::FailureClass::name);
         let allowed = format!("one of {}", names.join(", "));
         self.take("class", &allowed, |name| names.contains(&name).then(|| name.to_owned()))
+    }
+
+    /// A deployment's id.
+    pub(super) fn deployment(&mut self) -> Option<OperationId> {
+        self.take("deployment_id", "a deployment's id", |text| text.parse().ok())
+    }
+
+    /// A moment.
+    pub(super) fn time(&mut self, name: &'static str) -> Option<UnixMs> {
+        self.take(name, "a time such as 2026-01-31T12:00:00Z", |text| {
+            let at = DateTime::parse_from_rfc3339(text).ok()?;
+            u64::try_from(at.timestamp_millis()).ok().map(UnixMs::new)
+        })
     }
 
     pub(super) fn truth(&mut self, name: &'static str) -> Option<bool> {
