@@ -48,9 +48,9 @@ pub(super) struct SteppedIn<'a> {
 
 impl InternalEvent for SteppedIn<'_> {
     fn emit(self) {
-        let (action, target) = (self.action.name(), self.target);
+        let (action, on) = (self.action.name(), self.target);
         let (api_key, request_id) = (&*self.caller.key, &*self.caller.request);
-        info!(action, %target, api_key, request_id, "somebody stepped in");
+        info!(action, %on, api_key, request_id, "somebody stepped in");
         counter!(API_INTERVENTIONS, "action" => action).increment(1);
     }
 }

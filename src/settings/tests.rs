@@ -386,3 +386,28 @@ fn a_key_that_is_easily_guessed_is_refused_and_none_is_shown() {
     let secrets: Vec<_> = loaded.settings.secrets().iter().map(|secret| secret.expose().to_owned()).collect();
     assert_eq!(secrets, ["sixteen-letters."]);
 }
+
+#[test]
+fn budgets_are_read_from_a_list_or_a_variable_and_every_mistake_says_what_is_wrong() {
+    let text = "[budgets]\nnamed = [\"shop=1000/50\", \"rpc=300/0.5\"]\nothers = \"5/1\"\n";
+    let loaded = load_with(text, &[], &[]).unwrap();
+    let named: Vec<_> = loaded.settings.budgets.named.iter().map(ToString::to_string).collect();
+    assert_eq!(named, ["shop=1000/50", "rpc=300/0.5"]);
+    assert!(loaded.settings.budgets.others.is_some());
+    let set = [("GUILDHALL__BUDGETS__NAMED", "a=1/0, b=2/1"), ("GUILDHALL__BUDGETS__OTHERS", "")];
+    let loaded = load_with(text, &set, &[]).unwrap();
+    assert_eq!(loaded.settings.budgets.named.len(), 2);
+    assert_eq!(loaded.settings.budgets.others, None);
+    for (value, says) in [
+        ("shop", "not of the form"),
+        ("Shop=1/1", "name"),
+        ("a=0/1", "before the `/`"),
+        ("a=1/x", "after the `/`"),
+        ("a=1/1,a=2/2", "twice"),
+    ] {
+        let errors = errors_of("", &[("GUILDHALL__BUDGETS__NAMED", value)]);
+        assert!(errors.len() == 1 && errors[0].contains(says) && errors[0].contains("allowed"), "{errors:?}");
+    }
+    let many = errors_of("[budgets]\nnamed = [\"a=1/1\", \"b=1/1\"]\nmost = 1\n", &[]);
+    assert!(many[0].contains("budgets.most") && many[0].contains(":2"), "{many:?}");
+}

@@ -56,6 +56,11 @@ impl OnSqlite {
 
     /// Lets go of the file, so that it can be opened again.
     pub(crate) async fn close(self) {
+        self.away().await;
+    }
+
+    /// From now on the store is not available.
+    pub(crate) async fn away(&self) {
         self.store.close().await;
     }
 
