@@ -44,6 +44,12 @@ pub const API_REQUESTS: &str = "guildhall_api_requests_total";
 pub const API_REQUEST_SECONDS: &str = "guildhall_api_request_seconds";
 /// What people changed by hand that the daemon does by itself, by what they did.
 pub const API_INTERVENTIONS: &str = "guildhall_api_interventions_total";
+/// Streams of operations that are open.
+pub const API_STREAMS: &str = "guildhall_api_streams";
+/// Streams of operations that have ended, by why.
+pub const API_STREAMS_ENDED: &str = "guildhall_api_streams_ended_total";
+/// Callers that wanted to wait for what they submitted, by what came of it.
+pub const API_WAITS: &str = "guildhall_api_waits_total";
 /// What was posted as an interaction and not signed by Discord, by what is wrong with it.
 pub const INTERACTIONS_REFUSED: &str = "guildhall_interactions_refused_total";
 /// What waits: operations by their state, and events.
@@ -156,6 +162,17 @@ const METRICS: &[Metric] = &[
     Metric::counter(API_REQUESTS, &["route", "method", "status"], "Requests to the API, by route and status."),
     Metric::histogram(API_REQUEST_SECONDS, &["route"], "How long requests to the API took, by route.")
         .in_unit(Unit::Seconds),
+    Metric::gauge(API_STREAMS, &[], "Streams of operations that are open."),
+    Metric::counter(
+        API_STREAMS_ENDED,
+        &["why"],
+        "Streams that have ended: gone, stalled (dropped, since nobody read), revoked or draining.",
+    ),
+    Metric::counter(
+        API_WAITS,
+        &["result"],
+        "Callers that wanted to wait for what they submitted: ended, late, refused or draining.",
+    ),
     Metric::counter(
         API_INTERVENTIONS,
         &["action"],

@@ -13,6 +13,7 @@ mod m0004_leases;
 mod m0005_events;
 mod m0006_shards;
 mod m0007_access;
+mod m0008_operation_changes;
 mod m0009_tenants;
 mod m0010_budget_spend;
 
@@ -36,6 +37,7 @@ impl MigratorTrait for Migrator {
             Box::new(m0005_events::STEP),
             Box::new(m0006_shards::STEP),
             Box::new(m0007_access::STEP),
+            Box::new(m0008_operation_changes::STEP),
             Box::new(m0009_tenants::STEP),
             Box::new(m0010_budget_spend::STEP),
         ]

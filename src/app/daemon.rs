@@ -4,7 +4,7 @@ use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use guildhall_actors::{
     events::{Allowance, EventStore, ShardStore, WantedShards},
-    operations::{IdempotencyCache, OperationStore, WallClock},
+    operations::{IdempotencyCache, OperationStore, WaitsConfig, WallClock},
 };
 use guildhall_core::event::handler::Handlers;
 use metrics_exporter_prometheus::{BuildError, PrometheusHandle};
@@ -25,6 +25,7 @@ use super::{
 use crate::{
     api::{
         self, AdminKey, BindError, Control, ControlConfig, Endpoint, GateDesk, Listener, Readiness, ShardDesk, Shelf,
+        StreamsConfig,
     },
     discord::{
         FatalClose, IdentifyQueue, Reconnects, ShardEnd, ShardEvent, Shards, ShardsConfig,
@@ -136,6 +137,7 @@ impl fmt::Display for Unfinished {
 #[derive(Debug)]
 pub struct Daemon {
     readiness: Readiness,
+    control: Control,
     listener: Listener,
     /// Where interactions are posted.
     interactions: Option<Listener>,
@@ -171,7 +173,7 @@ impl Daemon {
             .map(|key| api::bind_for(settings.interactions.bind, api::INTERACTIONS_BIND).map(|bound| (bound, key)));
         let posts = posts.transpose()?;
         let store = Store::approach(&settings.store).await?;
-        let control = Control::new(AdminKey::new(&key.key), ControlConfig::default());
+        let control = Control::new(AdminKey::new(&key.key), control_config(settings));
         control.open_keys(Arc::new(store.clone()));
         let recorder = metrics::install()?;
         process::record_start();
@@ -205,6 +207,7 @@ impl Daemon {
         let cache = rest.idempotency().map(|cache| Arc::new(cache) as Arc<dyn IdempotencyCache>);
         let operations = OperationsPart::start(settings, store, Arc::new(performer), cache, kept);
         control.open(Arc::clone(operations.desk()));
+        control.open_changes(operations.changes());
         operations.arrive_when(rest.opens(OPENS_WITHIN));
         let upkeep = tokio::spawn(upkeep(recorder));
         let known = events::sessions(&*sessions, &part).await;
@@ -262,7 +265,19 @@ impl Daemon {
         let shards = ShardsPart::start(shards, keeping);
         let board = shards.board(events.events(), found.shards);
         control.open_shards(ShardDesk { board, sessions: kept_sessions });
-        Ok(Self { readiness, listener, interactions, shards, rest, events, operations, budgets, upkeep, _redis: redis })
+        Ok(Self {
+            readiness,
+            control,
+            listener,
+            interactions,
+            shards,
+            rest,
+            events,
+            operations,
+            budgets,
+            upkeep,
+            _redis: redis,
+        })
     }
 
     /// The way to Discord's REST API.
@@ -296,6 +311,7 @@ impl Daemon {
     pub async fn shutdown(mut self, timeout: Duration) -> Result<(), Unfinished> {
         let deadline = Instant::now() + timeout;
         self.readiness.stopping();
+        self.control.drain();
         // What has come is handled while operations end: what handlers give is kept, and done by whoever comes next.
         let told = async {
             // Discord would be told that somebody answers who does not.
@@ -324,6 +340,18 @@ impl Daemon {
         } else {
             Err(Unfinished { timeout, shards, events: !handled, operations: !drained, listener })
         }
+    }
+}
+
+/// The API's bounds, as the settings have them.
+fn control_config(settings: &Settings) -> ControlConfig {
+    let defaults = ControlConfig::default();
+    let most = settings.api.max_streams;
+    let (most_per_key, stall) = ((most / 4).max(1), settings.api.stream_stall);
+    ControlConfig {
+        streams: StreamsConfig { most, most_per_key, stall, ..defaults.streams },
+        waits: WaitsConfig { callers_most: settings.api.max_waiters, ..defaults.waits },
+        ..defaults
     }
 }
 

@@ -7,7 +7,7 @@ use guildhall_actors::access::KeyStore as _;
 use guildhall_actors::budgets::SpendStore as _;
 use guildhall_actors::events::EventStore as _;
 use guildhall_actors::operations::{
-    Desk, IdempotencyCache, OperationStore, Operations, OperationsConfig, Pausable, Perform, Retention, Seat,
+    Changes, Desk, IdempotencyCache, OperationStore, Operations, OperationsConfig, Pausable, Perform, Retention, Seat,
     StoreError, Swept, WallClock, Word,
     desk::{DeskConfig, Hears},
 };
@@ -86,6 +86,11 @@ impl OperationsPart {
     /// The one way in.
     pub fn desk(&self) -> &Arc<Desk> {
         &self.desk
+    }
+
+    /// Operations as they change.
+    pub fn changes(&self) -> Arc<dyn Changes> {
+        Arc::new(self.store.clone())
     }
 
     /// Takes this process's part of the work once it can send: what other processes have would wait here for that.

@@ -156,6 +156,12 @@ pub struct Api {
     pub bind: SocketAddr,
     /// What callers of the API have to show.
     pub admin_key: Option<Token>,
+    /// How many streams of operations may be open at once.
+    pub max_streams: usize,
+    /// How long the client of a stream may take to read what is ready for it.
+    pub stream_stall: Duration,
+    /// How many callers may wait at once for what they submitted.
+    pub max_waiters: usize,
 }
 
 /// What is logged, and how.
@@ -351,7 +357,13 @@ fn typed(effective: &[Effective]) -> Settings {
         interactions: handlers::interactions(effective),
         budgets: budgets::typed(effective),
         egress: Egress { ip_group: take!(effective, "egress.ip_group", Text) },
-        api: Api { bind: take!(effective, "api.bind", Address), admin_key: secret(effective, "api.admin_key") },
+        api: Api {
+            bind: take!(effective, "api.bind", Address),
+            admin_key: secret(effective, "api.admin_key"),
+            max_streams: take!(effective, "api.max_streams", Integer) as usize,
+            stream_stall: Duration::from_millis(take!(effective, "api.stream_stall_ms", Integer)),
+            max_waiters: take!(effective, "api.max_waiters", Integer) as usize,
+        },
         store: store::typed(effective),
         log: Log {
             format: match take!(effective, "log.format", Text).as_str() {

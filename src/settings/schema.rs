@@ -825,6 +825,28 @@ pub(crate) const SCHEMA: &[Key] = &[
         allowed: "16 or more letters, digits, `.`, `_` and `-`",
     },
     Key {
+        path: "api.max_streams",
+        kind: Kind::Integer { min: 1, max: 10_000 },
+        default: Some("64"),
+        help: "How many streams of operations may be open at once. A key has a quarter of them at most.",
+        allowed: "a whole number from 1 to 10000",
+    },
+    Key {
+        path: "api.stream_stall_ms",
+        kind: Kind::Integer { min: 100, max: 600_000 },
+        default: Some("10000"),
+        help: "How long the client of a stream may take to read what is ready for it, in milliseconds, before it is cut off.",
+        allowed: "a whole number from 100 to 600000",
+    },
+    Key {
+        path: "api.max_waiters",
+        kind: Kind::Integer { min: 1, max: 10_000 },
+        default: Some("256"),
+        help: "How many callers may wait at once for the end of what they submitted (`Prefer: wait`). Others are answered as if \
+               they had not asked to.",
+        allowed: "a whole number from 1 to 10000",
+    },
+    Key {
         path: "log.format",
         kind: Kind::Choice(&["auto", "pretty", "json"]),
         default: Some("\"auto\""),

@@ -26,6 +26,22 @@ impl InternalEvent for StoreAttached<'_> {
     }
 }
 
+/// Operations came from another server, and have new numbers for whoever follows them.
+pub(super) struct ChangesMended {
+    pub(super) operations: u64,
+}
+
+impl InternalEvent for ChangesMended {
+    fn emit(self) {
+        if self.operations > 0 {
+            warn!(
+                operations = self.operations,
+                "operations were copied from another server; whoever followed them there is told of a gap"
+            );
+        }
+    }
+}
+
 /// Whether the store can be written to.
 pub(super) struct StoreStands {
     pub(super) up: bool,

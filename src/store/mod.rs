@@ -12,6 +12,7 @@
 
 mod access_port;
 mod budgets_port;
+mod changes_port;
 #[cfg(test)]
 mod confined;
 mod connect;

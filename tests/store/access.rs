@@ -123,6 +123,22 @@ on_both! {
         assert_eq!(actions(&store).await, expected, "what was refused is not there");
     }
 
+    async fn what_is_done_in_a_guild_is_noted_for_whose_it_is(engine) {
+        let (store, _place) = fresh(engine).await;
+        let scopes = ["operations:write", &format!("guild:{GUILD}")];
+        store.add_key(key(1, "acme", &scopes), note(Action::KeysCreate).of(&Arc::from("acme"))).await.unwrap();
+        store.note(note(Action::GuildsPause).in_guild(Some(GUILD))).await.unwrap();
+        store.note(note(Action::GuildsPause).in_guild(Some(GUILD + 1))).await.unwrap();
+        store.note(note(Action::FleetPause)).await.unwrap();
+        let told = async |tenant: &str| {
+            let filter = AuditFilter { tenant: Some(Arc::from(tenant)), limit: 9, ..AuditFilter::default() };
+            let rows = store.audit(filter).await.unwrap();
+            rows.into_iter().map(|row| (row.note.action, row.note.guild)).collect::<Vec<_>>()
+        };
+        assert_eq!(told("acme").await, [(Action::GuildsPause, Some(GUILD)), (Action::KeysCreate, None)]);
+        assert_eq!(told("default").await, [(Action::FleetPause, None), (Action::GuildsPause, Some(GUILD + 1))]);
+    }
+
     async fn notes_are_told_by_key_action_and_guild_and_forgotten_after_their_time(engine) {
         let (store, _place) = fresh(engine).await;
         for n in 0..4_u64 {

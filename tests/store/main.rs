@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod access;
+mod changes;
 mod contract;
 mod events;
 mod events_inbox;

@@ -95,7 +95,7 @@ impl Action {
 pub struct Note {
     /// When.
     pub at: UnixMs,
-    /// Whose key it was.
+    /// Who is to know of it: whose key it was; but what whoever runs the daemon does to what is a tenant's, that tenant.
     pub tenant: Arc<str>,
     /// Which key.
     pub key: Arc<str>,
@@ -116,6 +116,13 @@ impl Note {
     #[must_use]
     pub fn in_guild(mut self, guild: Option<u64>) -> Self {
         self.guild = guild;
+        self
+    }
+
+    /// The note of something done to what is this tenant's.
+    #[must_use]
+    pub fn of(mut self, tenant: &Arc<str>) -> Self {
+        self.tenant = Arc::clone(tenant);
         self
     }
 
@@ -146,7 +153,7 @@ pub struct AuditRow {
 /// Which notes. The newest come first.
 #[derive(Clone, Debug, Default)]
 pub struct AuditFilter {
-    /// Of this tenant's keys.
+    /// That this tenant is to know of.
     pub tenant: Option<Arc<str>>,
     /// Of this key.
     pub key: Option<String>,

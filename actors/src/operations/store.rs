@@ -208,7 +208,7 @@ pub enum Intent {
 /// One try, for people who want to know what happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Attempt {
-    /// Which, from 1.
+    /// Which, from 1. A delay is no try, and has the number of the one before it.
     pub n: u32,
     /// When it began.
     pub started_at: UnixMs,
@@ -349,6 +349,12 @@ pub struct ListFilter {
     pub kind: Option<Kind>,
     /// Only parked ones, or only others.
     pub parked: Option<bool>,
+    /// Of this deployment.
+    pub deployment: Option<OperationId>,
+    /// Accepted then or later.
+    pub created_after: Option<UnixMs>,
+    /// Accepted before then.
+    pub created_before: Option<UnixMs>,
     /// Only those accepted before this one.
     pub before: Option<OperationId>,
     /// How many at most.
@@ -401,6 +407,12 @@ pub struct LetterFilter {
     pub kind: Option<Kind>,
     /// Given up for this class of failure, by its name.
     pub class: Option<String>,
+    /// Given up with words that hold this, whether in capitals or not.
+    pub says: Option<String>,
+    /// Given up then or later.
+    pub died_after: Option<UnixMs>,
+    /// Given up before then.
+    pub died_before: Option<UnixMs>,
     /// Only those that nothing does again yet, or only others.
     pub redriven: Option<bool>,
     /// Only those before this one.
@@ -536,7 +548,7 @@ pub trait OperationStore: Send + Sync {
     /// does: those of the batch whose letter nothing does again yet. The operations that were kept.
     fn redrive(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<OperationId>, SubmitError>;
 
-    /// Throws dead letters away; how many.
+    /// Throws dead letters away, the oldest first; how many.
     fn discard(&self, filter: LetterFilter) -> StoreFuture<'_, u64>;
 
     /// Pauses queues or lets them go on; a paused one is not claimed as due.

@@ -58,7 +58,8 @@ pub(super) async fn create(request: HttpRequest, served: Data<Served>) -> Answer
         created_at: now,
         expires_at: wanted.lasts.map(|lasts| now + lasts),
     };
-    let note = entry::caller_of(&request).note(Action::KeysCreate, now).on(&id).saying(new.grant.names().join(" "));
+    let note = entry::caller_of(&request).note(Action::KeysCreate, now).of(&new.tenant);
+    let note = note.on(&id).saying(new.grant.names().join(" "));
     let kept = new.clone();
     let added = served.ask_keys(&request, |keys| async move { keys.add_key(kept, note).await }).await?;
     match added.map_err(|error| refusal::of_store(&error))? {
@@ -79,7 +80,8 @@ pub(super) async fn rotate(request: HttpRequest, served: Data<Served>) -> Answer
     let found = found.map_err(|error| refusal::of_store(&error))?.ok_or_else(|| no_key(old))?;
     let (id, secret) = make()?;
     let new = NewKey { id, digest: keyring::digest(&secret), created_at: now, ..found.made };
-    let note = entry::caller_of(&request).note(Action::KeysRotate, now).on(&old).saying(format!("now {id}"));
+    let note =
+        entry::caller_of(&request).note(Action::KeysRotate, now).of(&new.tenant).on(&old).saying(format!("now {id}"));
     let (kept, until) = (new.clone(), now + Duration::from_secs(overlap));
     let rotated =
         served.ask_keys(&request, move |keys| async move { keys.rotate_key(old, kept, until, note).await }).await?;
@@ -94,7 +96,9 @@ pub(super) async fn rotate(request: HttpRequest, served: Data<Served>) -> Answer
 
 pub(super) async fn revoke(request: HttpRequest, served: Data<Served>) -> Answer {
     let id = key_id(&request)?;
-    let note = entry::caller_of(&request).note(Action::KeysRevoke, served.now()).on(&id);
+    let found = served.ask_keys(&request, move |keys| async move { keys.key(id).await }).await?;
+    let found = found.map_err(|error| refusal::of_store(&error))?.ok_or_else(|| no_key(id))?;
+    let note = entry::caller_of(&request).note(Action::KeysRevoke, served.now()).of(&found.made.tenant).on(&id);
     let revoked = served.ask_keys(&request, move |keys| async move { keys.revoke_key(id, note).await }).await?;
     match revoked.map_err(|error| refusal::of_store(&error))? {
         Revoked::Now | Revoked::Before => Ok(HttpResponse::NoContent().finish()),

@@ -2,7 +2,7 @@
 
 use actix_web::{
     HttpRequest, HttpResponse,
-    http::header::{HeaderMap, LOCATION},
+    http::header::{HeaderMap, HeaderName, HeaderValue, LOCATION},
     web::Data,
 };
 use guildhall_actors::operations::{
@@ -12,10 +12,11 @@ use guildhall_actors::operations::{
 use serde_json::{Value, json};
 
 use super::{
-    Served, entry,
+    Served, entry, prefer,
     read::{self, Asking},
     refusal::{self, Shape},
     view,
+    wait::Wish,
 };
 use crate::api::problem::{Problem, Told};
 
@@ -39,6 +40,7 @@ async fn accept(request: &HttpRequest, served: &Served, guild: Option<u64>) -> A
         }
         one => (Shape::One, vec![one]),
     };
+    let wish = Wish::of(served, prefer::wait(request.headers()), values.len());
     let mut operations: Vec<_> = values.into_iter().map(Asked::read).collect();
     if let Some(wrong) = take_key(request.headers(), shape, &mut operations) {
         return Err(Told::from(Problem::InvalidOperation).errors([(IDEMPOTENCY_KEY.to_owned(), wrong)]));
@@ -63,10 +65,22 @@ async fn accept(request: &HttpRequest, served: &Served, guild: Option<u64>) -> A
         }
         refusal::of_submission(problem, shape)
     })?;
-    Ok(match (shape, accepted.as_slice()) {
+    entry::let_go_of_body(request);
+    if let Some(wish) = &wish
+        && let Some(answer) = wish.answer(served, shape, &accepted).await
+    {
+        return Ok(answer);
+    }
+    let mut answer = match (shape, accepted.as_slice()) {
         (Shape::One, [one]) => answer_one(one),
         (Shape::One | Shape::Many, all) => answer_many(all),
-    })
+    };
+    if let Some((name, value)) = wish.as_ref().map(Wish::applied)
+        && let Ok(value) = HeaderValue::from_str(&value)
+    {
+        answer.headers_mut().insert(HeaderName::from_static(name), value);
+    }
+    Ok(answer)
 }
 
 /// Gives the one operation the key that stands in the header; what is wrong with that, if something is.
@@ -134,6 +148,9 @@ pub(super) async fn list(request: HttpRequest, served: Data<Served>) -> Answer {
         state: asking.state(),
         kind: asking.kind(),
         parked: asking.truth("parked"),
+        deployment: asking.deployment(),
+        created_after: asking.time("created_after"),
+        created_before: asking.time("created_before"),
         before: asking.cursor(),
         // One more tells whether there are more.
         limit: limit + 1,

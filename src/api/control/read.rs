@@ -2,6 +2,7 @@
 
 use actix_web::{HttpRequest, http::header::CONTENT_TYPE, web::Bytes};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use chrono::DateTime;
 use guildhall_core::{
     access::KeyId,
     budget::Points,
@@ -46,7 +47,8 @@ pub(super) fn id(request: &HttpRequest) -> Result<OperationId, Told> {
 }
 
 pub(super) fn snowflake(text: &str) -> Option<u64> {
-    let digits = (1..=20).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    // As Discord writes them, so that no two texts name one.
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
     text.parse().ok().filter(|id| digits && (1..SNOWFLAKE_END).contains(id))
 }
 
@@ -128,6 +130,19 @@ impl Asking {
         let names = guildhall_core::operation::FailureClass::ALL.map(guildhall_core::operation::FailureClass::name);
         let allowed = format!("one of {}", names.join(", "));
         self.take("class", &allowed, |name| names.contains(&name).then(|| name.to_owned()))
+    }
+
+    /// A deployment's id.
+    pub(super) fn deployment(&mut self) -> Option<OperationId> {
+        self.take("deployment_id", "a deployment's id", |text| text.parse().ok())
+    }
+
+    /// A moment.
+    pub(super) fn time(&mut self, name: &'static str) -> Option<UnixMs> {
+        self.take(name, "a time such as 2026-01-31T12:00:00Z", |text| {
+            let at = DateTime::parse_from_rfc3339(text).ok()?;
+            u64::try_from(at.timestamp_millis()).ok().map(UnixMs::new)
+        })
     }
 
     pub(super) fn truth(&mut self, name: &'static str) -> Option<bool> {
@@ -258,7 +273,7 @@ mod tests {
     #[test]
     fn a_snowflake_is_digits_alone_and_within_what_discord_gives() {
         assert_eq!(snowflake("1571715189416398849"), Some(1_571_715_189_416_398_849));
-        for wrong in ["", "0", "+1", "-1", "1.0", " 1", "4611686018427387904", "999999999999999999999999", "x"] {
+        for wrong in ["", "0", "01", "+1", "-1", "1.0", " 1", "4611686018427387904", "999999999999999999999999", "x"] {
             assert_eq!(snowflake(wrong), None, "{wrong}");
         }
     }

@@ -230,6 +230,14 @@ async fn tell(
         }
     }
     new.into_iter().for_each(|line| said.queue(line));
+    if context.says_changes && answers.iter().any(Answer::touches_operations) {
+        said.say_changes();
+    }
+    say(on, context, &said).await
+}
+
+/// Says something to the other processes, with the commit.
+pub(super) async fn say(on: &DatabaseTransaction, context: &Context, said: &Said) -> Result<(), Trouble> {
     if let Some(payload) = said.payload() {
         query(on, "SELECT pg_notify($1, $2)", vec![context.channel.clone().into(), payload.into()]).await?;
     }

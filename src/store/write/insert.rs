@@ -42,9 +42,9 @@ const OPERATIONS: Shape = Shape(&[
 
 const INSERT: &str = "INSERT INTO operations (id, tenant, queue, guild_id, bounds, seq, kind, payload, payload_hash, lane,
     max_attempts, eligible_at, deadline_at, deployment_id, trace, reason, redrive_of, created_at, updated_at,
-    state, attempts, delays, parked)
+    state, attempts, delays, parked, changed)
     SELECT id, tenant, queue, guild_id, bounds, seq, kind, payload, payload_hash, lane, max_attempts, eligible_at, deadline_at,
-    deployment_id, trace, reason, redrive_of, created_at, created_at, 'queued', 0, 0, 0 FROM {v}";
+    deployment_id, trace, reason, redrive_of, created_at, created_at, 'queued', 0, 0, 0, {changed} FROM {v}";
 
 /// Keeps operations that were accepted: each as whoever asked for it, so that nobody can be given a row by mistake. The queues
 /// are the engine's own, and some of them are used by several tenants.
@@ -61,13 +61,13 @@ pub(super) async fn all(on: &DatabaseTransaction, context: &Context, accepted: &
     for (of, group) in groups {
         let caller = context.on_behalf(of);
         caller.begin(on).await?;
-        insert(on, &group).await?;
+        insert(on, context, &group).await?;
         caller.end(on).await?;
     }
     Ok(())
 }
 
-async fn insert(on: &DatabaseTransaction, accepted: &[&New<'_>]) -> Result<(), Trouble> {
+async fn insert(on: &DatabaseTransaction, context: &Context, accepted: &[&New<'_>]) -> Result<(), Trouble> {
     const KEYS: Shape = Shape(&[
         ("scope", Holds::Text),
         ("key", Holds::Text),
@@ -94,7 +94,8 @@ async fn insert(on: &DatabaseTransaction, accepted: &[&New<'_>]) -> Result<(), T
             refs.push(&[id, Cell::Uuid(target.uuid())]);
         }
     }
-    with_rows(on, INSERT, OPERATIONS, operations, Vec::new()).await?;
+    let (insert, values) = context.stamp.put(INSERT, Vec::new(), 1);
+    with_rows(on, &insert, OPERATIONS, operations, values).await?;
     if !keyed.is_empty() {
         // In order, so that no two processes wait for each other's keys.
         let mut keys = Rows::new();

@@ -133,6 +133,29 @@ impl Answer {
     }
 }
 
+impl Answer {
+    /// Whether operations may have changed, for whoever follows them.
+    pub(super) fn touches_operations(&self) -> bool {
+        match self {
+            Self::Recorded(recorded) => recorded.contains(&Recorded::Done),
+            Self::Committed(committed) => committed.iter().any(|one| matches!(one, Committed::Done(_))),
+            Self::Submitted(_) | Self::Redriven(_) | Self::Moved(_) => self.is_change(),
+            Self::Claimed(_)
+            | Self::Released(_)
+            | Self::Discarded(_)
+            | Self::Swept(_)
+            | Self::Identified(_)
+            | Self::Shards(_)
+            | Self::Found(_)
+            | Self::SweptEvents(_)
+            | Self::KeyAdded(_)
+            | Self::KeyRevoked(_)
+            | Self::KeyRotated(_)
+            | Self::Kept => false,
+        }
+    }
+}
+
 impl Job {
     /// How many rows it writes, and how many bytes of text, about.
     pub(super) fn size(&self) -> (usize, usize) {

@@ -100,7 +100,7 @@ async fn note(on: &DatabaseTransaction, pairs: Rows) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Throws letters away.
+/// Throws letters away, the oldest first.
 pub(super) async fn discard(
     on: &DatabaseTransaction,
     context: &Context,
@@ -108,7 +108,7 @@ pub(super) async fn discard(
     of: Option<&str>,
 ) -> Result<u64, Trouble> {
     let tenant = of.map(Arc::from).or_else(|| filter.tenant.clone());
-    let Condition { sql, values } = Condition::of(&LetterFilter { tenant, ..filter.clone() });
+    let Condition { sql, values } = Condition::from_the_oldest(&LetterFilter { tenant, ..filter.clone() });
     let caller = context.on_behalf(of);
     caller.begin(on).await?;
     let delete = format!("DELETE FROM dead_letters WHERE id IN (SELECT l.id FROM dead_letters l {sql}) RETURNING id");

@@ -21,13 +21,15 @@ pub(super) async fn cancel(
     now: UnixMs,
     of: Option<&str>,
 ) -> Result<Option<(State, Queue)>, Trouble> {
-    const CANCEL: &str = "UPDATE operations SET state = 'cancelled', updated_at = $2, finished_at = $2
+    const CANCEL: &str =
+        "UPDATE operations SET state = 'cancelled', updated_at = $2, finished_at = $2, changed = {changed}
         WHERE id = $1 AND tenant = COALESCE($3, tenant) AND state IN ('queued', 'delayed') AND attempts = 0
             AND NOT EXISTS (SELECT 1 FROM intents i WHERE i.operation_id = operations.id)
         RETURNING state, queue";
+    let (cancel, values) = context.stamp.put(CANCEL, values(id, now, of), 0);
     let caller = context.on_behalf(of);
     caller.begin(on).await?;
-    let cancelled = query(on, CANCEL, values(id, now, of)).await?;
+    let cancelled = query(on, &cancel, values).await?;
     let as_it_is = as_it_stands(on, id, of).await?;
     caller.end(on).await?;
     let Some((state, queue)) = cancelled.first().map(standing).transpose()? else {
@@ -47,14 +49,15 @@ pub(super) async fn hasten(
     now: UnixMs,
     of: Option<&str>,
 ) -> Result<Option<(State, Queue)>, Trouble> {
-    const HASTEN: &str = "UPDATE operations SET eligible_at = $2, updated_at = $2
+    const HASTEN: &str = "UPDATE operations SET eligible_at = $2, updated_at = $2, changed = {changed}
         WHERE id = $1 AND tenant = COALESCE($3, tenant) AND state IN ('queued', 'delayed', 'retrying') AND eligible_at > $2
         RETURNING state, queue";
     const READY: &str =
         "UPDATE guild_queues SET ready_at = $2 WHERE queue = $1 AND (ready_at IS NULL OR ready_at > $2)";
+    let (hasten, values) = context.stamp.put(HASTEN, values(id, now, of), 0);
     let caller = context.on_behalf(of);
     caller.begin(on).await?;
-    let hastened = query(on, HASTEN, values(id, now, of)).await?;
+    let hastened = query(on, &hasten, values).await?;
     let as_it_is = as_it_stands(on, id, of).await?;
     caller.end(on).await?;
     let Some((state, queue)) = hastened.first().map(standing).transpose()? else {

@@ -15,7 +15,7 @@ use crate::access::Caller;
 use crate::operations::{DeadLetter, IdempotencyKey, NewOperation, StoreError};
 
 /// Problems that are told of one submission.
-pub(super) const TOLD_MOST: usize = 200;
+pub(super) const TOLD_MOST: usize = 1_000;
 
 /// What the operations of one submission have in common.
 struct Drafting {

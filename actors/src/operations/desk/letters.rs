@@ -36,6 +36,15 @@ pub struct Skipped {
     pub why: String,
 }
 
+/// What became of letters that were to be thrown away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Discarded {
+    /// How many are gone.
+    pub count: u64,
+    /// Whether there are more: ask again.
+    pub more: bool,
+}
+
 impl Desk {
     /// Dead letters, the newest first: those of the filter that the caller may know of. `tenant` and `among` of the filter
     /// are not looked at.
@@ -224,12 +233,47 @@ impl Desk {
             }
         }
     }
+
+    /// Throws all dead letters away that a filter names, the oldest first, up to the bound of one call. `id` and `before` of
+    /// the filter are not looked at; `limit` may lower the bound.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot do it.
+    pub async fn discard_all(
+        &self,
+        caller: &Caller,
+        guild: Option<u64>,
+        filter: LetterFilter,
+    ) -> Result<Discarded, DeskError> {
+        let note = caller.note(Action::LettersDiscard, self.now()).in_guild(guild).saying(filter_said(&filter));
+        let most = match filter.limit {
+            0 => self.config.discard_most,
+            limit => limit.min(self.config.discard_most),
+        };
+        let (tenant, among) = (caller.tenant.clone(), caller.among(guild));
+        let filter = LetterFilter { id: None, before: None, tenant, among, limit: most, ..filter };
+        let count = self.ask::<_, StoreError>(self.store.noting(caller, note).discard(filter.clone())).await?;
+        if count > 0 {
+            emit(LettersDiscarded { count });
+        }
+        // What is gone is gone: if nobody can tell whether there are more, there may be.
+        let more = count >= most as u64 && {
+            let store = self.store.of(caller);
+            let left = store.letters(LetterFilter { limit: 1, ..filter });
+            self.ask::<_, StoreError>(left).await.map_or(true, |left| !left.is_empty())
+        };
+        Ok(Discarded { count, more })
+    }
 }
 
 /// Which letters were meant, in a few words.
 fn filter_said(filter: &LetterFilter) -> String {
     let kind = filter.kind.map(|kind| format!("kind {}", kind.name()));
     let class = filter.class.as_ref().map(|class| format!("class {class}"));
-    let said: Vec<_> = kind.into_iter().chain(class).collect();
+    let says = filter.says.as_ref().map(|says| format!("saying {says:?}"));
+    let after = filter.died_after.map(|at| format!("died from {} ms on", at.millis()));
+    let before = filter.died_before.map(|at| format!("died before {} ms", at.millis()));
+    let said: Vec<_> = [kind, class, says, after, before].into_iter().flatten().collect();
     if said.is_empty() { "all that match".to_owned() } else { said.join(", ") }
 }

@@ -31,7 +31,7 @@ use self::vault::Vault;
 use super::{IdempotencyCache, OperationStore, Pausable, StoreError, SubmitError};
 
 pub use self::asked::{Accepted, Asked, Submission, Wrong, key_problem, trace_problem};
-pub use self::letters::{Redriven, Skipped};
+pub use self::letters::{Discarded, Redriven, Skipped};
 pub use self::standing::{GuildStanding, Retried};
 pub use self::submit::SubmitProblem;
 
@@ -68,6 +68,8 @@ pub struct DeskConfig {
     pub redrive_chunk: usize,
     /// Dead letters that are looked through for the oldest.
     pub redrive_walk: usize,
+    /// Dead letters that one call throws away.
+    pub discard_most: usize,
     /// Operations of a guild that are counted for showing how deep its queue is.
     pub depth_most: usize,
 }
@@ -75,12 +77,13 @@ pub struct DeskConfig {
 impl Default for DeskConfig {
     fn default() -> Self {
         Self {
-            batch_most: 100,
+            batch_most: 1_000,
             max_attempts: 3,
             store_within: Duration::from_secs(10),
             redrive_most: 1_000,
             redrive_chunk: 100,
             redrive_walk: 50_000,
+            discard_most: 1_000,
             depth_most: 1_000,
         }
     }
