@@ -173,7 +173,7 @@ impl Client {
         let request = self.request(ask, more)?;
         self.http.request(request).await.map_err(|error| {
             // The client's own words only say at what it failed.
-            let why = error.source().map_or_else(|| error.to_string(), |source| chain(source));
+            let why = error.source().map_or_else(|| error.to_string(), chain);
             if error.is_connect() {
                 Fault::Unreachable { place: self.place.clone(), why }
             } else {
