@@ -3,9 +3,11 @@
 import http.client
 import json
 import os
+import re
 import subprocess
 import threading
 import time
+from collections import Counter
 from urllib.parse import urlsplit
 
 # Long enough that only something broken takes longer.
@@ -81,6 +83,14 @@ class Daemon:
         text = response.read().decode()
         connection.close()
         return response.status, text
+
+    def answers(self):
+        """How often the API has answered with which status."""
+        counted = Counter()
+        for line in self.ask("GET", "/metrics")[1].splitlines():
+            if found := re.match(r'guildhall_api_requests_total\{.*status="(\d+)".*\} (\d+)', line):
+                counted[found.group(1)] += int(found.group(2))
+        return counted
 
     def make_key(self, scopes):
         """A key that is good for these."""

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 
 from api_daemon import Daemon
 from sim import Sim
@@ -14,6 +15,9 @@ from sim import Sim
 LIMITED = ["operations:read"]
 # A stream has no end, and so cannot be read to it.
 ENDLESS = "/v1/operations/stream"
+# What takes operations of every kind: every bound of every payload, one after the other, is thousands of requests. They are
+# tried by chance, and all of them only when there is time.
+WIDE = "^submit"
 # What is held against every answer. Not among them: that all that fits the schemas is accepted, which they cannot tell
 # (that two fields say nothing in common, that a channel of this type has such a field), and that the key is asked for,
 # which the round without one sees to.
@@ -33,9 +37,10 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("origin", help="the simulator, http://127.0.0.1:PORT")
     arguments.add_argument("--bin", required=True, help="the guildhall binary")
-    arguments.add_argument("--examples", type=int, default=8, help="requests for each operation and phase")
+    arguments.add_argument("--examples", type=int, default=8, help="requests by chance for each operation")
     arguments.add_argument("--seed", type=int, default=1, help="where chance begins")
-    arguments.add_argument("--seconds", type=int, default=100, help="how long each round may take")
+    arguments.add_argument("--seconds", type=int, default=150, help="how long each round may take")
+    arguments.add_argument("--all", action="store_true", help="every bound of everything")
     arguments = arguments.parse_args()
 
     sim = Sim(arguments.origin)
@@ -48,10 +53,19 @@ def main():
             ("without a key", lambda: None),
         ]
         for title, key in rounds:
-            problem, told = ask_everything(daemon, key(), folder, arguments)
+            shown = key()
+            before = daemon.answers()
+            problem, told = ask_everything(daemon, shown, folder, arguments)
             ended = daemon.ended()
             if ended is not None:
                 problem = f"the daemon ended by itself ({ended}); {problem or ''}"
+            else:
+                seen = daemon.answers() - before
+                told += ", answered " + ", ".join(f"{status} {count} times" for status, count in sorted(seen.items()))
+                # What nobody is let in for, or everybody, was not tried.
+                let_in = any(status.startswith("2") for status in seen)
+                if problem is None and let_in != (shown is not None):
+                    problem = f"{'somebody' if let_in else 'nobody'} was let in; {told}"
             if problem is None:
                 print(f"ok api: {title}: {told}", flush=True)
             else:
@@ -62,13 +76,31 @@ def main():
 
 def ask_everything(daemon, key, folder, arguments):
     """One round; what is wrong, or nothing, and how much was asked for."""
+    parts = [["--phases=examples,coverage,fuzzing"]]
+    if key is None:
+        parts = [["--phases=examples,fuzzing"]]
+    elif not arguments.all:
+        parts = [
+            ["--phases=examples,coverage,fuzzing", f"--exclude-operation-id-regex={WIDE}"],
+            ["--phases=examples,fuzzing", f"--include-operation-id-regex={WIDE}"],
+        ]
+    until = time.monotonic() + arguments.seconds
+    problems, requests = [], 0
+    for part in parts:
+        problem, asked = run(part, daemon, key, folder, arguments, until - time.monotonic())
+        requests += asked
+        problems += problem
+    return "\n  ".join(problems) or None, f"{requests} requests"
+
+
+def run(part, daemon, key, folder, arguments, seconds):
+    """Runs schemathesis once; what it found, and how many requests it made."""
     command = [
         os.path.join(os.path.dirname(sys.executable), "schemathesis"),
         "--no-color",
         "run",
         f"{daemon.origin}/openapi.json",
         f"--checks={CHECKS}",
-        "--phases=examples,coverage,fuzzing",
         f"--exclude-path={ENDLESS}",
         f"--max-examples={arguments.examples}",
         f"--seed={arguments.seed}",
@@ -77,21 +109,23 @@ def ask_everything(daemon, key, folder, arguments):
         "--generation-database=none",
         "--suppress-health-check=all",
         "--warnings=off",
+        *part,
     ]
     if key is not None:
         command += ["--header", f"Authorization: Bearer {key}"]
     try:
-        run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=arguments.seconds, check=False)
-    except subprocess.TimeoutExpired:
-        return f"not done after {arguments.seconds} s", ""
+        ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=max(seconds, 1), check=False)
+    except subprocess.TimeoutExpired as late:
+        print(late.stdout, file=sys.stderr, flush=True)
+        return [f"not done after {arguments.seconds} s"], 0
     # All of it goes to the log, for who wants to know more.
-    print(run.stdout, run.stderr, sep="\n", file=sys.stderr, flush=True)
-    told = re.search(r"(\d+) generated", run.stdout)
-    told = f"{told.group(1)} requests" if told else "no requests"
-    if run.returncode == 0 and told != "no requests":
-        return None, told
-    said = [line.strip() for line in run.stdout.splitlines() if re.match(r"\s*(- |\d+\. |curl |_+ [A-Z]+ )", line)]
-    return "\n  ".join([f"{told}, exit code {run.returncode}", *said[:60]]), told
+    print(ran.stdout, ran.stderr, sep="\n", file=sys.stderr, flush=True)
+    told = re.search(r"(\d+) generated", ran.stdout)
+    requests = int(told.group(1)) if told else 0
+    if ran.returncode == 0 and requests > 0:
+        return [], requests
+    said = [line.strip() for line in ran.stdout.splitlines() if re.match(r"\s*(- |\d+\. |curl |_+ [A-Z]+ )", line)]
+    return [f"exit code {ran.returncode} after {requests} requests", *said[:60]], requests
 
 
 if __name__ == "__main__":

@@ -99,12 +99,12 @@ fn shards() -> About {
         "id": 0, "state": "connected", "session": "8f14e45f", "sequence": 1042, "confirmed": 1042, "lag": 0, "latency_ms": 41,
         "instance": "guildhall-1", "resumes": 2, "identifies": 1,
     }], "total": 1, "next": null});
-    About::new(Tag::Fleet, "list_shards", "List the shards").answers(
-        200,
-        "All of them.",
-        named("Shards"),
-        [("shards", all)],
-    )
+    let limit = integer(1, 500).default(Some(500.into()));
+    About::new(Tag::Fleet, "list_shards", "List the shards")
+        .says("Those of other processes as far as the store knows them.")
+        .query("limit", limit, "How many at most.")
+        .query("cursor", text(), "`next` of the answer before.")
+        .answers(200, "A page of them.", named("Shards"), [("shards", all)])
 }
 
 fn restart() -> About {
