@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod access;
+mod bulk;
 mod docs;
 mod entry;
 mod faults;
