@@ -1,14 +1,18 @@
 //! What there is to say about the API.
 
-use std::{net::SocketAddr, path::Path, time::Duration};
+use std::{fmt::Display, net::SocketAddr, path::Path, time::Duration};
 
 use actix_web::http::StatusCode;
+use guildhall_actors::access::{Action, Caller};
 use metrics::{counter, gauge, histogram};
 use tracing::{debug, info, warn};
 
 use crate::{
     events::InternalEvent,
-    metrics::{API_REQUEST_SECONDS, API_REQUESTS, API_STREAMS, API_STREAMS_ENDED, API_WAITS, INTERACTIONS_REFUSED},
+    metrics::{
+        API_INTERVENTIONS, API_REQUEST_SECONDS, API_REQUESTS, API_STREAMS, API_STREAMS_ENDED, API_WAITS,
+        INTERACTIONS_REFUSED,
+    },
 };
 
 /// A request was answered.
@@ -31,6 +35,23 @@ impl InternalEvent for ApiAnswered {
         }
         histogram!(API_REQUEST_SECONDS, "route" => route.clone()).record(took);
         counter!(API_REQUESTS, "route" => route, "method" => method, "status" => status.to_string()).increment(1);
+    }
+}
+
+/// Somebody changed by hand what the daemon does by itself.
+pub(super) struct SteppedIn<'a> {
+    pub(super) action: Action,
+    /// What it was done to.
+    pub(super) target: &'a dyn Display,
+    pub(super) caller: &'a Caller,
+}
+
+impl InternalEvent for SteppedIn<'_> {
+    fn emit(self) {
+        let (action, target) = (self.action.name(), self.target);
+        let (api_key, request_id) = (&*self.caller.key, &*self.caller.request);
+        info!(action, %target, api_key, request_id, "somebody stepped in");
+        counter!(API_INTERVENTIONS, "action" => action).increment(1);
     }
 }
 

@@ -46,6 +46,8 @@ pub(crate) enum Problem {
     Busy,
     /// The store cannot be reached.
     StoreUnavailable,
+    /// A shared budget cannot be asked.
+    BudgetUnavailable,
     /// It is our own fault.
     Internal,
 }
@@ -150,6 +152,12 @@ impl Problem {
                 "The store is not available",
                 "The store is not available.",
             ),
+            Self::BudgetUnavailable => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "budget-unavailable",
+                "The budget is out of reach",
+                "Nothing was taken. Try again in a moment.",
+            ),
             Self::Internal => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "internal",
@@ -211,7 +219,7 @@ impl Told {
             Problem::Unauthorized => {
                 response.insert_header(("WWW-Authenticate", "Bearer realm=\"guildhall\""));
             }
-            Problem::Starting | Problem::Busy | Problem::StoreUnavailable => {
+            Problem::Starting | Problem::Busy | Problem::StoreUnavailable | Problem::BudgetUnavailable => {
                 response.insert_header(("Retry-After", SOON.to_string()));
             }
             Problem::QueueFull => {

@@ -12,6 +12,7 @@ use tokio::{task::JoinHandle, time::Instant};
 
 use super::{
     admin_key::FoundKey,
+    budgets::BudgetsPart,
     discovery::{self, DiscoveryError},
     events::{self, EventsPart, WebhookError},
     gateway_part::GatewayPart,
@@ -22,7 +23,10 @@ use super::{
     shards::{Keeping, ShardsPart},
 };
 use crate::{
-    api::{self, AdminKey, BindError, Control, ControlConfig, Endpoint, Listener, Readiness, Shelf, StreamsConfig},
+    api::{
+        self, AdminKey, BindError, Control, ControlConfig, Endpoint, GateDesk, Listener, Readiness, ShardDesk, Shelf,
+        StreamsConfig,
+    },
     discord::{
         FatalClose, IdentifyQueue, Reconnects, ShardEnd, ShardEvent, Shards, ShardsConfig,
         operations::{PerformConfig, Performer},
@@ -141,6 +145,7 @@ pub struct Daemon {
     rest: Rest,
     events: EventsPart,
     operations: OperationsPart,
+    budgets: BudgetsPart,
     upkeep: JoinHandle<()>,
     _redis: Option<RedisPart>,
 }
@@ -188,10 +193,14 @@ impl Daemon {
         let notices = store.notices();
         let values = Arc::clone(&shared);
         let rest = Rest::start(settings, token.clone(), Some(Arc::clone(&shared)))?;
+        // From the start on: whoever wants to know why nothing goes out asks just then.
+        control.open_gate(GateDesk { gate: Arc::clone(&rest.gate), credential: rest.credential() });
         let redis = match shares {
             Some(part) => Some(RedisPart::start(&rest.gate, part).await),
             None => None,
         };
+        let budgets = BudgetsPart::start(settings, &rest, Arc::new(store.clone())).await;
+        control.open_budgets(Arc::clone(budgets.treasury()));
         let who = identity::find(&token, rest.gate.as_ref(), &rest.calls, &part).await?;
         let gate: Arc<dyn guildhall_actors::rest::Rest> = rest.gate.clone();
         let performer = Performer::new(gate, who.application, who.bot, shared, PerformConfig::default());
@@ -223,6 +232,7 @@ impl Daemon {
             watched.observe(event);
             observer(event);
         });
+        let kept_sessions = Arc::clone(&sessions);
         let queue = IdentifyQueue::new(sessions, found.limits, WallClock::system(), observer.clone());
         let config = ShardsConfig {
             token,
@@ -253,7 +263,21 @@ impl Daemon {
         let events_handle = events.events().clone();
         let keeping = Keeping { store: claims, events: events_handle, part: gateway, wanted, looks_every, notices };
         let shards = ShardsPart::start(shards, keeping);
-        Ok(Self { readiness, control, listener, interactions, shards, rest, events, operations, upkeep, _redis: redis })
+        let board = shards.board(events.events(), found.shards);
+        control.open_shards(ShardDesk { board, sessions: kept_sessions });
+        Ok(Self {
+            readiness,
+            control,
+            listener,
+            interactions,
+            shards,
+            rest,
+            events,
+            operations,
+            budgets,
+            upkeep,
+            _redis: redis,
+        })
     }
 
     /// The way to Discord's REST API.
@@ -307,6 +331,7 @@ impl Daemon {
         let listener = tokio::time::timeout_at(deadline, self.listener.stop()).await.is_err();
         // It asks the store for nothing more.
         self.events.stop();
+        let _ = tokio::time::timeout_at(deadline, self.budgets.close()).await;
         // What it has said it keeps it has kept; this only lets others in sooner.
         let _ = tokio::time::timeout_at(deadline, self.operations.close()).await;
         self.upkeep.abort();

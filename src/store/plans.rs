@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use guildhall_actors::operations::ListFilter;
 use guildhall_core::operation::{Frontier, Kind, Seen, State};
-use sea_orm::{ConnectionTrait as _, DatabaseConnection, DbBackend, Statement, Value};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, Statement, TransactionTrait as _, Value};
 use uuid::Uuid;
 
 use super::{
     Store, connect,
-    read::{changes, events, operations, resolve},
+    read::{changes, events, locations, operations, resolve},
     rows::{self, Cell, Rows},
     write,
 };
@@ -25,13 +25,14 @@ const FILL: &str = "INSERT INTO operations (id, tenant, queue, guild_id, seq, ki
     '{}', {hash}, 'operation', CASE WHEN {n} % 50 = 0 THEN 'dead' ELSE 'succeeded' END,
     1, 0, 3, {n}, 0, {n}, {n}, {n}, {n} FROM {numbers}";
 
-fn settings(url: &str) -> Settings {
+pub(super) fn settings(url: &str) -> Settings {
     Settings {
         url: url.parse().unwrap(),
         direct_url: None,
         instance: None,
         lease: crate::settings::Lease::default(),
         migrate: true,
+        row_security: crate::settings::RowSecurity::default(),
         timeout: Duration::from_secs(60),
         lock_wait: Duration::ZERO,
         read_connections: 1,
@@ -43,7 +44,7 @@ fn settings(url: &str) -> Settings {
 }
 
 /// What a statement would do, in the engine's words.
-async fn plan(on: &DatabaseConnection, explain: &str, mut statement: Statement) -> String {
+async fn plan(on: &impl ConnectionTrait, explain: &str, mut statement: Statement) -> String {
     statement.sql = format!("{explain} {}", statement.sql);
     let rows = on.query_all_raw(statement).await.unwrap();
     let column = usize::from(explain.contains("QUERY PLAN")) * 3;
@@ -93,6 +94,7 @@ async fn check(on: &DatabaseConnection, explain: &str, is_scan: impl Fn(&str) ->
         (update.as_str(), write::CHANGES, updated, "operations"),
         (operations::ENDED, operations::IDS, Vec::new(), by_key("operations_pkey", "sqlite_autoindex_operations_1")),
         (resolve::BOUND, resolve::OBJECTS, vec!["role".into()], "operations_made"),
+        (locations::WHOSE, locations::NAMED, vec![], "channel_guilds"),
     ];
     let alone = alone.into_iter().chain(events_alone(engine));
     let with_rows = with_rows.into_iter().chain(events_with_rows(engine));
@@ -109,6 +111,7 @@ async fn check(on: &DatabaseConnection, explain: &str, is_scan: impl Fn(&str) ->
         let plan = plan(on, explain, statement).await;
         assert!(plan.contains(index), "{sql}\nshould use {index}:\n{plan}");
         assert!(!plan.lines().any(&is_scan), "{sql}\nscans:\n{plan}");
+        assert!(!plan.contains("(tenant = $"), "{sql}\nlooks for a tenant's rows:\n{plan}");
     }
 }
 
@@ -199,13 +202,33 @@ async fn sqlite_finds_rows_by_their_indexes() {
 #[tokio::test]
 async fn postgres_finds_rows_by_their_indexes() {
     let server = postgres::PostgresServer::start();
-    let settings = settings(&server.database().await);
+    // As a user who is no superuser, so that policies count.
+    let settings = settings(&server.database_of("CREATEROLE").await.0);
     Store::open(&settings).await.unwrap().close().await;
     let on = connect::writing(&settings).await.unwrap();
     let hash = "decode(repeat('00', 32), 'hex')";
     fill(&on, "lpad(to_hex(n), 32, '0')::uuid", hash, "generate_series(1, 100000) AS n").await;
     check(&on, "EXPLAIN", |line| line.contains("Seq Scan") || line.contains("Sort")).await;
     claims_are_found_by_their_index(&on).await;
+    tenants_rows_are_found_by_the_same_indexes(&on).await;
+}
+
+/// What a tenant asks is answered by way of the same indexes, and then looked through for what is the tenant's.
+async fn tenants_rows_are_found_by_the_same_indexes(on: &DatabaseConnection) {
+    let whole = on.begin().await.unwrap();
+    let security = "SET LOCAL ROLE guildhall_api; SET LOCAL guildhall.tenant = 'default'";
+    whole.execute_unprepared(security).await.unwrap();
+    let page = |filter: ListFilter| operations::list_sql(&ListFilter { limit: 50, ..filter });
+    for (filter, index) in [
+        (ListFilter { among: Some(vec![7]), ..ListFilter::default() }, "operations_guild"),
+        (ListFilter { state: Some(State::Dead), ..ListFilter::default() }, "operations_state"),
+        (ListFilter::default(), "operations_pkey"),
+    ] {
+        let (sql, values) = page(filter);
+        let plan = plan(&whole, "EXPLAIN", Statement::from_sql_and_values(DbBackend::Postgres, sql, values)).await;
+        assert!(plan.contains(index) && plan.contains("(tenant = $"), "{plan}");
+        assert!(!plan.contains("Seq Scan") && !plan.contains("Sort"), "{plan}");
+    }
 }
 
 /// With 10,000 guilds that have work.

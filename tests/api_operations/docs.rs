@@ -3,11 +3,12 @@
 use std::process::{Command, Stdio};
 
 use guildhall_actors::operations::{Changes as _, OperationStore as _};
-use guildhall_core::operation::State;
+use guildhall_core::{answer::Class, operation::State};
 use serde_json::Value;
 
 use super::{
     GUILD, KEY,
+    hall::Hall,
     real::{Place, Real},
     run,
 };
@@ -58,6 +59,9 @@ fn every_example_of_the_page_does_what_it_says() {
         let waiting = api.create_role(GUILD, "waits").await;
         let dead = api.create_role(GUILD, "dead").await;
         api.becomes(&dead, State::Dead).await;
+        // And a call that was made for the page's guild.
+        let hall = Hall::open(&api.control, &api.store).await;
+        hall.call(GUILD.parse().unwrap(), Class::Success).await;
         let address = api.address();
         let api = std::rc::Rc::new(api);
         let carrier = actix_rt::spawn(carries_out_one(std::rc::Rc::clone(&api)));

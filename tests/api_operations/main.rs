@@ -3,13 +3,16 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod access;
+mod budgets;
 mod bulk;
 mod docs;
 mod entry;
 mod faults;
 mod fuzz;
+mod hall;
 mod idempotency;
 mod letters;
+mod limits;
 mod look;
 mod people;
 #[path = "../support/postgres.rs"]
@@ -18,6 +21,7 @@ mod process;
 mod real;
 #[path = "../support/redis.rs"]
 mod redis_server;
+mod shards;
 mod sqlite;
 mod sse;
 mod store;

@@ -78,6 +78,7 @@ impl Real {
             instance: None,
             lease: LEASE,
             migrate: true,
+            row_security: settings::RowSecurity::default(),
             timeout: place.timeout,
             lock_wait: Duration::from_secs(20),
             read_connections: 4,

@@ -11,8 +11,13 @@ mod events_setup;
 mod failing;
 mod model;
 mod opening;
+#[path = "../support/pgbouncer.rs"]
+mod pgbouncer;
 #[path = "../support/postgres.rs"]
 mod postgres;
+mod row_security;
 mod setup;
 mod shards;
 mod sharing;
+mod spend;
+mod tenants;

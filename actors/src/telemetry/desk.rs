@@ -20,6 +20,9 @@ pub const DISCARDED: &str = "guildhall_dead_letters_discarded_total";
 /// Callers that wait for the end of what they have submitted.
 pub const WAITERS: &str = "guildhall_api_waiters";
 
+/// Operations that named a channel, a webhook or a guild that their caller may not, by where it was found out.
+pub const NAMED_ELSEWHERE: &str = "guildhall_operations_elsewhere_total";
+
 /// All of them.
 pub(super) const METRICS: &[Metric] = &[
     Metric::counter(KEY_HITS, &["by"], "Idempotency keys used before, by who knew: cache or store."),
@@ -27,6 +30,11 @@ pub(super) const METRICS: &[Metric] = &[
     Metric::counter(CANCELLED, &[], "Operations that a person took back."),
     Metric::counter(REDRIVEN, &[], "Dead letters and operations in need of a person that were done again."),
     Metric::counter(DISCARDED, &[], "Dead letters that were thrown away."),
+    Metric::counter(
+        NAMED_ELSEWHERE,
+        &["at"],
+        "Operations that named a channel, webhook or guild that is not their caller's, by where it was found out.",
+    ),
     Metric::gauge(WAITERS, &[], "Callers that wait for the end of what they have submitted."),
 ];
 
@@ -47,6 +55,20 @@ pub(crate) struct KeyIsNew;
 impl InternalEvent for KeyIsNew {
     fn emit(self) {
         counter!(KEY_MISSES).increment(1);
+    }
+}
+
+/// Somebody named a channel, a webhook or a guild that is not theirs.
+#[derive(Debug)]
+pub struct NamedElsewhere {
+    /// Where it was found out: `submission` or `dispatch`.
+    pub at: &'static str,
+}
+
+impl InternalEvent for NamedElsewhere {
+    fn emit(self) {
+        info!(at = self.at, "an operation names something that is not its caller's, and is not done");
+        counter!(NAMED_ELSEWHERE, "at" => self.at).increment(1);
     }
 }
 

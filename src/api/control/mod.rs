@@ -8,17 +8,22 @@
 //! It speaks to the desk alone. A caller that hangs up does not stop what it has asked for.
 
 mod audit;
+mod breakers;
+mod budgets;
+mod desks;
 mod entry;
 mod guilds;
 mod instances;
 mod kept;
 mod keys;
 mod letters;
+mod limits;
 mod operations;
 mod prefer;
 mod read;
 mod refusal;
 mod routes;
+mod shards;
 mod stream;
 mod timeline;
 mod view;
@@ -31,6 +36,7 @@ use std::{
 };
 
 use actix_web::{
+    HttpRequest,
     middleware::from_fn,
     web::{self, Data},
 };
@@ -44,8 +50,9 @@ use tokio::{
     sync::{Semaphore, watch},
 };
 
-use self::stream::Streams;
+use self::{desks::Desks, stream::Streams};
 pub use self::{
+    desks::{GateDesk, ShardDesk},
     kept::Shelf,
     routes::{WAYS, Way},
     stream::StreamsConfig,
@@ -97,6 +104,7 @@ pub struct Control {
     desk: Arc<OnceLock<Arc<Desk>>>,
     shelf: Arc<OnceLock<Arc<Shelf>>>,
     keys: Arc<OnceLock<Keys>>,
+    desks: Arc<Desks>,
     keyring: Arc<Keyring>,
     calls: Arc<Semaphore>,
     large: Arc<Semaphore>,
@@ -138,6 +146,7 @@ impl Control {
             desk: Arc::default(),
             shelf: Arc::default(),
             keys: Arc::default(),
+            desks: Arc::default(),
             keyring: Arc::default(),
             calls: Arc::new(Semaphore::new(config.calls_most)),
             large: Arc::new(Semaphore::new(config.large_most)),
@@ -196,13 +205,25 @@ impl Served {
         self.control.following.get().ok_or_else(|| Problem::Starting.into())
     }
 
+    /// Operations as they change, as far as they are a caller's.
+    fn changes_for(&self, caller: &Caller) -> Result<Arc<dyn Changes>, Told> {
+        let changes = Arc::clone(&self.following()?.changes);
+        Ok(match &caller.tenant {
+            Some(tenant) => changes.within(Arc::clone(tenant)),
+            None => changes,
+        })
+    }
+
     /// What the store has under a key's id; nothing if there is no such key. What it said a moment ago still holds.
     async fn look_up(&self, id: KeyId) -> Result<Option<Arc<Key>>, Told> {
         let now = Instant::now();
         if let Some(known) = self.control.keyring.recall(id, now) {
             return Ok(known);
         }
-        let found = self.ask_keys(move |keys| async move { keys.key(id).await }).await?;
+        let Keys(keys) = self.control.keys.get().ok_or(Problem::Starting)?;
+        // Before anybody knows whose it is.
+        let keys = Arc::clone(keys);
+        let found = self.run(move || async move { keys.key(id).await }).await?;
         let found = found.map_err(|error| refusal::of_store(&error))?;
         Ok(self.control.keyring.remember(id, found, now))
     }
@@ -218,14 +239,23 @@ impl Served {
         }
     }
 
-    /// Asks where keys are.
-    async fn ask_keys<T, F>(&self, question: impl FnOnce(Arc<dyn KeyStore>) -> F) -> Result<T, Told>
+    /// Asks where keys and notes are, as whoever asks: a caller with a tenant is told of that tenant's alone.
+    async fn ask_keys<T, F>(
+        &self,
+        request: &HttpRequest,
+        question: impl FnOnce(Arc<dyn KeyStore>) -> F,
+    ) -> Result<T, Told>
     where
         F: Future<Output = T> + Send + 'static,
         T: Send + 'static,
     {
         let Keys(keys) = self.control.keys.get().ok_or(Problem::Starting)?;
-        self.run(|| question(Arc::clone(keys))).await
+        let keys = Arc::clone(keys);
+        let keys = match entry::caller_of(request).tenant {
+            Some(tenant) => keys.within(tenant),
+            None => keys,
+        };
+        self.run(|| question(keys)).await
     }
 
     /// Asks the desk, on the runtime that it belongs to: what it needs lives there, and a caller that hangs up does not stop

@@ -49,9 +49,19 @@ async fn accept(request: &HttpRequest, served: &Served, guild: Option<u64>) -> A
     let submission = Submission { caller: entry::caller_of(request), guild, operations };
     let accepted = served.ask(|desk| async move { desk.submit(submission).await }).await?;
     let accepted = accepted.map_err(|problem| {
-        if let SubmitProblem::Forbidden(lacks) = &problem {
-            let what = lacks.first().map_or_else(String::new, |(_, lack)| lack.message.clone());
-            served.refused(&entry::caller_of(request), format!("an operation that {what}"));
+        let said = |wrong: &[(usize, Wrong)]| wrong.first().map_or_else(String::new, |(_, one)| one.message.clone());
+        match &problem {
+            SubmitProblem::Forbidden(lacks) => {
+                served.refused(&entry::caller_of(request), format!("an operation that {}", said(lacks)));
+            }
+            SubmitProblem::Elsewhere(wrong) => {
+                served.refused(&entry::caller_of(request), format!("an operation: {}", said(wrong)));
+            }
+            SubmitProblem::Empty
+            | SubmitProblem::TooMany { .. }
+            | SubmitProblem::Invalid(_)
+            | SubmitProblem::NoGuild(_)
+            | SubmitProblem::Store(_) => {}
         }
         refusal::of_submission(problem, shape)
     })?;

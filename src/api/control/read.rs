@@ -5,6 +5,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use chrono::DateTime;
 use guildhall_core::{
     access::KeyId,
+    budget::Points,
     operation::{Kind, OperationId, State},
     time::UnixMs,
 };
@@ -12,7 +13,7 @@ use serde_json::{Map, Value};
 use url::form_urlencoded;
 use uuid::Uuid;
 
-use super::entry;
+use super::{budgets::POINTS_MOST, entry};
 use crate::api::problem::{Problem, Told};
 
 /// Snowflakes do not reach this before 2049; the store counts on it.
@@ -161,6 +162,16 @@ impl Asking {
     pub(super) fn number(&mut self, name: &'static str, least: u64, most: u64) -> Option<u64> {
         let read = |text: &str| text.parse().ok().filter(|number| (least..=most).contains(number));
         self.take(name, &format!("a whole number from {least} to {most}"), read)
+    }
+
+    /// An amount of points, which may be a fraction: this much at least.
+    pub(super) fn points(&mut self, name: &'static str, least: Points) -> Option<Points> {
+        let read = |text: &str| {
+            let points = text.parse().ok().and_then(Points::new);
+            points.filter(|points| (least..=POINTS_MOST).contains(points))
+        };
+        let from = if least == Points::ZERO { "from 0" } else { "above 0" };
+        self.take(name, &format!("a number {from} up to {POINTS_MOST}"), read)
     }
 
     /// A text of at most so many bytes.

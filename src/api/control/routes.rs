@@ -10,7 +10,7 @@ use actix_web::{
 };
 use guildhall_core::access::Scope;
 
-use super::{audit, guilds, instances, kept, keys, letters, operations, stream};
+use super::{audit, breakers, budgets, guilds, instances, kept, keys, letters, limits, operations, shards, stream};
 use crate::api::problem::Problem;
 
 /// What all paths begin with.
@@ -64,6 +64,18 @@ pub const WAYS: &[Way] = &[
     way("DELETE", "/keys/{id}", Scope::Admin, || delete().to(keys::revoke)),
     way("POST", "/keys/{id}/rotate", Scope::Admin, || post().to(keys::rotate)),
     way("GET", "/audit", Scope::Audit, || get().to(audit::list)),
+    way("GET", "/limits", Scope::FleetRead, || get().to(limits::show)),
+    way("GET", "/limits/buckets", Scope::FleetRead, || get().to(limits::buckets)),
+    way("GET", "/limits/top", Scope::FleetRead, || get().to(limits::top)),
+    way("GET", "/breakers", Scope::FleetRead, || get().to(breakers::list)),
+    way("POST", "/breakers/force", Scope::FleetWrite, || post().to(breakers::force)),
+    way("POST", "/breakers/reset", Scope::FleetWrite, || post().to(breakers::reset)),
+    way("GET", "/shards", Scope::FleetRead, || get().to(shards::list)),
+    way("POST", "/shards/{id}/restart", Scope::FleetWrite, || post().to(shards::restart)),
+    way("GET", "/budgets", Scope::BudgetsRead, || get().to(budgets::list)),
+    way("GET", "/budgets/{name}", Scope::BudgetsRead, || get().to(budgets::show)),
+    way("POST", "/budgets/{name}/acquire", Scope::BudgetsWrite, || post().to(budgets::acquire)),
+    way("POST", "/budgets/{name}/observe", Scope::BudgetsWrite, || post().to(budgets::observe)),
 ];
 
 /// What a key needs for a request, by the pattern that its path fits and its method; nothing if there is no such way.

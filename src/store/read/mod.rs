@@ -5,8 +5,10 @@ pub(super) mod changes;
 pub(super) mod events;
 pub(super) mod instances;
 pub(super) mod letters;
+pub(super) mod locations;
 pub(super) mod operations;
 pub(super) mod resolve;
+pub(super) mod spend;
 pub(super) mod totals;
 
 /// How much one read gives at most, whatever was asked for.

@@ -6,13 +6,16 @@ mod finish;
 mod handled;
 mod identify;
 mod inbox;
+mod insert;
 mod job;
 mod letters;
+mod locations;
 mod queues;
 mod record;
 mod sessions;
 mod shards;
 mod single;
+mod spend;
 mod stamp;
 mod state;
 mod submit;
@@ -61,6 +64,7 @@ use super::{
     file_lock::FileLock,
     let_go,
     members::{Members, Said},
+    row_security::{OnBehalf, RowSecurity},
 };
 use crate::{events::emit, settings::Store as Settings};
 
@@ -88,6 +92,8 @@ pub(super) struct Context {
     keep_keys: Duration,
     /// How long a process counts as alive after it has said so.
     lease: Duration,
+    /// How a transaction becomes a tenant's.
+    row_security: Option<RowSecurity>,
     /// The number of the present transaction.
     stamp: Stamp,
     /// Whether the other processes are told in this transaction that operations have changed.
@@ -95,6 +101,11 @@ pub(super) struct Context {
 }
 
 impl Context {
+    /// What is done for a tenant, or for nobody in particular.
+    fn on_behalf<'a>(&'a self, tenant: Option<&'a str>) -> OnBehalf<'a> {
+        OnBehalf::of(self.row_security.as_ref(), tenant)
+    }
+
     /// Where the fence of a queue begins that is new: above all that it can have had before, should it have been there.
     fn first_fence() -> i64 {
         now() << 20
@@ -125,11 +136,13 @@ impl Writer {
         file: Option<Arc<FileLock>>,
         members: Arc<Members>,
         channel: String,
+        row_security: Option<RowSecurity>,
         health: watch::Sender<Health>,
     ) -> Result<Self, Trouble> {
         let (max_queued, keep_keys, lease) = (settings.max_queued, settings.keep_keys, settings.lease.lasts);
         let stamp = if file.is_some() { Stamp::Counted(0) } else { Stamp::Postgres };
-        let context = Context { members, channel, max_queued, keep_keys, lease, stamp, says_changes: false };
+        let context =
+            Context { members, channel, max_queued, keep_keys, lease, row_security, stamp, says_changes: false };
         let session = Session::of(&settings);
         let mut writer = Self {
             settings,

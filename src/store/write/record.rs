@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::{
     Context, Trouble,
     finish::{self, Ended, Traces},
-    signed,
+    locations, signed,
 };
 use crate::store::rows::{Cell, Holds, Rows, Shape, with_rows};
 
@@ -270,6 +270,8 @@ async fn objects(on: &DatabaseTransaction, done: &[&Change]) -> Result<(), Troub
         }
     }
     with_rows(on, FORGET, OBJECTS, objects, Vec::new()).await?;
+    let gone = bound.iter().filter(|((kind, _), bound)| *kind == ManagedKind::Channel && bound.is_none());
+    locations::forget(on, &gone.map(|((_, id), _)| *id).collect::<Vec<_>>()).await?;
     if !bindings.is_empty() {
         with_rows(on, BIND, BINDINGS, bindings, Vec::new()).await?;
     }
@@ -310,9 +312,10 @@ async fn dead_letters(on: &DatabaseTransaction, done: &[&Change]) -> Result<(), 
     ]);
     const INSERT: &str = "INSERT INTO dead_letters
         (id, tenant, queue, guild_id, kind, payload, class, error, wording, attempts, reason, created_at, died_at,
-        redrive_of)
+        redrive_of, bounds)
         SELECT o.id, o.tenant, o.queue, o.guild_id, o.kind, o.payload, v.class, v.error, v.wording, o.attempts, o.reason,
-        o.created_at, v.at, o.redrive_of FROM {v} JOIN operations o ON o.id = v.op WHERE 1 = 1 ON CONFLICT DO NOTHING";
+        o.created_at, v.at, o.redrive_of, o.bounds FROM {v} JOIN operations o ON o.id = v.op WHERE 1 = 1
+        ON CONFLICT DO NOTHING";
     let mut rows = Rows::new();
     for change in done.iter().filter(|change| change.state == State::Dead) {
         let unsaid = || Failure::new(FailureClass::Transient, "it was given up, and nobody said why");

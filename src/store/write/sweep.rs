@@ -7,7 +7,7 @@ use guildhall_core::{operation::State, time::UnixMs};
 use sea_orm::{DatabaseTransaction, QueryResult};
 use uuid::Uuid;
 
-use super::{Trouble, signed, stamp};
+use super::{Trouble, locations, signed, stamp};
 use crate::store::rows::{Cell, Holds, Rows, Shape, query, with_rows};
 
 /// How much of a kind one sweep removes at most: small enough not to hold up others for long.
@@ -40,6 +40,7 @@ pub(super) async fn sweep(on: &DatabaseTransaction, keep: Retention, now: UnixMs
     let letters = query(on, LETTERS, bound(before(now, keep.dead_letters))).await?;
     let keys = query(on, KEYS, bound(now)).await?;
     let state = query(on, STATE, bound(now)).await?;
+    locations::sweep(on, now).await?;
     Ok(Swept { operations, letters: letters.len() as u64, keys: keys.len() as u64, state: state.len() as u64 })
 }
 

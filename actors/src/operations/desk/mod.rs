@@ -16,6 +16,7 @@ mod letters;
 mod names;
 mod standing;
 mod submit;
+mod vault;
 
 use std::fmt;
 use std::future::Future;
@@ -26,8 +27,8 @@ use guildhall_core::operation::{OperationId, Queue, State};
 use guildhall_core::time::UnixMs;
 
 use self::names::Names;
+use self::vault::Vault;
 use super::{IdempotencyCache, OperationStore, Pausable, StoreError, SubmitError};
-use crate::access::Note;
 
 pub use self::asked::{Accepted, Asked, Submission, Wrong, key_problem, trace_problem};
 pub use self::letters::{Discarded, Redriven, Skipped};
@@ -142,7 +143,7 @@ impl From<StoreError> for DeskError {
 
 /// The one way in for operations. Share it as an `Arc`.
 pub struct Desk {
-    store: Arc<dyn OperationStore>,
+    store: Vault,
     hears: Arc<dyn Hears>,
     cache: Option<Arc<dyn IdempotencyCache>>,
     config: DeskConfig,
@@ -160,7 +161,7 @@ impl Desk {
         config: DeskConfig,
         now: WallTime,
     ) -> Self {
-        Self { store, hears, cache, config, now, names: Mutex::default() }
+        Self { store: Vault::new(store), hears, cache, config, now, names: Mutex::default() }
     }
 
     /// Its bounds.
@@ -176,11 +177,6 @@ impl Desk {
     fn name(&self, now: UnixMs) -> OperationId {
         // Nobody panics while holding it.
         self.names.lock().unwrap_or_else(PoisonError::into_inner).next(now, fastrand::u128(..))
-    }
-
-    /// The store, for an errand that this is to be kept of.
-    fn noting(&self, note: Note) -> Arc<dyn OperationStore> {
-        Arc::clone(&self.store).noting(note)
     }
 
     /// Waits for the store, but not for ever.

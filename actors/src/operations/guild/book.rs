@@ -152,6 +152,8 @@ impl Book {
         let known = Known {
             id: operation.id,
             guild: operation.guild,
+            tenant: operation.tenant,
+            bounds: operation.bounds,
             kind: operation.kind,
             sends,
             lane: operation.lane,
