@@ -20,6 +20,7 @@ use super::{
     control::{self, Control, Served},
     health::{self, Ops},
     line::Line,
+    openapi,
     readiness::Readiness,
 };
 
@@ -120,7 +121,12 @@ impl Bound {
                         control::routes(config, served);
                     }
                 })
-                .service(scope("").wrap(from_fn(body::without_body)).configure(health::routes))
+                .service(scope("").wrap(from_fn(body::without_body)).configure(|config| {
+                    if served.is_some() {
+                        openapi::routes(config);
+                    }
+                    health::routes(config);
+                }))
         })
         .on_connect(|connection, extensions| {
             if let Some(line) = Line::of(connection) {

@@ -5,6 +5,7 @@
 //! events ──counters──▶ recorder ◀────────── /metrics ─────────── Prometheus
 //! events ◀───── interactions ◀──────────── POST ─────────────── Discord
 //! supervisor ◀── desk ◀── control ◀──────── /v1 ──────────────── whoever has the key
+//!                           └──▶ openapi ◀─ /openapi.json /docs ─ whoever wants to know
 //! ```
 
 mod admin_key;
@@ -16,6 +17,7 @@ mod interactions;
 mod keyring;
 mod line;
 mod listener;
+mod openapi;
 mod problem;
 mod readiness;
 
@@ -25,5 +27,6 @@ pub use self::{
     events::AdminKeyInFile,
     interactions::Endpoint,
     listener::{API_BIND, BindError, Bound, INTERACTIONS_BIND, Listener, bind, bind_for},
+    openapi::description,
     readiness::{PartHandle, Readiness},
 };

@@ -19,6 +19,7 @@ mod keys;
 mod limits;
 mod listing;
 mod migrate;
+mod openapi;
 mod ops;
 mod output;
 mod remote;
@@ -83,6 +84,8 @@ enum Command {
     Doctor(doctor::Args),
     /// Bring the store to another version of its schema
     Migrate(migrate::Args),
+    /// Print the API's description: OpenAPI 3.1, in JSON
+    Openapi,
     /// Ask a running daemon whether it is ready
     Healthcheck(healthcheck::Args),
     /// Print a shell's completion script
@@ -111,6 +114,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Instances(args) => instances::run(file, &args),
         Command::Doctor(args) => doctor::run(file, args),
         Command::Migrate(args) => migrate::run(file, &args),
+        Command::Openapi => openapi::run(),
         Command::Healthcheck(args) => healthcheck::run(file, &args),
         Command::Completions(args) => completions::run(&args),
     };
