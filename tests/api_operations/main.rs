@@ -4,6 +4,7 @@
 
 mod access;
 mod budgets;
+mod bulk;
 mod description;
 mod docs;
 mod entry;

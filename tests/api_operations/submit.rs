@@ -111,10 +111,10 @@ fn everything_that_is_wrong_in_any_operation_is_told_at_once_and_nothing_is_kept
 }
 
 #[test]
-fn a_batch_has_at_least_one_operation_at_most_a_hundred_and_nothing_beside_them() {
+fn a_batch_has_at_least_one_operation_at_most_a_thousand_and_nothing_beside_them() {
     run(async {
         let api = Api::start();
-        let too_many: Vec<_> = (0..101).map(|n| role(&n.to_string())).collect();
+        let too_many: Vec<_> = (0..1_001).map(|n| role(&n.to_string())).collect();
         for (body, field) in [
             (json!({"operations": []}), "operations"),
             (json!({"operations": too_many}), "operations"),
