@@ -6,23 +6,31 @@
 //! events ◀───── interactions ◀──────────── POST ─────────────── Discord
 //! supervisor ◀── desk ◀── control ◀──────── /v1 ──────────────── whoever has the key
 //! ```
+//!
+//! Every connection passes the edge first: how many there are, how slow they may be, and TLS.
 
 mod admin_key;
 mod body;
 mod control;
+mod edge;
 mod events;
 mod health;
 mod interactions;
 mod keyring;
 mod listener;
+mod origin;
+mod policies;
 mod problem;
 mod readiness;
 
 pub use self::{
     admin_key::{AdminKey, AdminKeyError, find_or_make},
     control::{Control, ControlConfig, Shelf, WAYS, Way},
+    edge::{Certificates, CertificatesError, EdgeConfig},
     events::AdminKeyInFile,
     interactions::Endpoint,
     listener::{API_BIND, BindError, Bound, INTERACTIONS_BIND, Listener, bind, bind_for},
+    origin::Proxies,
+    policies::PoliciesConfig,
     readiness::{PartHandle, Readiness},
 };

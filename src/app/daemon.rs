@@ -12,6 +12,7 @@ use tokio::{task::JoinHandle, time::Instant};
 
 use super::{
     admin_key::FoundKey,
+    api_part,
     discovery::{self, DiscoveryError},
     events::{self, EventsPart, WebhookError},
     gateway_part::GatewayPart,
@@ -22,7 +23,7 @@ use super::{
     shards::{Keeping, ShardsPart},
 };
 use crate::{
-    api::{self, AdminKey, BindError, Control, ControlConfig, Endpoint, Listener, Readiness, Shelf},
+    api::{self, AdminKey, BindError, Certificates, CertificatesError, Control, Endpoint, Listener, Readiness, Shelf},
     discord::{
         FatalClose, IdentifyQueue, Reconnects, ShardEnd, ShardEvent, Shards, ShardsConfig,
         operations::{PerformConfig, Performer},
@@ -48,6 +49,9 @@ pub enum StartError {
     /// The listener's address cannot be had.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// TLS cannot be spoken.
+    #[error(transparent)]
+    Tls(#[from] CertificatesError),
     /// The listener cannot start.
     #[error("cannot serve the API: {0}")]
     Serve(#[source] io::Error),
@@ -133,6 +137,9 @@ impl fmt::Display for Unfinished {
 #[derive(Debug)]
 pub struct Daemon {
     readiness: Readiness,
+    control: Control,
+    /// How long the API still takes new requests once the daemon ends.
+    delay: Duration,
     listener: Listener,
     /// Where interactions are posted.
     interactions: Option<Listener>,
@@ -141,6 +148,7 @@ pub struct Daemon {
     events: EventsPart,
     operations: OperationsPart,
     upkeep: JoinHandle<()>,
+    certificates: Option<JoinHandle<()>>,
     _redis: Option<RedisPart>,
 }
 
@@ -160,14 +168,16 @@ impl Daemon {
     ) -> Result<Self, StartError> {
         let token = settings.discord.token.clone().ok_or(StartError::NoToken)?;
         // Before anything has something to say: a taken port or store should be the only line.
-        let bound = api::bind(settings.api.bind)?;
+        let certificates = settings.api.tls.as_ref().map(Certificates::load).transpose()?;
+        let bound = api::bind(settings.api.bind)?.within(api_part::edge(&settings.api)).with_tls(certificates.clone());
         let posts = settings
             .interactions
             .public_key
             .map(|key| api::bind_for(settings.interactions.bind, api::INTERACTIONS_BIND).map(|bound| (bound, key)));
         let posts = posts.transpose()?;
         let store = Store::approach(&settings.store).await?;
-        let control = Control::new(AdminKey::new(&key.key), ControlConfig::default());
+        let control = Control::new(AdminKey::new(&key.key), api_part::control(&settings.api));
+        let control = control.behind(api_part::proxies(&settings.api));
         control.open_keys(Arc::new(store.clone()));
         let recorder = metrics::install()?;
         process::record_start();
@@ -177,7 +187,8 @@ impl Daemon {
         let kept = readiness.register("store");
         let listener =
             bound.serve(readiness.clone(), recorder.clone(), Some(control.clone())).map_err(StartError::Serve)?;
-        emit(ListenerStarted { address: listener.address() });
+        emit(ListenerStarted { address: listener.address(), tls: certificates.is_some() });
+        let certificates = certificates.map(|certificates| tokio::spawn(certificates.follow(api_part::LOOK_EVERY)));
         key.tell();
 
         let shares = settings.redis.url.is_some().then(|| readiness.register("redis"));
@@ -187,6 +198,11 @@ impl Daemon {
         let notices = store.notices();
         let values = Arc::clone(&shared);
         let rest = Rest::start(settings, token.clone(), Some(Arc::clone(&shared)))?;
+        if settings.api.policies.shared
+            && let Some(shared) = rest.policies(settings.api.policies.heavy_max_wait)
+        {
+            control.share_policies(Arc::new(shared));
+        }
         let redis = match shares {
             Some(part) => Some(RedisPart::start(&rest.gate, part).await),
             None => None,
@@ -251,7 +267,20 @@ impl Daemon {
         let events_handle = events.events().clone();
         let keeping = Keeping { store: claims, events: events_handle, part: gateway, wanted, looks_every, notices };
         let shards = ShardsPart::start(shards, keeping);
-        Ok(Self { readiness, listener, interactions, shards, rest, events, operations, upkeep, _redis: redis })
+        Ok(Self {
+            readiness,
+            control,
+            delay: settings.shutdown.delay,
+            listener,
+            interactions,
+            shards,
+            rest,
+            events,
+            operations,
+            upkeep,
+            certificates,
+            _redis: redis,
+        })
     }
 
     /// The way to Discord's REST API.
@@ -276,8 +305,9 @@ impl Daemon {
         }
     }
 
-    /// Ends everything: nothing is ready any more, no operation is started, those under way end, the shards close so that
-    /// their sessions can be resumed, and the listener, which tells of all this until then, drains.
+    /// Ends everything: nothing is ready any more, the API takes nothing new and answers what it has taken, no operation is
+    /// started, those under way end, the shards close so that their sessions can be resumed, and the listener, which tells of
+    /// all this until then, drains.
     ///
     /// # Errors
     ///
@@ -289,7 +319,7 @@ impl Daemon {
         let told = async {
             // Discord would be told that somebody answers who does not.
             if let Some(posts) = self.interactions.take() {
-                let _ = tokio::time::timeout_at(deadline, posts.stop()).await;
+                posts.stop(deadline.saturating_duration_since(Instant::now())).await;
             }
             let closed = tokio::time::timeout_at(deadline, self.shards.close()).await;
             let handled = self.events.drain(deadline.saturating_duration_since(Instant::now())).await;
@@ -297,16 +327,23 @@ impl Daemon {
             let _ = tokio::time::timeout_at(deadline, self.shards.release()).await;
             (closed, handled)
         };
-        let (drained, (closed, handled)) = tokio::join!(self.operations.drain(timeout), told);
+        let refused = async {
+            tokio::time::sleep(self.delay.min(timeout)).await;
+            self.control.drain();
+        };
+        let (drained, (closed, handled), ()) = tokio::join!(self.operations.drain(timeout), told, refused);
         let shards = if closed.is_ok() { Vec::new() } else { self.shards.open() };
         // If there is no time for it, the others find out by the silence.
         let _ = tokio::time::timeout_at(deadline, self.rest.leave()).await;
-        let listener = tokio::time::timeout_at(deadline, self.listener.stop()).await.is_err();
+        let listener = !self.listener.stop(deadline.saturating_duration_since(Instant::now())).await;
         // It asks the store for nothing more.
         self.events.stop();
         // What it has said it keeps it has kept; this only lets others in sooner.
         let _ = tokio::time::timeout_at(deadline, self.operations.close()).await;
         self.upkeep.abort();
+        if let Some(certificates) = self.certificates {
+            certificates.abort();
+        }
         if drained && handled && shards.is_empty() && !listener {
             Ok(())
         } else {

@@ -1,6 +1,7 @@
 //! The daemon put together: what starts in which order, what ends it, and how it ends.
 
 pub mod admin_key;
+mod api_part;
 mod commands;
 mod daemon;
 mod demo;

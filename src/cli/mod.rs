@@ -12,6 +12,7 @@ mod migrate;
 mod serve;
 mod setting_flags;
 mod sim;
+mod trust;
 
 use std::{path::PathBuf, process::ExitCode};
 

@@ -20,6 +20,7 @@ mod leases;
 mod link;
 mod lost;
 mod news;
+mod policies;
 mod script;
 mod seat;
 mod state;
@@ -55,6 +56,7 @@ pub use self::{
     leases::RedisLeases,
     lost::{ACL_RULES, Lost, Reason},
     news::{Block, News, NoNews, Record},
+    policies::RedisPolicies,
     script::Script,
     seat::{Seat, SeatError},
     state::{SharedState, StateConfig, fingerprint},

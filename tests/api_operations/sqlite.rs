@@ -24,6 +24,10 @@ pub(crate) struct OnSqlite {
 
 impl OnSqlite {
     pub(crate) async fn open(folder: &TempDir) -> Self {
+        Self::open_with(folder, ControlConfig::default()).await
+    }
+
+    pub(crate) async fn open_with(folder: &TempDir, control: ControlConfig) -> Self {
         let settings = settings::Store {
             url: format!("sqlite:{}/guildhall.db", folder.path().display()).parse().unwrap(),
             direct_url: None,
@@ -40,7 +44,7 @@ impl OnSqlite {
         };
         let store = Store::open(&settings).await.unwrap();
         let desk = new_desk(Arc::new(store.clone()), Arc::new(Ear::default()), None, DeskConfig::default());
-        let control = new_control(ControlConfig::default());
+        let control = new_control(control);
         control.open(Arc::new(desk));
         control.open_keys(Arc::new(store.clone()));
         Self { store, listener: listen(control) }

@@ -1,6 +1,10 @@
 //! What every request passes before anything is done for it.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use actix_web::{
     Error, HttpMessage as _, HttpRequest,
@@ -14,14 +18,15 @@ use actix_web::{
     web::{Bytes, Data},
 };
 use guildhall_actors::access::Caller;
-use guildhall_core::access::KeyText;
+use guildhall_core::{access::KeyText, policy::Policy};
 
 use super::{Served, routes};
 use crate::{
     api::{
-        body::{self, announces_more_than, hold, last_words},
+        body::{self, Read, announces_more_than, hold, last_words, until},
         events::ApiAnswered,
         keyring,
+        policies::Ruling,
         problem::{Problem, Told},
     },
     events::emit,
@@ -33,10 +38,13 @@ const REQUEST_ID: &str = "x-request-id";
 const NAME_MOST: usize = 128;
 
 /// A request's body, all of it.
-#[derive(Clone)]
-struct Body(Bytes);
+struct Body(Read);
 
-/// Lets through who has a key that is good for it, once the body is there.
+/// How long what a request asks for has to wait, since its caller asks so much.
+#[derive(Clone, Copy)]
+struct Delay(Duration);
+
+/// Lets through who has a key that is good for it and does not ask too much, once the body is there.
 pub(super) async fn admit(
     mut request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
@@ -44,9 +52,16 @@ pub(super) async fn admit(
     let started = Instant::now();
     let mut unread = request.take_payload();
     let named = name_of(request.headers());
-    let mut response = match check(&request, Arc::clone(&named), &mut unread).await {
-        Ok((caller, body)) => {
+    let served = request.app_data::<Data<Served>>().cloned();
+    let mut ruling = None;
+    let checked = match &served {
+        Some(served) => check(served, &request, Arc::clone(&named), &mut unread, &mut ruling).await,
+        None => Err(Refused::at_once(Problem::Internal)),
+    };
+    let mut response = match checked {
+        Ok(Admitted { caller, body, delay }) => {
             request.extensions_mut().insert(Body(body));
+            request.extensions_mut().insert(Delay(delay));
             request.extensions_mut().insert(caller);
             next.call(request).await?.map_into_boxed_body()
         }
@@ -56,13 +71,27 @@ pub(super) async fn admit(
     if let Ok(named) = HeaderValue::from_str(&named) {
         response.headers_mut().insert(HeaderName::from_static(REQUEST_ID), named);
     }
+    if let Some(ruling) = ruling {
+        ruling.tell(response.headers_mut());
+    }
     emit(ApiAnswered {
         route: response.request().match_pattern().unwrap_or_else(|| "none".to_owned()),
         method: method_name(response.request().method()),
         status: response.status(),
         took: started.elapsed(),
     });
+    let response = match served {
+        Some(served) => until(response, served.drains()),
+        None => response,
+    };
     Ok(hold(response, unread))
+}
+
+/// A request that may be answered.
+struct Admitted {
+    caller: Caller,
+    body: Read,
+    delay: Duration,
 }
 
 struct Refused {
@@ -78,18 +107,26 @@ impl Refused {
 }
 
 async fn check(
+    served: &Served,
     request: &ServiceRequest,
     named: Arc<str>,
     unread: &mut actix_web::dev::Payload,
-) -> Result<(Caller, Bytes), Refused> {
-    let Some(served) = request.app_data::<Data<Served>>() else {
-        return Err(Refused::at_once(Problem::Internal));
-    };
+    ruling: &mut Option<Ruling>,
+) -> Result<Admitted, Refused> {
     let config = served.control.config;
+    if served.is_draining() {
+        return Err(Refused { told: Problem::Draining.into(), arrived: false });
+    }
     // First, so that nobody without a key can make us read anything.
-    let caller = identify(served, request.headers(), named).await.map_err(Refused::at_once)?;
-    let needs = request.match_pattern().and_then(|pattern| routes::needs(&pattern, request.method()));
-    if let Some(needs) = needs.filter(|needs| !caller.may(*needs)) {
+    let caller = identify(served, request, named, ruling).await.map_err(Refused::at_once)?;
+    let way = request.match_pattern().and_then(|pattern| routes::find(&pattern, request.method()));
+    let policy = way.map_or(Policy::Light, |way| way.policy);
+    *ruling = served.control.policies.on_request(policy, &caller.key, &served.runtime).await;
+    let delay = match ruling {
+        Some(ruling) => ruling.delay().map_err(Refused::at_once)?,
+        None => Duration::ZERO,
+    };
+    if let Some(needs) = way.map(|way| way.needs).filter(|needs| !caller.may(*needs)) {
         served.refused(&caller, format!("{} {}", method_name(request.method()), needs.name()));
         let says = format!("This needs a key with the scope {}; this one has not.", needs.name());
         return Err(Refused::at_once(Problem::Forbidden.says(says).with("needs", needs.name())));
@@ -98,28 +135,56 @@ async fn check(
         let told = Problem::BodyTooLarge.says(format!("The body is larger than {} bytes.", config.body_most));
         return Err(Refused { told, arrived: false });
     }
-    match *request.method() {
-        Method::GET | Method::HEAD => Ok((caller, Bytes::new())),
-        _ => match body::read(unread, config.body_most, config.body_within).await {
-            Ok(body) => Ok((caller, body)),
-            Err(told) => Err(Refused { told, arrived: false }),
-        },
-    }
+    let body = match *request.method() {
+        Method::GET | Method::HEAD => Read::nothing(),
+        _ => {
+            let read = body::read(unread, config.body_most, config.body_within, &served.control.room).await;
+            read.map_err(|told| Refused { told, arrived: false })?
+        }
+    };
+    Ok(Admitted { caller, body, delay })
 }
 
-/// Whoever shows a key that is good.
-async fn identify(served: &Served, headers: &HeaderMap, named: Arc<str>) -> Result<Caller, Told> {
+/// Whoever shows a key that is good. Those who do not are counted by their address.
+async fn identify(
+    served: &Served,
+    request: &ServiceRequest,
+    named: Arc<str>,
+    ruling: &mut Option<Ruling>,
+) -> Result<Caller, Told> {
+    let peer = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
+    let from = served.control.proxies.origin(peer, request.headers());
+    if let Some(caller) = recognise(served, request.headers(), named, from).await? {
+        return Ok(caller);
+    }
+    *ruling = served.control.policies.on_failed(from);
+    if let Some(ruling) = ruling {
+        ruling.delay()?;
+    }
+    Err(Problem::Unauthorized.into())
+}
+
+/// Whoever shows a key that is good; nobody, if it is not.
+async fn recognise(
+    served: &Served,
+    headers: &HeaderMap,
+    named: Arc<str>,
+    from: IpAddr,
+) -> Result<Option<Caller>, Told> {
     let shown = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let shown = shown.and_then(|shown| shown.split_once(' '));
     let shown = shown.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, key)| key.trim());
-    let shown = shown.ok_or(Problem::Unauthorized)?;
+    let Some(shown) = shown else { return Ok(None) };
     if served.control.key.fits(shown) {
-        return Ok(Caller { request: named, ..Caller::operator() });
+        return Ok(Some(Caller { request: named, ..Caller::operator() }));
     }
-    let shown = KeyText::read(shown).ok_or(Problem::Unauthorized)?;
-    let known = served.look_up(shown.id).await?.ok_or(Problem::Unauthorized)?;
-    let caller = keyring::caller(&known, &shown, served.now(), named);
-    caller.ok_or_else(|| Problem::Unauthorized.into())
+    let Some(shown) = KeyText::read(shown) else { return Ok(None) };
+    // Who guesses does not keep the store busy. Keys that were good are looked up from anywhere.
+    if !served.control.keyring.knew(shown.id) && served.control.policies.fails_too_often(from) {
+        return Ok(None);
+    }
+    let Some(known) = served.look_up(shown.id).await? else { return Ok(None) };
+    Ok(keyring::caller(&known, &shown, served.now(), named))
 }
 
 /// What a request is called: as its caller says, or by chance.
@@ -146,7 +211,12 @@ fn method_name(method: &Method) -> &'static str {
 
 /// The body that came with a request.
 pub(super) fn body_of(request: &HttpRequest) -> Bytes {
-    request.extensions().get::<Body>().map(|Body(bytes)| bytes.clone()).unwrap_or_default()
+    request.extensions().get::<Body>().map(|Body(read)| read.bytes.clone()).unwrap_or_default()
+}
+
+/// How long what a request asks for has to wait, since its caller asks so much.
+pub(super) fn delay_of(request: &HttpRequest) -> Duration {
+    request.extensions().get::<Delay>().map_or(Duration::ZERO, |Delay(delay)| *delay)
 }
 
 /// Whoever sent a request. Nobody comes here without a key.

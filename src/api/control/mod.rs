@@ -1,7 +1,7 @@
 //! The API under `/v1`.
 //!
 //! ```text
-//!  request ──▶ entry: key, scope, body ──▶ handler: read ──▶ desk (on the daemon's runtime) ──▶ view ──▶ answer
+//!  request ──▶ entry: key, policy, scope, body ──▶ handler: read ──▶ desk (on the daemon's runtime) ──▶ view ──▶ answer
 //!                      └──────────────────────┴──────────────────────┴─▶ refusal ──▶ problem
 //! ```
 //!
@@ -33,9 +33,13 @@ use actix_web::{
 use guildhall_actors::{
     access::{Action, Caller, Key, KeyStore},
     operations::{Desk, WallClock},
+    policies::SharedPolicies,
 };
 use guildhall_core::{access::KeyId, time::UnixMs};
-use tokio::{runtime::Handle, sync::Semaphore};
+use tokio::{
+    runtime::Handle,
+    sync::{Semaphore, watch},
+};
 
 pub use self::{
     kept::Shelf,
@@ -43,7 +47,10 @@ pub use self::{
 };
 use super::{
     admin_key::AdminKey,
+    body::Room,
     keyring::Keyring,
+    origin::Proxies,
+    policies::{Policies, PoliciesConfig},
     problem::{Problem, Told},
 };
 
@@ -54,13 +61,23 @@ pub struct ControlConfig {
     pub body_most: usize,
     /// How long a body may take to arrive.
     pub body_within: Duration,
+    /// All bodies that are held at once.
+    pub bodies_most: usize,
     /// Requests that are before the desk at once.
     pub calls_most: usize,
+    /// How much each caller may ask.
+    pub policies: PoliciesConfig,
 }
 
 impl Default for ControlConfig {
     fn default() -> Self {
-        Self { body_most: 1024 * 1024, body_within: Duration::from_secs(10), calls_most: 512 }
+        Self {
+            body_most: 4 * 1024 * 1024,
+            body_within: Duration::from_secs(10),
+            bodies_most: 64 * 1024 * 1024,
+            calls_most: 512,
+            policies: PoliciesConfig::default(),
+        }
     }
 }
 
@@ -74,6 +91,10 @@ pub struct Control {
     keys: Arc<OnceLock<Keys>>,
     keyring: Arc<Keyring>,
     calls: Arc<Semaphore>,
+    policies: Arc<Policies>,
+    proxies: Arc<Proxies>,
+    room: Room,
+    draining: Arc<watch::Sender<bool>>,
 }
 
 /// Where keys are kept.
@@ -98,7 +119,28 @@ impl Control {
             keys: Arc::default(),
             keyring: Arc::default(),
             calls: Arc::new(Semaphore::new(config.calls_most)),
+            policies: Arc::new(Policies::new(config.policies)),
+            proxies: Arc::default(),
+            room: Room::new(config.bodies_most),
+            draining: Arc::new(watch::Sender::new(false)),
         }
+    }
+
+    /// The same behind these proxies.
+    #[must_use]
+    pub fn behind(self, proxies: Proxies) -> Self {
+        Self { proxies: Arc::new(proxies), ..self }
+    }
+
+    /// From now on requests are counted together with other processes. A second one changes nothing.
+    pub fn share_policies(&self, shared: Arc<dyn SharedPolicies>) {
+        self.policies.share(shared);
+    }
+
+    /// From now on nothing new is taken: the process is ending. What is under way is finished, and answers that would go on
+    /// and on end.
+    pub fn drain(&self) {
+        self.draining.send_replace(true);
     }
 
     /// From now on this is the desk. A second one changes nothing.
@@ -131,6 +173,20 @@ impl Served {
 
     fn now(&self) -> UnixMs {
         self.clock.now()
+    }
+
+    fn is_draining(&self) -> bool {
+        *self.control.draining.borrow()
+    }
+
+    /// Waits until nothing new is taken any more: who waits for something on behalf of a caller should not wait for longer.
+    fn drains(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut draining = self.control.draining.subscribe();
+        async move {
+            if draining.wait_for(|draining| *draining).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
     }
 
     /// What the store has under a key's id; nothing if there is no such key. What it said a moment ago still holds.

@@ -1,0 +1,86 @@
+//! Whoever stands at the door.
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use actix_http::{Protocol, error::DispatchError};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
+};
+use tokio_rustls::TlsAcceptor;
+
+use super::{
+    doors::{Doors, Kind},
+    line::{Line, Patience, Wire},
+};
+use crate::{
+    api::{
+        events::{ConnectionCut, ConnectionRefused, Cut, Refusal},
+        problem::Problem,
+    },
+    events::emit,
+};
+
+/// How long somebody is listened to who was told that there is no room: closing at once could take the word back.
+const LISTENED_TO: Duration = Duration::from_millis(500);
+/// How much of it is listened to.
+const LISTENED_MOST: u64 = 64 * 1024;
+
+/// Lets connections in, or says why not.
+#[derive(Clone)]
+pub(super) struct Porter {
+    pub(super) doors: Arc<Doors>,
+    pub(super) tls: Option<TlsAcceptor>,
+    pub(super) patience: Patience,
+}
+
+impl Porter {
+    /// A connection that is served; an error for one that is not.
+    pub(super) async fn admit(self, stream: TcpStream) -> Result<(Line, Protocol, Option<SocketAddr>), DispatchError> {
+        let Some(place) = self.doors.enter() else {
+            emit(ConnectionRefused { why: Refusal::Flood });
+            return Err(away());
+        };
+        if place.kind() == Kind::Told {
+            let is_closing = self.doors.is_closing();
+            emit(ConnectionRefused { why: if is_closing { Refusal::Ending } else { Refusal::Full } });
+            let problem = if is_closing { Problem::Draining } else { Problem::TooManyConnections };
+            // Who has not greeted us yet would not understand.
+            if self.tls.is_none() {
+                let _ = timeout(LISTENED_TO, turn_away(stream, &problem.words())).await;
+            }
+            return Err(away());
+        }
+        let peer = stream.peer_addr().ok();
+        // Answers are small and whole: nothing is gained by waiting for more to send.
+        let _ = stream.set_nodelay(true);
+        let wire = match self.tls {
+            None => Wire::Plain(stream),
+            Some(tls) => match timeout(self.patience.header, tls.accept(stream)).await {
+                Ok(Ok(stream)) => Wire::Tls(Box::new(stream)),
+                Ok(Err(_)) => {
+                    emit(ConnectionCut { why: Cut::Handshake });
+                    return Err(away());
+                }
+                Err(_) => {
+                    emit(ConnectionCut { why: Cut::SlowHandshake });
+                    return Err(away());
+                }
+            },
+        };
+        Ok((Line::new(wire, place, self.patience), Protocol::Http1, peer))
+    }
+}
+
+/// Says something to a connection, and ends it.
+async fn turn_away(mut stream: TcpStream, words: &str) -> io::Result<()> {
+    stream.write_all(words.as_bytes()).await?;
+    stream.shutdown().await?;
+    tokio::io::copy(&mut stream.take(LISTENED_MOST), &mut tokio::io::sink()).await.map(drop)
+}
+
+/// That a connection is not served. Nobody reads it.
+fn away() -> DispatchError {
+    DispatchError::Io(io::ErrorKind::ConnectionAborted.into())
+}
