@@ -188,7 +188,7 @@ const METRICS: &[Metric] = &[
     Metric::counter(
         API_CONNECTIONS_REFUSED,
         &["why"],
-        "Connections that were told to come again (full, ending) or shut out (flood), by why.",
+        "Connections that were not served: full, flood (so many that they were hardly told), or ending.",
     ),
     Metric::counter(
         API_CONNECTIONS_CUT,

@@ -123,7 +123,7 @@ impl InternalEvent for ConnectionEnded {
 pub(super) enum Refusal {
     /// There is no room, and it was told so.
     Full,
-    /// There are so many without room that nobody can tell them all.
+    /// There are so many without room that it was said to them in passing.
     Flood,
     /// The process is ending.
     Ending,

@@ -17,6 +17,7 @@ use actix_web::{
     web::{Data, scope},
 };
 use metrics_exporter_prometheus::PrometheusHandle;
+use socket2::SockRef;
 use tokio::{runtime::Handle, sync::watch, task::JoinHandle, time::timeout};
 
 use super::{
@@ -26,6 +27,9 @@ use super::{
     health::{self, Ops},
     readiness::Readiness,
 };
+
+/// How many connections the system keeps until they are looked at. It may have its own bound, which is this by default on Linux.
+const BACKLOG: i32 = 4_096;
 
 /// The address cannot be listened on.
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +75,11 @@ pub fn bind(address: SocketAddr) -> Result<Bound, BindError> {
 ///
 /// When the address cannot be had; the message says what to do.
 pub fn bind_for(address: SocketAddr, set: &'static str) -> Result<Bound, BindError> {
-    let bound = TcpListener::bind(address).and_then(|listener| Ok((listener.local_addr()?, listener)));
+    let bound = TcpListener::bind(address).and_then(|listener| {
+        // The standard library asks for less, and whom the system has no place for waits for seconds, or for ever.
+        SockRef::from(&listener).listen(BACKLOG)?;
+        Ok((listener.local_addr()?, listener))
+    });
     let bound = bound.map(|(address, socket)| Bound { address, socket, edge: EdgeConfig::default(), tls: None });
     bound.map_err(|source| BindError { address, set, source })
 }
@@ -147,7 +155,8 @@ impl Bound {
         let (drain, drained) = watch::channel(false);
         let tls = tls.map(|certificates| certificates.acceptor());
         let server = edge::serve(socket, edge, Arc::clone(&doors), tls, drained, app)?;
-        Ok(Listener { address, handle: server.handle(), task: actix_rt::spawn(server), doors, drain })
+        let closer = Closer { handle: server.handle(), doors, drain: Arc::new(drain) };
+        Ok(Listener { address, task: actix_rt::spawn(server), closer })
     }
 }
 
@@ -155,10 +164,8 @@ impl Bound {
 #[derive(Debug)]
 pub struct Listener {
     address: SocketAddr,
-    handle: ServerHandle,
     task: JoinHandle<io::Result<()>>,
-    doors: Arc<Doors>,
-    drain: watch::Sender<bool>,
+    closer: Closer,
 }
 
 impl Listener {
@@ -172,9 +179,30 @@ impl Listener {
         (&mut self.task).await.unwrap_or_else(|panic| Err(io::Error::other(panic)))
     }
 
-    /// Accepts nothing new, and ends once the requests under way are answered: unused connections end at once, others with the
-    /// request that they are at, and new ones are told. `false` if some were still there after so long, and were cut.
+    /// What ends it, for somebody else.
+    pub fn closer(&self) -> Closer {
+        self.closer.clone()
+    }
+
+    /// See [`Closer::close`].
     pub async fn stop(self, within: Duration) -> bool {
+        self.closer.close(within).await
+    }
+}
+
+/// What ends a listener.
+#[derive(Clone, Debug)]
+pub struct Closer {
+    handle: ServerHandle,
+    doors: Arc<Doors>,
+    drain: Arc<watch::Sender<bool>>,
+}
+
+impl Closer {
+    /// Has the listener accept nothing new, and ends it once the requests under way are answered: unused connections end at
+    /// once, others with the request that they are at, and new ones are told. `false` if some were still there after so long,
+    /// and were cut.
+    pub async fn close(&self, within: Duration) -> bool {
         self.doors.close();
         self.drain.send_replace(true);
         let left = timeout(within, self.doors.empty()).await.is_ok();

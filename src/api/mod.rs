@@ -29,7 +29,7 @@ pub use self::{
     edge::{Certificates, CertificatesError, EdgeConfig},
     events::AdminKeyInFile,
     interactions::Endpoint,
-    listener::{API_BIND, BindError, Bound, INTERACTIONS_BIND, Listener, bind, bind_for},
+    listener::{API_BIND, BindError, Bound, Closer, INTERACTIONS_BIND, Listener, bind, bind_for},
     origin::Proxies,
     policies::PoliciesConfig,
     readiness::{PartHandle, Readiness},

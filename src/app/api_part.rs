@@ -1,9 +1,12 @@
-//! What the API is told of the settings.
+//! The API put together: what it is told of the settings, and how it ends with a daemon that has not started yet.
 
-use std::time::Duration;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use crate::{
-    api::{ControlConfig, EdgeConfig, PoliciesConfig, Proxies},
+    api::{Closer, Control, ControlConfig, EdgeConfig, Listener, PoliciesConfig, Proxies},
     settings::{Api, Policies},
 };
 
@@ -37,4 +40,29 @@ pub(super) fn control(set: &Api) -> ControlConfig {
 /// Who may speak for others.
 pub(super) fn proxies(set: &Api) -> Proxies {
     Proxies { trusted: set.trusted_proxies.clone(), header: set.forwarded_header }
+}
+
+/// The API of a daemon that is still starting: it answers from the start.
+#[derive(Debug, Default)]
+pub struct Entrance(Mutex<Option<(Control, Closer)>>);
+
+impl Entrance {
+    pub(super) fn open(&self, control: &Control, listener: &Listener) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((control.clone(), listener.closer()));
+    }
+
+    /// From now on nothing new is taken.
+    pub fn drain(&self) {
+        if let Some((control, _)) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            control.drain();
+        }
+    }
+
+    /// Waits until what is under way is answered, but for no longer than this.
+    pub async fn close(&self, within: Duration) {
+        let open = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((_, closer)) = open {
+            closer.close(within).await;
+        }
+    }
 }

@@ -12,7 +12,7 @@ use tokio::{task::JoinHandle, time::Instant};
 
 use super::{
     admin_key::FoundKey,
-    api_part,
+    api_part::{self, Entrance},
     discovery::{self, DiscoveryError},
     events::{self, EventsPart, WebhookError},
     gateway_part::GatewayPart,
@@ -155,7 +155,7 @@ pub struct Daemon {
 impl Daemon {
     /// Opens the store, starts the listener and the gate, waits for Redis if there is to be one, takes up the operations that
     /// the store holds, asks Discord where the gateway is, then starts the shards. Until Discord has answered, the listener
-    /// tells what is waited for. `observer` sees what the shards tell; it is called on their tasks and must not block.
+    /// tells what is waited for, and `entrance` has it. `observer` sees what the shards tell; it is called on their tasks and must not block.
     ///
     /// # Errors
     ///
@@ -164,6 +164,7 @@ impl Daemon {
         settings: &Settings,
         handlers: Handlers,
         key: &FoundKey,
+        entrance: &Entrance,
         observer: impl Fn(ShardEvent) + Send + Sync + 'static,
     ) -> Result<Self, StartError> {
         let token = settings.discord.token.clone().ok_or(StartError::NoToken)?;
@@ -187,6 +188,7 @@ impl Daemon {
         let kept = readiness.register("store");
         let listener =
             bound.serve(readiness.clone(), recorder.clone(), Some(control.clone())).map_err(StartError::Serve)?;
+        entrance.open(&control, &listener);
         emit(ListenerStarted { address: listener.address(), tls: certificates.is_some() });
         let certificates = certificates.map(|certificates| tokio::spawn(certificates.follow(api_part::LOOK_EVERY)));
         key.tell();
@@ -305,6 +307,15 @@ impl Daemon {
         }
     }
 
+    /// Says at once that the daemon is about to end: nothing is ready any more, and the API takes nothing new unless it is to
+    /// do so for a while.
+    pub fn stopping(&self) {
+        self.readiness.stopping();
+        if self.delay.is_zero() {
+            self.control.drain();
+        }
+    }
+
     /// Ends everything: nothing is ready any more, the API takes nothing new and answers what it has taken, no operation is
     /// started, those under way end, the shards close so that their sessions can be resumed, and the listener, which tells of
     /// all this until then, drains.
@@ -314,7 +325,7 @@ impl Daemon {
     /// When that takes longer than `timeout`; what had not ended is dropped, and named.
     pub async fn shutdown(mut self, timeout: Duration) -> Result<(), Unfinished> {
         let deadline = Instant::now() + timeout;
-        self.readiness.stopping();
+        self.stopping();
         // What has come is handled while operations end: what handlers give is kept, and done by whoever comes next.
         let told = async {
             // Discord would be told that somebody answers who does not.

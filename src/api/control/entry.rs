@@ -11,7 +11,7 @@ use actix_web::{
     body::MessageBody,
     dev::{ServiceRequest, ServiceResponse},
     http::{
-        Method,
+        ConnectionType, Method,
         header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue},
     },
     middleware::Next,
@@ -80,11 +80,12 @@ pub(super) async fn admit(
         status: response.status(),
         took: started.elapsed(),
     });
-    let response = match served {
-        Some(served) => until(response, served.drains()),
-        None => response,
-    };
-    Ok(hold(response, unread))
+    let Some(served) = served else { return Ok(hold(response, unread).map_into_boxed_body()) };
+    if served.is_draining() {
+        response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
+    }
+    let response = until(response, served.drains());
+    Ok(hold(response, unread).map_into_boxed_body())
 }
 
 /// A request that may be answered.

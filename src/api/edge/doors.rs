@@ -12,8 +12,8 @@ use crate::{
     events::emit,
 };
 
-/// How many are told at once that there is no room for them. To more, the door is shut without a word.
-const TOLD_MOST: usize = 256;
+/// How many are told at once that there is no room for them, and listened to meanwhile. To more, it is said while the door shuts.
+const TOLD_MOST: usize = 1_024;
 
 /// The connections of one listener.
 #[derive(Debug)]

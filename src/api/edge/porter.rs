@@ -3,6 +3,7 @@
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use actix_http::{Protocol, error::DispatchError};
+use socket2::SockRef;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -11,7 +12,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use super::{
-    doors::{Doors, Kind},
+    doors::{Doors, Kind, Place},
     line::{Line, Patience, Wire},
 };
 use crate::{
@@ -38,20 +39,13 @@ pub(super) struct Porter {
 impl Porter {
     /// A connection that is served; an error for one that is not.
     pub(super) async fn admit(self, stream: TcpStream) -> Result<(Line, Protocol, Option<SocketAddr>), DispatchError> {
-        let Some(place) = self.doors.enter() else {
-            emit(ConnectionRefused { why: Refusal::Flood });
-            return Err(away());
-        };
-        if place.kind() == Kind::Told {
-            let is_closing = self.doors.is_closing();
-            emit(ConnectionRefused { why: if is_closing { Refusal::Ending } else { Refusal::Full } });
-            let problem = if is_closing { Problem::Draining } else { Problem::TooManyConnections };
-            // Who has not greeted us yet would not understand.
-            if self.tls.is_none() {
-                let _ = timeout(LISTENED_TO, turn_away(stream, &problem.words())).await;
+        let place = match self.doors.enter() {
+            Some(place) if place.kind() != Kind::Told => place,
+            told => {
+                self.refuse(stream, told).await;
+                return Err(away());
             }
-            return Err(away());
-        }
+        };
         let peer = stream.peer_addr().ok();
         // Answers are small and whole: nothing is gained by waiting for more to send.
         let _ = stream.set_nodelay(true);
@@ -70,6 +64,28 @@ impl Porter {
             },
         };
         Ok((Line::new(wire, place, self.patience), Protocol::Http1, peer))
+    }
+}
+
+impl Porter {
+    /// Says why there is no place for a connection; if there is one for listening to it, then so that it hears that for sure.
+    async fn refuse(&self, stream: TcpStream, place: Option<Place>) {
+        let (problem, why) = match (&place, self.doors.is_closing()) {
+            (_, true) => (Problem::Draining, Refusal::Ending),
+            (Some(_), false) => (Problem::TooManyConnections, Refusal::Full),
+            (None, false) => (Problem::TooManyConnections, Refusal::Flood),
+        };
+        emit(ConnectionRefused { why });
+        // Who has not greeted us yet would not understand.
+        if self.tls.is_some() {
+            return;
+        }
+        let words = problem.words();
+        if place.is_some() {
+            let _ = timeout(LISTENED_TO, turn_away(stream, &words)).await;
+        } else {
+            let _ = SockRef::from(&stream).send(words.as_bytes());
+        }
     }
 }
 

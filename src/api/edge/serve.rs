@@ -1,6 +1,6 @@
 //! An app behind a socket, within bounds.
 
-use std::{fmt, future::Future, io, net::TcpListener, sync::Arc};
+use std::{fmt, future::Future, io, net::TcpListener, sync::Arc, time::Duration};
 
 use actix_http::{HttpService, Request, Response};
 use actix_server::Server;
@@ -28,7 +28,9 @@ use super::{
 const WORKERS: usize = 2;
 /// How long a connection may take to end. A request that is refused may still be on its way: the answer is lost if the connection
 /// ends before it.
-const DISCONNECT_WITHIN: std::time::Duration = std::time::Duration::from_secs(1);
+const DISCONNECT_WITHIN: Duration = Duration::from_secs(1);
+/// actix-http counts from a time that it looks up twice a second: without this, it would be too early by so much.
+const LOOKED_UP_EVERY: Duration = Duration::from_millis(500);
 /// How long a stop waits at most. Whoever stops it is less patient.
 const STOP_SECONDS: u64 = 600;
 
@@ -53,7 +55,9 @@ where
 {
     // Whoever is turned away holds a place for a moment as well.
     let most = doors.most();
-    let patience = Patience { header: config.header_within, write: config.write_within };
+    // The first request of a connection is for actix-http to end, which says 408.
+    let header = config.header_within + LOOKED_UP_EVERY;
+    let patience = Patience { header, write: config.write_within };
     let porter = Porter { doors, tls, patience };
     let server = Server::build()
         .workers(WORKERS)
@@ -92,9 +96,9 @@ where
 {
     HttpService::<Line, S, B>::build()
         .graceful_shutdown_signal(move || begins(drained.clone()))
-        .keep_alive(config.keep_alive)
-        .client_request_timeout(config.header_within)
-        .client_disconnect_timeout(DISCONNECT_WITHIN)
+        .keep_alive(config.keep_alive + LOOKED_UP_EVERY)
+        .client_request_timeout(config.header_within + LOOKED_UP_EVERY)
+        .client_disconnect_timeout(DISCONNECT_WITHIN + LOOKED_UP_EVERY)
         .on_connect_ext(|line: &Line, about| drop(about.insert(line.visit())))
         .finish(app)
 }
