@@ -2,10 +2,11 @@
 
 use std::process::{Command, Stdio};
 
-use guildhall_core::operation::State;
+use guildhall::api::{ControlConfig, PoliciesConfig};
+use guildhall_core::{operation::State, policy::Rate};
 use serde_json::Value;
 
-use super::{Api, KEY, run};
+use super::{KEY, Setup, run};
 
 const PAGE: &str = include_str!("../../docs/api.md");
 
@@ -48,7 +49,10 @@ fn every_example_of_the_page_does_what_it_says() {
     let examples = examples();
     assert!(examples.len() >= 10, "the page has lost its examples");
     run(async {
-        let api = Api::start();
+        let policies =
+            PoliciesConfig { heavy: Rate::new(10, 30), light: Rate::new(100, 300), ..PoliciesConfig::default() };
+        let control = ControlConfig { policies, ..ControlConfig::default() };
+        let api = Setup { control, ..Setup::default() }.start();
         // Two operations that the page takes to be there: one that waits, one that was given up.
         let waiting = api.create_role("waits").await;
         let dead = api.create_role("dead").await;
