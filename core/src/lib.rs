@@ -25,4 +25,6 @@ pub mod operation;
 pub mod policy;
 pub mod route;
 pub mod session;
+pub mod spending;
 pub mod time;
+pub mod top;

@@ -17,6 +17,7 @@ mod events;
 mod health;
 mod interactions;
 mod keyring;
+mod line;
 mod listener;
 mod origin;
 mod policies;
@@ -25,7 +26,7 @@ mod readiness;
 
 pub use self::{
     admin_key::{AdminKey, AdminKeyError, find_or_make},
-    control::{Control, ControlConfig, Shelf, WAYS, Way},
+    control::{Control, ControlConfig, GateDesk, ShardDesk, Shelf, StreamsConfig, WAYS, Way},
     edge::{Certificates, CertificatesError, EdgeConfig},
     events::AdminKeyInFile,
     interactions::Endpoint,

@@ -52,6 +52,8 @@ pub(crate) enum Problem {
     Draining,
     /// The store cannot be reached.
     StoreUnavailable,
+    /// A shared budget cannot be asked.
+    BudgetUnavailable,
     /// It is our own fault.
     Internal,
 }
@@ -176,6 +178,12 @@ impl Problem {
                 "The store is not available",
                 "The store is not available.",
             ),
+            Self::BudgetUnavailable => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "budget-unavailable",
+                "The budget is out of reach",
+                "Nothing was taken. Try again in a moment.",
+            ),
             Self::Internal => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "internal",
@@ -265,7 +273,8 @@ impl Told {
             | Problem::TooManyRequests
             | Problem::TooManyConnections
             | Problem::Draining
-            | Problem::StoreUnavailable => {
+            | Problem::StoreUnavailable
+            | Problem::BudgetUnavailable => {
                 response.insert_header(("Retry-After", SOON.to_string()));
             }
             Problem::QueueFull => {

@@ -5,8 +5,10 @@ use std::{
     time::Duration,
 };
 
+use guildhall_actors::operations::WaitsConfig;
+
 use crate::{
-    api::{Closer, Control, ControlConfig, EdgeConfig, Listener, PoliciesConfig, Proxies},
+    api::{Closer, Control, ControlConfig, EdgeConfig, Listener, PoliciesConfig, Proxies, StreamsConfig},
     settings::{Api, Policies},
 };
 
@@ -28,10 +30,19 @@ pub(super) fn edge(set: &Api) -> EdgeConfig {
 pub(super) fn control(set: &Api) -> ControlConfig {
     let Policies { heavy, heavy_max_wait, light, failed, max_tracked, shared: _ } = set.policies;
     let defaults = ControlConfig::default();
+    let streams = set.max_streams;
     ControlConfig {
-        body_most: set.max_body_bytes,
+        body_most: defaults.body_most.min(set.max_body_bytes),
+        submission_most: set.max_body_bytes,
         body_within: set.body_timeout,
         bodies_most: defaults.bodies_most.max(set.max_body_bytes),
+        streams: StreamsConfig {
+            most: streams,
+            most_per_key: (streams / 4).max(1),
+            stall: set.stream_stall,
+            ..defaults.streams
+        },
+        waits: WaitsConfig { callers_most: set.max_waiters, ..defaults.waits },
         policies: PoliciesConfig { heavy, heavy_max_wait, light, failed, most: max_tracked },
         ..defaults
     }

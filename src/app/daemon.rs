@@ -13,6 +13,7 @@ use tokio::{task::JoinHandle, time::Instant};
 use super::{
     admin_key::FoundKey,
     api_part::{self, Entrance},
+    budgets::BudgetsPart,
     discovery::{self, DiscoveryError},
     events::{self, EventsPart, WebhookError},
     gateway_part::GatewayPart,
@@ -23,7 +24,10 @@ use super::{
     shards::{Keeping, ShardsPart},
 };
 use crate::{
-    api::{self, AdminKey, BindError, Certificates, CertificatesError, Control, Endpoint, Listener, Readiness, Shelf},
+    api::{
+        self, AdminKey, BindError, Certificates, CertificatesError, Control, Endpoint, GateDesk, Listener, Readiness,
+        ShardDesk, Shelf,
+    },
     discord::{
         FatalClose, IdentifyQueue, Reconnects, ShardEnd, ShardEvent, Shards, ShardsConfig,
         operations::{PerformConfig, Performer},
@@ -147,6 +151,7 @@ pub struct Daemon {
     rest: Rest,
     events: EventsPart,
     operations: OperationsPart,
+    budgets: BudgetsPart,
     upkeep: JoinHandle<()>,
     certificates: Option<JoinHandle<()>>,
     _redis: Option<RedisPart>,
@@ -205,16 +210,21 @@ impl Daemon {
         {
             control.share_policies(Arc::new(shared));
         }
+        // From the start on: whoever wants to know why nothing goes out asks just then.
+        control.open_gate(GateDesk { gate: Arc::clone(&rest.gate), credential: rest.credential() });
         let redis = match shares {
             Some(part) => Some(RedisPart::start(&rest.gate, part).await),
             None => None,
         };
+        let budgets = BudgetsPart::start(settings, &rest, Arc::new(store.clone())).await;
+        control.open_budgets(Arc::clone(budgets.treasury()));
         let who = identity::find(&token, rest.gate.as_ref(), &rest.calls, &part).await?;
         let gate: Arc<dyn guildhall_actors::rest::Rest> = rest.gate.clone();
         let performer = Performer::new(gate, who.application, who.bot, shared, PerformConfig::default());
         let cache = rest.idempotency().map(|cache| Arc::new(cache) as Arc<dyn IdempotencyCache>);
         let operations = OperationsPart::start(settings, store, Arc::new(performer), cache, kept);
         control.open(Arc::clone(operations.desk()));
+        control.open_changes(operations.changes());
         operations.arrive_when(rest.opens(OPENS_WITHIN));
         let upkeep = tokio::spawn(upkeep(recorder));
         let known = events::sessions(&*sessions, &part).await;
@@ -239,6 +249,7 @@ impl Daemon {
             watched.observe(event);
             observer(event);
         });
+        let kept_sessions = Arc::clone(&sessions);
         let queue = IdentifyQueue::new(sessions, found.limits, WallClock::system(), observer.clone());
         let config = ShardsConfig {
             token,
@@ -269,6 +280,8 @@ impl Daemon {
         let events_handle = events.events().clone();
         let keeping = Keeping { store: claims, events: events_handle, part: gateway, wanted, looks_every, notices };
         let shards = ShardsPart::start(shards, keeping);
+        let board = shards.board(events.events(), found.shards);
+        control.open_shards(ShardDesk { board, sessions: kept_sessions });
         Ok(Self {
             readiness,
             control,
@@ -279,6 +292,7 @@ impl Daemon {
             rest,
             events,
             operations,
+            budgets,
             upkeep,
             certificates,
             _redis: redis,
@@ -349,6 +363,7 @@ impl Daemon {
         let listener = !self.listener.stop(deadline.saturating_duration_since(Instant::now())).await;
         // It asks the store for nothing more.
         self.events.stop();
+        let _ = tokio::time::timeout_at(deadline, self.budgets.close()).await;
         // What it has said it keeps it has kept; this only lets others in sooner.
         let _ = tokio::time::timeout_at(deadline, self.operations.close()).await;
         self.upkeep.abort();

@@ -2,6 +2,7 @@
 
 pub mod admin_key;
 mod api_part;
+mod budgets;
 mod commands;
 mod daemon;
 mod demo;

@@ -29,8 +29,14 @@ pub struct Api {
     pub write_timeout: Duration,
     /// How long a connection is kept for the next request.
     pub keep_alive: Duration,
-    /// The largest body that is read.
+    /// The largest body of a submission that is read.
     pub max_body_bytes: usize,
+    /// How many streams of operations may be open at once.
+    pub max_streams: usize,
+    /// How long the client of a stream may take to read what is ready for it.
+    pub stream_stall: Duration,
+    /// How many callers may wait at once for what they submitted.
+    pub max_waiters: usize,
     /// How much each caller may ask.
     pub policies: Policies,
 }
@@ -94,6 +100,9 @@ pub(super) fn typed(effective: &[Effective]) -> Api {
         write_timeout: ms(take!(effective, "api.write_timeout_ms", Integer)),
         keep_alive: ms(take!(effective, "api.keep_alive_ms", Integer)),
         max_body_bytes: take!(effective, "api.max_body_bytes", Integer).try_into().expect(narrow),
+        max_streams: take!(effective, "api.max_streams", Integer).try_into().expect(narrow),
+        stream_stall: ms(take!(effective, "api.stream_stall_ms", Integer)),
+        max_waiters: take!(effective, "api.max_waiters", Integer).try_into().expect(narrow),
         policies: Policies {
             heavy: rate(
                 take!(effective, "api.policies.heavy_per_second", Integer),

@@ -9,6 +9,7 @@
 //! ```
 
 mod api;
+mod budgets;
 mod error;
 mod gateway;
 mod handlers;
@@ -39,6 +40,7 @@ use url::Url;
 
 pub use self::{
     api::{Api, ForwardedHeader, Policies, Tls},
+    budgets::{BudgetSettingError, Budgets, NamedBudget},
     error::{Problem, SettingsError},
     gateway::{Gateway, ShardRange, ShardRangeError},
     handlers::{Handlers, Interactions},
@@ -49,7 +51,7 @@ pub use self::{
     redis_url::{RedisNode, RedisPlace, RedisUrl, RedisUrlError},
     secret::Token,
     source::{Flag, Origin},
-    store::{Lease, Store},
+    store::{Lease, RowSecurity, RowSecurityMode, Store},
     store_url::{StoreUrl, StoreUrlError},
     template::template,
 };
@@ -78,6 +80,8 @@ pub struct Settings {
     pub handlers: Handlers,
     /// What becomes of interactions.
     pub interactions: Interactions,
+    /// Named budgets of other upstreams.
+    pub budgets: Budgets,
     /// What processes that reach Discord from one address share.
     pub egress: Egress,
     /// Where everything is kept.
@@ -244,6 +248,7 @@ pub fn load(sources: Sources) -> Result<Loaded, SettingsError> {
     problems.extend(gateway::check(&effective));
     problems.extend(redis::check(&effective));
     problems.extend(store::check(&effective));
+    problems.extend(budgets::check(&effective));
     if problems.is_empty() {
         Ok(Loaded { settings: typed(&effective), effective })
     } else {
@@ -339,6 +344,7 @@ fn typed(effective: &[Effective]) -> Settings {
         operations: operations::typed(effective),
         handlers: handlers::typed(effective),
         interactions: handlers::interactions(effective),
+        budgets: budgets::typed(effective),
         egress: Egress { ip_group: take!(effective, "egress.ip_group", Text) },
         api: api::typed(effective),
         store: store::typed(effective),

@@ -3,10 +3,10 @@
 use std::process::{Command, Stdio};
 
 use guildhall::api::{ControlConfig, PoliciesConfig};
-use guildhall_core::{operation::State, policy::Rate};
+use guildhall_core::{answer::Class, policy::Rate};
 use serde_json::Value;
 
-use super::{KEY, Setup, run};
+use super::{GUILD, KEY, run, sqlite::OnSqlite};
 
 const PAGE: &str = include_str!("../../docs/api.md");
 
@@ -51,12 +51,14 @@ fn every_example_of_the_page_does_what_it_says() {
     run(async {
         let policies =
             PoliciesConfig { heavy: Rate::new(10, 30), light: Rate::new(100, 300), ..PoliciesConfig::default() };
-        let control = ControlConfig { policies, ..ControlConfig::default() };
-        let api = Setup { control, ..Setup::default() }.start();
+        let folder = tempfile::tempdir().unwrap();
+        let api = OnSqlite::open_with(&folder, 100, ControlConfig { policies, ..ControlConfig::default() }).await;
         // Two operations that the page takes to be there: one that waits, one that was given up.
         let waiting = api.create_role("waits").await;
         let dead = api.create_role("dead").await;
-        api.store.become_state(&dead, State::Dead);
+        api.give_up(&dead).await;
+        // And a call that was made for the page's guild.
+        api.hall.call(GUILD.parse().unwrap(), Class::Success).await;
         for (script, shown) in examples {
             let mut shell = Command::new("sh");
             shell

@@ -4,18 +4,22 @@
 
 mod access;
 mod bounds;
+mod budgets;
 mod docs;
 mod entry;
 mod faults;
 mod fuzz;
+mod hall;
 mod idempotency;
 mod letters;
+mod limits;
 mod look;
 mod people;
 mod policies;
 mod process;
 #[path = "../support/redis.rs"]
 mod redis_server;
+mod shards;
 mod sqlite;
 mod store;
 mod submit;

@@ -132,7 +132,7 @@ fn each_key_has_its_own_count_and_health_has_none() {
         let folder = tempfile::tempdir().unwrap();
         let policies = PoliciesConfig { light: Rate::new(1, 20), ..PoliciesConfig::default() };
         let control = ControlConfig { policies, ..ControlConfig::default() };
-        let api = OnSqlite::open_with(&folder, control).await;
+        let api = OnSqlite::open_with(&folder, 5, control).await;
         let made = api.ask("POST", "/v1/keys", json!({"name": "a test", "scopes": ["operations:read"]})).await;
         let other = format!("Bearer {}", made.text("key"));
         let mut answers = Vec::new();
@@ -162,7 +162,7 @@ fn an_address_that_shows_wrong_keys_is_slowed_down_and_good_keys_are_not() {
     run(async {
         let folder = tempfile::tempdir().unwrap();
         let policies = PoliciesConfig { failed: Rate::new(1, 5), ..PoliciesConfig::default() };
-        let api = OnSqlite::open_with(&folder, ControlConfig { policies, ..ControlConfig::default() }).await;
+        let api = OnSqlite::open_with(&folder, 5, ControlConfig { policies, ..ControlConfig::default() }).await;
         let made = api.ask("POST", "/v1/keys", json!({"name": "a test", "scopes": ["operations:read"]})).await;
         let (key, id) = (made.text("key"), made.text("id"));
         let with = async |key: &str| {

@@ -19,11 +19,12 @@ use actix_web::{
 };
 use guildhall_actors::access::Caller;
 use guildhall_core::{access::KeyText, policy::Policy};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Served, routes};
 use crate::{
     api::{
-        body::{self, Read, announces_more_than, hold, last_words, until},
+        body::{self, Read, announces_at_most, announces_more_than, hold, last_words, until},
         events::ApiAnswered,
         keyring,
         policies::Ruling,
@@ -38,7 +39,11 @@ const REQUEST_ID: &str = "x-request-id";
 const NAME_MOST: usize = 128;
 
 /// A request's body, all of it.
-struct Body(Read);
+struct Body {
+    read: Read,
+    /// Larger ones are kept by few at once.
+    _large: Option<OwnedSemaphorePermit>,
+}
 
 /// How long what a request asks for has to wait, since its caller asks so much.
 #[derive(Clone, Copy)]
@@ -60,7 +65,7 @@ pub(super) async fn admit(
     };
     let mut response = match checked {
         Ok(Admitted { caller, body, delay }) => {
-            request.extensions_mut().insert(Body(body));
+            request.extensions_mut().insert(body);
             request.extensions_mut().insert(Delay(delay));
             request.extensions_mut().insert(caller);
             next.call(request).await?.map_into_boxed_body()
@@ -91,7 +96,7 @@ pub(super) async fn admit(
 /// A request that may be answered.
 struct Admitted {
     caller: Caller,
-    body: Read,
+    body: Body,
     delay: Duration,
 }
 
@@ -132,18 +137,32 @@ async fn check(
         let says = format!("This needs a key with the scope {}; this one has not.", needs.name());
         return Err(Refused::at_once(Problem::Forbidden.says(says).with("needs", needs.name())));
     }
-    if announces_more_than(config.body_most as u64, request.headers()) {
-        let told = Problem::BodyTooLarge.says(format!("The body is larger than {} bytes.", config.body_most));
+    let pattern = request.match_pattern().unwrap_or_default();
+    let takes_many = routes::takes_many(&pattern, request.method());
+    let mut most = if takes_many { config.submission_most.max(config.body_most) } else { config.body_most };
+    if announces_more_than(most as u64, request.headers()) {
+        let told = Problem::BodyTooLarge.says(format!("The body is larger than {most} bytes."));
         return Err(Refused { told, arrived: false });
     }
-    let body = match *request.method() {
-        Method::GET | Method::HEAD => Read::nothing(),
-        _ => {
-            let read = body::read(unread, config.body_most, config.body_within, &served.control.room).await;
-            read.map_err(|told| Refused { told, arrived: false })?
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        return Ok(Admitted { caller, body: Body { read: Read::nothing(), _large: None }, delay });
+    }
+    let mut large = None;
+    if most > config.body_most && !announces_at_most(config.body_most as u64, request.headers()) {
+        large = Arc::clone(&served.control.large).try_acquire_owned().ok();
+        if large.is_none() && announces_more_than(config.body_most as u64, request.headers()) {
+            let says = format!("Too many bodies of more than {} bytes are being read.", config.body_most);
+            return Err(Refused { told: Problem::Busy.says(says), arrived: false });
         }
-    };
-    Ok(Admitted { caller, body, delay })
+        if large.is_none() {
+            // It may turn out to be small.
+            most = config.body_most;
+        }
+    }
+    match body::read(unread, most, config.body_within, &served.control.room).await {
+        Ok(read) => Ok(Admitted { caller, body: Body { read, _large: large }, delay }),
+        Err(told) => Err(Refused { told, arrived: false }),
+    }
 }
 
 /// Whoever shows a key that is good. Those who do not are counted by their address.
@@ -212,7 +231,12 @@ fn method_name(method: &Method) -> &'static str {
 
 /// The body that came with a request.
 pub(super) fn body_of(request: &HttpRequest) -> Bytes {
-    request.extensions().get::<Body>().map(|Body(read)| read.bytes.clone()).unwrap_or_default()
+    request.extensions().get::<Body>().map(|body| body.read.bytes.clone()).unwrap_or_default()
+}
+
+/// Lets go of a body that was read, for whoever still has to wait.
+pub(super) fn let_go_of_body(request: &HttpRequest) {
+    drop(request.extensions_mut().remove::<Body>());
 }
 
 /// How long what a request asks for has to wait, since its caller asks so much.

@@ -13,7 +13,7 @@ use guildhall_core::{
     policy::Policy::{self, Heavy, HeavyWaits, Light},
 };
 
-use super::{audit, guilds, instances, kept, keys, letters, operations};
+use super::{audit, breakers, budgets, guilds, instances, kept, keys, letters, limits, operations, shards, stream};
 use crate::api::problem::Problem;
 
 /// What all paths begin with.
@@ -55,11 +55,13 @@ pub const WAYS: &[Way] = &[
     way("POST", "/resume", Scope::FleetWrite, Light, || post().to(guilds::resume_all)),
     way("GET", "/operations", Scope::OperationsRead, Light, || get().to(operations::list)),
     way("POST", "/operations", Scope::OperationsWrite, HeavyWaits, || post().to(operations::submit)),
+    way("GET", "/operations/stream", Scope::OperationsRead, Light, || get().to(stream::open)),
     way("GET", "/operations/{id}", Scope::OperationsRead, Light, || get().to(operations::show)),
     way("POST", "/operations/{id}/cancel", Scope::OperationsWrite, Light, || post().to(operations::cancel)),
     way("POST", "/operations/{id}/retry", Scope::OperationsWrite, Light, || post().to(operations::retry)),
     way("GET", "/dead-letters", Scope::OperationsRead, Light, || get().to(letters::list)),
     way("POST", "/dead-letters/redrive", Scope::OperationsWrite, Heavy, || post().to(letters::redrive_all)),
+    way("POST", "/dead-letters/discard", Scope::OperationsWrite, Heavy, || post().to(letters::discard_all)),
     way("GET", "/dead-letters/{id}", Scope::OperationsRead, Light, || get().to(letters::show)),
     way("DELETE", "/dead-letters/{id}", Scope::OperationsWrite, Light, || delete().to(letters::discard)),
     way("POST", "/dead-letters/{id}/redrive", Scope::OperationsWrite, Light, || post().to(letters::redrive)),
@@ -69,6 +71,18 @@ pub const WAYS: &[Way] = &[
     way("DELETE", "/keys/{id}", Scope::Admin, Light, || delete().to(keys::revoke)),
     way("POST", "/keys/{id}/rotate", Scope::Admin, Light, || post().to(keys::rotate)),
     way("GET", "/audit", Scope::Audit, Light, || get().to(audit::list)),
+    way("GET", "/limits", Scope::FleetRead, Light, || get().to(limits::show)),
+    way("GET", "/limits/buckets", Scope::FleetRead, Light, || get().to(limits::buckets)),
+    way("GET", "/limits/top", Scope::FleetRead, Light, || get().to(limits::top)),
+    way("GET", "/breakers", Scope::FleetRead, Light, || get().to(breakers::list)),
+    way("POST", "/breakers/force", Scope::FleetWrite, Light, || post().to(breakers::force)),
+    way("POST", "/breakers/reset", Scope::FleetWrite, Light, || post().to(breakers::reset)),
+    way("GET", "/shards", Scope::FleetRead, Light, || get().to(shards::list)),
+    way("POST", "/shards/{id}/restart", Scope::FleetWrite, Light, || post().to(shards::restart)),
+    way("GET", "/budgets", Scope::BudgetsRead, Light, || get().to(budgets::list)),
+    way("GET", "/budgets/{name}", Scope::BudgetsRead, Light, || get().to(budgets::show)),
+    way("POST", "/budgets/{name}/acquire", Scope::BudgetsWrite, Light, || post().to(budgets::acquire)),
+    way("POST", "/budgets/{name}/observe", Scope::BudgetsWrite, Light, || post().to(budgets::observe)),
 ];
 
 /// The way that a request takes, by the pattern that its path fits and its method; nothing if there is none.
@@ -76,6 +90,12 @@ pub(super) fn find(pattern: &str, method: &Method) -> Option<&'static Way> {
     let path = pattern.strip_prefix(ROOT)?;
     let method = if *method == Method::HEAD { "GET" } else { method.as_str() };
     WAYS.iter().find(|way| way.path == path && way.method == method)
+}
+
+/// Whether a request may hold many operations, and so be larger than others.
+pub(super) fn takes_many(pattern: &str, method: &Method) -> bool {
+    let path = pattern.strip_prefix(ROOT).unwrap_or_default();
+    *method == Method::POST && matches!(path, "/operations" | "/guilds/{guild_id}/operations")
 }
 
 /// All of them, to be served.

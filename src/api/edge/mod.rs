@@ -1,14 +1,14 @@
 //! Connections, before anything is a request: how many, how slow, and whether they are encrypted.
 //!
 //! ```text
-//!  connection ─▶ Doors: room? ─▶ TLS, if it is set ─▶ Line: not too slow ─▶ HTTP ─▶ app
+//!  connection ─▶ Doors: room? ─▶ TLS, if it is set ─▶ not too slow ─▶ HTTP ─▶ app
 //!                  ├─ for a few more: health and metrics alone
 //!                  └─ none, or the process is ending: told so, and closed
 //! ```
 
 mod certificates;
+mod connection;
 mod doors;
-mod line;
 mod porter;
 mod serve;
 mod visit;

@@ -12,8 +12,8 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use super::{
+    connection::{Connection, Patience, Wire},
     doors::{Doors, Kind, Place},
-    line::{Line, Patience, Wire},
 };
 use crate::{
     api::{
@@ -38,7 +38,10 @@ pub(super) struct Porter {
 
 impl Porter {
     /// A connection that is served; an error for one that is not.
-    pub(super) async fn admit(self, stream: TcpStream) -> Result<(Line, Protocol, Option<SocketAddr>), DispatchError> {
+    pub(super) async fn admit(
+        self,
+        stream: TcpStream,
+    ) -> Result<(Connection, Protocol, Option<SocketAddr>), DispatchError> {
         let place = match self.doors.enter() {
             Some(place) if place.kind() != Kind::Told => place,
             told => {
@@ -63,7 +66,7 @@ impl Porter {
                 }
             },
         };
-        Ok((Line::new(wire, place, self.patience), Protocol::Http1, peer))
+        Ok((Connection::new(wire, place, self.patience), Protocol::Http1, peer))
     }
 }
 

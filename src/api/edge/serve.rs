@@ -18,8 +18,8 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{
     EdgeConfig,
+    connection::{Connection, Patience},
     doors::Doors,
-    line::{Line, Patience},
     porter::Porter,
     visit::{Answer, Visit},
 };
@@ -84,8 +84,8 @@ where
     Ok(server)
 }
 
-/// HTTP over lines, answered by this.
-fn http<S, B>(app: S, config: EdgeConfig, drained: watch::Receiver<bool>) -> HttpService<Line, S, B>
+/// HTTP over connections, answered by this.
+fn http<S, B>(app: S, config: EdgeConfig, drained: watch::Receiver<bool>) -> HttpService<Connection, S, B>
 where
     S: ServiceFactory<Request, Config = ()>,
     S::Error: Into<Response<BoxBody>> + 'static,
@@ -94,12 +94,15 @@ where
     <S::Service as Service<Request>>::Future: 'static,
     B: MessageBody + 'static,
 {
-    HttpService::<Line, S, B>::build()
+    HttpService::<Connection, S, B>::build()
         .graceful_shutdown_signal(move || begins(drained.clone()))
         .keep_alive(config.keep_alive + LOOKED_UP_EVERY)
         .client_request_timeout(config.header_within + LOOKED_UP_EVERY)
         .client_disconnect_timeout(DISCONNECT_WITHIN + LOOKED_UP_EVERY)
-        .on_connect_ext(|line: &Line, about| drop(about.insert(line.visit())))
+        .on_connect_ext(|connection: &Connection, about| {
+            about.insert(connection.visit());
+            about.insert(connection.line());
+        })
         .finish(app)
 }
 

@@ -22,7 +22,10 @@ use super::{
     visit::Visit,
 };
 use crate::{
-    api::events::{ConnectionCut, Cut},
+    api::{
+        events::{ConnectionCut, Cut},
+        line::Line,
+    },
     events::emit,
 };
 
@@ -43,10 +46,12 @@ pub(super) struct Patience {
 }
 
 /// A connection.
-pub(super) struct Line {
+pub(super) struct Connection {
     wire: Wire,
     patience: Patience,
     visit: Visit,
+    /// What others cut it by.
+    line: Line,
     /// When a request has to be there whose first bytes are, and how many requests there were before it.
     header_by: Option<(u64, Pin<Box<Sleep>>)>,
     /// When something has to be taken of what is being sent.
@@ -54,15 +59,19 @@ pub(super) struct Line {
     _place: Place,
 }
 
-impl Line {
+impl Connection {
     pub(super) fn new(wire: Wire, place: Place, patience: Patience) -> Self {
         let visit = Visit::new(place.kind());
         let header_by = (place.kind() == Kind::Doorstep).then(|| (0, after(DOORSTEP_WITHIN.min(patience.header))));
-        Self { wire, patience, visit, header_by, write_by: None, _place: place }
+        Self { wire, patience, visit, line: Line::default(), header_by, write_by: None, _place: place }
     }
 
     pub(super) fn visit(&self) -> Visit {
         self.visit.clone()
+    }
+
+    pub(super) fn line(&self) -> Line {
+        self.line.clone()
     }
 
     /// Some bytes have come.
@@ -91,6 +100,9 @@ impl Line {
             self.write_by = None;
             return written;
         }
+        if self.line.is_cut(cx) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
         let by = self.write_by.get_or_insert_with(|| after(self.patience.write));
         ready!(by.as_mut().poll(cx));
         emit(ConnectionCut { why: Cut::Unread });
@@ -102,7 +114,7 @@ fn after(duration: Duration) -> Pin<Box<Sleep>> {
     Box::pin(sleep_until(Instant::now() + duration))
 }
 
-impl AsyncRead for Line {
+impl AsyncRead for Connection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = match &mut self.wire {
@@ -115,6 +127,7 @@ impl AsyncRead for Line {
                 read
             }
             Poll::Ready(_) => read,
+            Poll::Pending if self.line.is_cut(cx) => Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into())),
             Poll::Pending if self.is_overdue(cx) => {
                 emit(ConnectionCut { why: Cut::SlowHeader });
                 Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the request does not arrive")))
@@ -124,7 +137,7 @@ impl AsyncRead for Line {
     }
 }
 
-impl AsyncWrite for Line {
+impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = match &mut self.wire {
             Wire::Plain(wire) => Pin::new(wire).poll_write(cx, bytes),
