@@ -25,6 +25,7 @@ use super::{
     control::{self, Control, Served},
     edge::{self, Certificates, Doors, EdgeConfig},
     health::{self, Ops},
+    openapi,
     readiness::Readiness,
 };
 
@@ -134,7 +135,12 @@ impl Bound {
                         control::routes(config, served);
                     }
                 })
-                .service(scope("").wrap(from_fn(body::without_body)).configure(health::routes))
+                .service(scope("").wrap(from_fn(body::without_body)).configure(|config| {
+                    if served.is_some() {
+                        openapi::routes(config);
+                    }
+                    health::routes(config);
+                }))
         })
     }
 

@@ -5,6 +5,7 @@
 //! events ──counters──▶ recorder ◀────────── /metrics ─────────── Prometheus
 //! events ◀───── interactions ◀──────────── POST ─────────────── Discord
 //! supervisor ◀── desk ◀── control ◀──────── /v1 ──────────────── whoever has the key
+//!                           └──▶ openapi ◀─ /openapi.json /docs ─ whoever wants to know
 //! ```
 //!
 //! Every connection passes the edge first: how many there are, how slow they may be, and TLS.
@@ -19,6 +20,7 @@ mod interactions;
 mod keyring;
 mod line;
 mod listener;
+mod openapi;
 mod origin;
 mod policies;
 mod problem;
@@ -31,6 +33,7 @@ pub use self::{
     events::AdminKeyInFile,
     interactions::Endpoint,
     listener::{API_BIND, BindError, Bound, Closer, INTERACTIONS_BIND, Listener, bind, bind_for},
+    openapi::description,
     origin::Proxies,
     policies::PoliciesConfig,
     readiness::{PartHandle, Readiness},

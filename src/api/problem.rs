@@ -70,7 +70,7 @@ impl Problem {
                 StatusCode::NOT_FOUND,
                 "not-found",
                 "Not found",
-                "There is nothing at this path. Try /livez, /readyz, /startupz, /metrics or what docs/api.md has.",
+                "There is nothing at this path. Try /livez, /readyz, /startupz or /metrics; /docs tells what the API has.",
             ),
             Self::MethodNotAllowed => (
                 StatusCode::METHOD_NOT_ALLOWED,
@@ -219,6 +219,57 @@ impl Problem {
     /// The problem in the words of this case.
     pub(crate) fn says(self, detail: impl Into<String>) -> Told {
         Told { detail: Some(detail.into()), ..Told::from(self) }
+    }
+}
+
+/// As the API's description has it.
+impl Problem {
+    /// All of them.
+    pub(crate) const ALL: [Self; 21] = [
+        Self::NotFound,
+        Self::MethodNotAllowed,
+        Self::BodyTooLarge,
+        Self::BodyTooSlow,
+        Self::Unauthorized,
+        Self::Forbidden,
+        Self::BadRequest,
+        Self::NotJson,
+        Self::InvalidOperation,
+        Self::KeyReused,
+        Self::Conflict,
+        Self::AlreadyRedriven,
+        Self::QueueFull,
+        Self::Starting,
+        Self::Busy,
+        Self::TooManyRequests,
+        Self::TooManyConnections,
+        Self::Draining,
+        Self::StoreUnavailable,
+        Self::BudgetUnavailable,
+        Self::Internal,
+    ];
+
+    pub(crate) fn status(self) -> StatusCode {
+        self.about().0
+    }
+
+    /// Its name, which `type` ends with.
+    pub(crate) fn name(self) -> &'static str {
+        self.about().1
+    }
+
+    /// Its `type`.
+    pub(crate) fn urn(self) -> String {
+        format!("urn:guildhall:problem:{}", self.name())
+    }
+
+    pub(crate) fn title(self) -> &'static str {
+        self.about().2
+    }
+
+    /// What there is to say in general.
+    pub(crate) fn detail(self) -> &'static str {
+        self.about().3
     }
 }
 

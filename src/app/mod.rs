@@ -7,6 +7,7 @@ mod commands;
 mod daemon;
 mod demo;
 mod discovery;
+mod doctor;
 mod events;
 mod fleet;
 mod gateway_part;
@@ -28,6 +29,7 @@ pub use self::{
     daemon::{Daemon, Ended, StartError, Unfinished},
     demo::{Demo, DemoError, DemoSettings, NoAnswer},
     discovery::DiscoveryError,
+    doctor::{Examination, Finding, Verdict, examine},
     events::{EventsPart, WebhookError},
     operations::OperationsPart,
     rest::{Rest, RestError},

@@ -13,10 +13,8 @@ use anyhow::{Context as _, bail};
 use rustls::{ClientConfig, ClientConnection, StreamOwned, pki_types::ServerName};
 use url::Url;
 
-use super::{
-    setting_flags::{self, SettingFlags},
-    trust,
-};
+use super::setting_flags::{self, SettingFlags};
+use crate::{client, webhook};
 
 /// Health answers are small; more than this is not one.
 const ANSWER_MAX: u64 = 64 * 1024;
@@ -30,7 +28,7 @@ pub(super) struct Args {
     /// settings, whatever certificate it shows
     #[arg(long)]
     url: Option<Url>,
-    /// The authorities that the certificate of an https --url has to come from, as PEM; without this, the public ones
+    /// Authorities to trust beside the public ones when --url is https, as PEM
     #[arg(long, value_name = "PATH", requires = "url")]
     ca_file: Option<PathBuf>,
     /// How long the whole exchange may take
@@ -51,8 +49,8 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
             let api = setting_flags::load(file, SettingFlags::default())?.settings.api;
             let address = reachable(api.bind)?;
             // Its certificate is for a name under which others know it. No secret is told to it, so any will do.
-            let tls = api.tls.map(|_| trust::anybody().map(|config| (config, ServerName::from(address.ip()))));
-            Asked { address, tls: tls.transpose()? }
+            let tls = api.tls.map(|_| (Arc::new(client::anybody()), ServerName::from(address.ip())));
+            Asked { address, tls }
         }
     };
     let address = asked.address;
@@ -82,7 +80,11 @@ fn of_url(url: &Url, ca_file: Option<&std::path::Path>) -> anyhow::Result<Asked>
     let mut found = (host, port).to_socket_addrs().with_context(|| format!("{host} has no address"))?;
     let address = found.next().with_context(|| format!("{host} has no address"))?;
     let tls = match url.scheme() {
-        "https" => Some((trust::authorities(ca_file)?, ServerName::try_from(host.to_owned())?)),
+        "https" => {
+            let trusting = webhook::trusting(ca_file);
+            let trusting = trusting.map_err(|why| anyhow::anyhow!("--ca-file names a file that {why}"))?;
+            Some((Arc::new(trusting), ServerName::try_from(host.to_owned())?))
+        }
         _ => None,
     };
     Ok(Asked { address, tls })

@@ -1,15 +1,22 @@
 //! The store as whoever follows operations sees it.
 
+use std::sync::Arc;
+
 use guildhall_actors::operations::{Changes, Followed, ListFilter, Shown, StoreFuture};
 use guildhall_core::operation::{Frontier, OperationId, Seen};
 use tokio::sync::watch;
 
 use super::{
     Store,
+    port::look,
     read::{changes, operations},
 };
 
 impl Changes for Store {
+    fn within(self: Arc<Self>, tenant: Arc<str>) -> Arc<dyn Changes> {
+        Arc::new(self.of_tenant(tenant))
+    }
+
     fn ticks(&self) -> watch::Receiver<u64> {
         self.shared.members.ticks()
     }
@@ -19,7 +26,11 @@ impl Changes for Store {
     }
 
     fn follow(&self, from: Frontier, filter: ListFilter, most: usize) -> StoreFuture<'_, Followed> {
-        Box::pin(async move { self.read(changes::follow(&self.shared.reading, &from, &filter, most)).await })
+        Box::pin(async move {
+            let mut followed = look!(self, |view| changes::follow(&view, &from, &filter, most)).await?;
+            followed.changed.retain(|changed| self.is_own(&changed.shown.stored.operation.tenant));
+            Ok(followed)
+        })
     }
 
     fn ended(&self, ids: Vec<OperationId>) -> StoreFuture<'_, Vec<OperationId>> {
@@ -27,6 +38,10 @@ impl Changes for Store {
     }
 
     fn show_all(&self, ids: Vec<OperationId>) -> StoreFuture<'_, Vec<Shown>> {
-        Box::pin(async move { self.read(operations::show_all(&self.shared.reading, &ids)).await })
+        Box::pin(async move {
+            let mut shown = look!(self, |view| operations::show_all(&view, &ids)).await?;
+            shown.retain(|shown| self.is_own(&shown.stored.operation.tenant));
+            Ok(shown)
+        })
     }
 }

@@ -146,7 +146,7 @@ fn names() -> Vec<String> {
     Migrator::migrations().iter().map(|migration| migration.name().to_owned()).collect()
 }
 
-async fn steps(connection: &impl ConnectionTrait) -> Result<Vec<Step>, OpenError> {
+pub(super) async fn steps(connection: &impl ConnectionTrait) -> Result<Vec<Step>, OpenError> {
     let applied = applied(connection).await.map_err(OpenError::engine)?;
     let known = names();
     let unknown = applied.iter().filter(|name| !known.contains(name));

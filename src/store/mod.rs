@@ -20,6 +20,7 @@ mod events;
 mod events_port;
 mod file_lock;
 mod leases;
+mod look;
 mod members;
 pub mod migrate;
 mod operation_row;
@@ -54,7 +55,11 @@ use self::{
     trouble::{Meaning, Trouble},
     write::{Request, Writer},
 };
-pub use self::{leases::SqlLeases, members::Notice};
+pub use self::{
+    leases::SqlLeases,
+    look::{Looked, look},
+    members::Notice,
+};
 use crate::settings::{Store as Settings, StoreUrl};
 
 /// How often it is tried to open a store whose connection is lost meanwhile.

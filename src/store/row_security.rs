@@ -33,7 +33,7 @@ pub(super) const TENANTED: [&str; 11] = [
 
 /// What the API's role may do. It needs no more for what is done as it, and so it has no more: keys, for one, are the
 /// operator's business.
-pub(super) const GRANTS: [(&str, &[&str]); 11] = [
+pub(super) const GRANTS: [(&str, &[&str]); 12] = [
     ("operations", &["SELECT", "INSERT", "UPDATE"]),
     ("dead_letters", &["SELECT", "UPDATE", "DELETE"]),
     ("guild_queues", &["SELECT", "INSERT", "UPDATE"]),
@@ -46,6 +46,8 @@ pub(super) const GRANTS: [(&str, &[&str]); 11] = [
     ("channel_guilds", &["SELECT"]),
     // Whether everything is paused is for everybody to see.
     ("switches", &["SELECT"]),
+    // And so is how far back changes can be followed.
+    ("marks", &["SELECT"]),
 ];
 
 /// How often it is tried to give the role what it lacks: other processes may be at it, too.

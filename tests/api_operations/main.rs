@@ -5,6 +5,7 @@
 mod access;
 mod bounds;
 mod budgets;
+mod description;
 mod docs;
 mod entry;
 mod faults;
@@ -16,15 +17,22 @@ mod limits;
 mod look;
 mod people;
 mod policies;
+#[path = "../support/postgres.rs"]
+mod postgres;
 mod process;
+mod real;
 #[path = "../support/redis.rs"]
 mod redis_server;
+mod schema;
 mod shards;
 mod sqlite;
+mod sse;
 mod store;
+mod stream;
 mod submit;
 #[path = "../support/mod.rs"]
 mod support;
+mod wait;
 
 use std::{
     future::Future,
@@ -257,7 +265,8 @@ impl Answer {
     }
 }
 
-/// One request with the key, on a connection of its own. A body is JSON unless a header says something else.
+/// One request with the key, on a connection of its own. A body is JSON unless a header says something else. Whatever the
+/// answer is, it is one that the API's description tells of.
 pub(crate) async fn call(
     address: SocketAddr,
     method: &str,
@@ -279,7 +288,9 @@ pub(crate) async fn call(
     for (name, value) in headers {
         head += &format!("{name}: {value}\r\n");
     }
-    raw(address, format!("{head}\r\n{body}").as_bytes()).await
+    let answer = raw(address, format!("{head}\r\n{body}").as_bytes()).await;
+    description::hold(method, path, &answer);
+    answer
 }
 
 /// Sends bytes and reads what comes back until the other side has had enough.

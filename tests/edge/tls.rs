@@ -147,6 +147,33 @@ async fn its_health_is_asked_over_tls_as_well() {
     end(daemon);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_believe_the_daemon_of_their_own_settings_and_nobody_else() {
+    let gateway = Gateway::start(Manner::Kind).await;
+    let authority = Authority::new();
+    authority.issue("cert.pem", "key.pem");
+    authority.issue("other.pem", "other.key");
+    let daemon = authority.daemon(&gateway.url, "cert.pem", "key.pem").spawn();
+    let address = daemon.address();
+    daemon.line_with("\"part is ready\",\"part\":\"gateway\"");
+    let list = |cert: &str, key: &str| {
+        let output = Guildhall::new(&["ops", "list", "--output", "json"])
+            .env("GUILDHALL__API__BIND", &address.to_string())
+            .env("GUILDHALL__API__ADMIN_KEY", KEY)
+            .env("GUILDHALL__API__TLS__CERT_FILE", authority.file(cert).to_str().unwrap())
+            .env("GUILDHALL__API__TLS__KEY_FILE", authority.file(key).to_str().unwrap())
+            .output();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    tokio::task::block_in_place(|| {
+        let (code, out, err) = list("cert.pem", "key.pem");
+        assert_eq!(code, Some(0), "{out} {err}");
+        let (code, _, err) = list("other.pem", "other.key");
+        assert!(code != Some(0) && !err.contains(KEY), "{err}");
+    });
+    end(daemon);
+}
+
 /// What a daemon says that cannot start with these files.
 fn refused(authority: &Authority, cert: &str, key: &str) -> String {
     let output = authority.daemon("ws://127.0.0.1:1", cert, key).output();

@@ -92,6 +92,7 @@ impl Town {
             .env("GUILDHALL__STORE__URL", &url)
             .env("GUILDHALL__STORE__ROW_SECURITY", required)
             .env("GUILDHALL__API__ADMIN_KEY", ADMIN)
+            .env("GUILDHALL__BUDGETS__NAMED", "upstream=10/1")
             .env("GUILDHALL__LOG__FILTER", "trace")
             .file("handlers.toml", HANDLERS)
             .env("GUILDHALL__HANDLERS__FILE", "handlers.toml")

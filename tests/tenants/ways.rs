@@ -70,7 +70,23 @@ const ROWS: &[Row] = &[
     row("DELETE", "/keys/{id}", Everything, Some("keys.revoke")),
     row("POST", "/keys/{id}/rotate", Everything, Some("keys.rotate")),
     row("GET", "/audit", Several, None),
+    row("GET", "/limits", Everything, None),
+    row("GET", "/limits/buckets", Everything, None),
+    row("GET", "/limits/top", Everything, None),
+    row("GET", "/breakers", Everything, None),
+    row("POST", "/breakers/force", Everything, Some("breakers.force")),
+    row("POST", "/breakers/reset", Everything, Some("breakers.reset")),
+    row("GET", "/shards", Everything, None),
+    row("POST", "/shards/{id}/restart", Everything, Some("shards.restart")),
+    row("GET", "/budgets", Everything, None),
+    row("GET", "/budgets/{name}", Everything, None),
+    // What is taken of a budget is counted by the hour; a note of each would be all that there is.
+    row("POST", "/budgets/{name}/acquire", Everything, None),
+    row("POST", "/budgets/{name}/observe", Everything, Some("budgets.observe")),
 ];
+
+/// Ways that change something, and leave no note of it: for each, its row says why.
+pub(crate) const UNNOTED: [&str; 1] = ["/budgets/{name}/acquire"];
 
 /// What is expected of each way, in the order of the API's own list.
 pub(crate) fn rows() -> Vec<(&'static Way, &'static Row)> {
@@ -120,6 +136,23 @@ impl Row {
             ("POST", "/keys") => body = json!({"name": "one more", "scopes": ["audit"]}),
             (_, "/keys/{id}" | "/keys/{id}/rotate") => {
                 path = path.replace("{id}", &town.key("default", &["audit"]).id);
+            }
+            ("GET", "/limits/top") => path += "?by=spend",
+            ("POST", "/breakers/force" | "/breakers/reset") => {
+                body = json!({"key": "target:broken"});
+                let reset = town.admin("POST", "/v1/breakers/reset", &body);
+                assert_eq!(reset.status, 200, "{}", reset.body);
+            }
+            ("POST", "/shards/{id}/restart") => {
+                path = path.replace("{id}", "0");
+                town.until("/v1/shards", |answer| answer.json()["shards"][0]["state"] == "connected");
+            }
+            (_, named) if named.starts_with("/budgets/{name}") => {
+                path = path.replace("{name}", "upstream");
+                let seen = json!({"available": 10, "maximum": 10, "restore_per_second": 1});
+                let observed = town.admin("POST", "/v1/budgets/upstream/observe", &seen);
+                assert_eq!(observed.status, 200, "{}", observed.body);
+                body = if named.ends_with("/observe") { seen } else { Value::Null };
             }
             (_, named) if named.starts_with("/operations/{id}") => path = path.replace("{id}", &town.waiting()),
             (_, named) if named.starts_with("/dead-letters/{id}") => path = path.replace("{id}", &town.dead()),

@@ -1,5 +1,7 @@
 //! The port to operations as they change, for whoever follows them or waits for them.
 
+use std::sync::Arc;
+
 use guildhall_core::operation::{Frontier, OperationId, Seen};
 use tokio::sync::watch;
 
@@ -30,6 +32,9 @@ pub struct Followed {
 /// Operations as they change. Every change that was kept is found here, whichever process made it, for as long as its
 /// operation is kept and does not change again.
 pub trait Changes: Send + Sync {
+    /// The same as a tenant sees them: whatever is followed or shown through it is that tenant's.
+    fn within(self: Arc<Self>, tenant: Arc<str>) -> Arc<dyn Changes>;
+
     /// Ticks when something may have changed. A change of another process may tick late, or not at all: look now and then
     /// without it.
     fn ticks(&self) -> watch::Receiver<u64>;

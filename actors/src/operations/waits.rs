@@ -278,6 +278,10 @@ mod tests {
     }
 
     impl Changes for Ledger {
+        fn within(self: Arc<Self>, _: Arc<str>) -> Arc<dyn Changes> {
+            self
+        }
+
         fn ticks(&self) -> watch::Receiver<u64> {
             self.ticks.subscribe()
         }
@@ -329,7 +333,7 @@ mod tests {
         let waits = Waits::start(ledger.clone(), WaitsConfig::default());
         let seat = waits.seat(1).unwrap();
         let waiting = tokio::spawn(async move { seat.until_ended([id(1)]).await });
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        sleep(Duration::from_millis(100)).await;
         ledger.end(id(1));
         timeout(Duration::from_secs(3), waiting).await.unwrap().unwrap();
     }
@@ -344,7 +348,7 @@ mod tests {
         let asked = ledger.asked.load(Ordering::Relaxed);
         assert!((5..=15).contains(&asked), "{asked} times in 20 seconds");
         assert!(waits.room.sought().is_empty(), "whoever has stopped waiting is forgotten");
-        tokio::time::sleep(Duration::from_secs(60)).await;
+        sleep(Duration::from_secs(60)).await;
         assert!(ledger.asked.load(Ordering::Relaxed) <= asked + 1, "nobody waits, and nobody asks");
     }
 

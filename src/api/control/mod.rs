@@ -247,6 +247,15 @@ impl Served {
         self.control.following.get().ok_or_else(|| Problem::Starting.into())
     }
 
+    /// Operations as they change, as far as they are a caller's.
+    fn changes_for(&self, caller: &Caller) -> Result<Arc<dyn Changes>, Told> {
+        let changes = Arc::clone(&self.following()?.changes);
+        Ok(match &caller.tenant {
+            Some(tenant) => changes.within(Arc::clone(tenant)),
+            None => changes,
+        })
+    }
+
     /// What the store has under a key's id; nothing if there is no such key. What it said a moment ago still holds.
     async fn look_up(&self, id: KeyId) -> Result<Option<Arc<Key>>, Told> {
         let now = Instant::now();

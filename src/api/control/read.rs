@@ -47,7 +47,8 @@ pub(super) fn id(request: &HttpRequest) -> Result<OperationId, Told> {
 }
 
 pub(super) fn snowflake(text: &str) -> Option<u64> {
-    let digits = (1..=20).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    // As Discord writes them, so that no two texts name one.
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
     text.parse().ok().filter(|id| digits && (1..SNOWFLAKE_END).contains(id))
 }
 
@@ -272,7 +273,7 @@ mod tests {
     #[test]
     fn a_snowflake_is_digits_alone_and_within_what_discord_gives() {
         assert_eq!(snowflake("1571715189416398849"), Some(1_571_715_189_416_398_849));
-        for wrong in ["", "0", "+1", "-1", "1.0", " 1", "4611686018427387904", "999999999999999999999999", "x"] {
+        for wrong in ["", "0", "01", "+1", "-1", "1.0", " 1", "4611686018427387904", "999999999999999999999999", "x"] {
             assert_eq!(snowflake(wrong), None, "{wrong}");
         }
     }

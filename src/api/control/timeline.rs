@@ -88,6 +88,7 @@ mod tests {
 
     use guildhall_actors::operations::{NewOperation, Stored};
     use guildhall_core::{
+        access::Bounds,
         lane::Lane,
         operation::{Failure, Kind, OperationId, Queue},
     };
@@ -100,6 +101,7 @@ mod tests {
             tenant: Arc::from("default"),
             queue: Queue::Guild(1),
             guild: Some(1),
+            bounds: Bounds::Anywhere,
             kind: Kind::CreateRole,
             payload: String::new(),
             payload_hash: [0; 32],

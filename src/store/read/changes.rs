@@ -24,11 +24,12 @@ fn moment(engine: DbBackend) -> String {
         DbBackend::Postgres => "pg_current_snapshot()::text AS seen, CAST(0 AS BIGINT) AS highest",
         _ => "NULL AS seen, (SELECT MAX(changed) FROM operations) AS highest",
     };
-    format!("(SELECT {seen}, (SELECT at FROM marks WHERE name = '{FORGOTTEN}') AS forgotten) s")
+    format!("(SELECT {seen}, (SELECT at FROM marks WHERE name = '{FORGOTTEN}') AS forgotten) moment")
 }
 
 pub(in crate::store) async fn seen(on: &impl ConnectionTrait) -> Result<Seen, Trouble> {
-    let select = format!("SELECT s.seen, s.highest, s.forgotten FROM {}", moment(on.get_database_backend()));
+    let select =
+        format!("SELECT moment.seen, moment.highest, moment.forgotten FROM {}", moment(on.get_database_backend()));
     let rows = query(on, &select, Vec::new()).await?;
     let row = rows.first().ok_or_else(|| Trouble::Corrupt("nothing can be seen at all".to_owned()))?;
     Ok(read_moment(row, 0)?.0)
@@ -59,8 +60,8 @@ pub(in crate::store) fn follow_sql(
     let Pieces { sql, values, .. } = pieces;
     let found = sql.join(" UNION ALL ");
     let select = format!(
-        "SELECT {STORED}, {SHOWN}, c.changed, s.seen, s.highest, s.forgotten FROM {} LEFT JOIN ({found}) c ON 1 = 1
-        LEFT JOIN operations o ON o.id = c.id {BESIDE}",
+        "SELECT {STORED}, {SHOWN}, found.changed, moment.seen, moment.highest, moment.forgotten
+        FROM {} LEFT JOIN ({found}) found ON 1 = 1 LEFT JOIN operations o ON o.id = found.id {BESIDE}",
         moment(engine)
     );
     (select, values)
@@ -86,7 +87,8 @@ impl Pieces<'_> {
         }
         let (rest, values) = piece.ordered("o.changed, o.id", self.most);
         self.values = values;
-        self.sql.push(format!("SELECT * FROM (SELECT o.id, o.changed FROM operations o {rest}) p{}", self.sql.len()));
+        let found = format!("SELECT o.id, o.changed FROM operations o {rest}");
+        self.sql.push(format!("SELECT * FROM ({found}) piece{}", self.sql.len()));
     }
 }
 

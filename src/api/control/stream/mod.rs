@@ -116,7 +116,7 @@ pub(super) async fn open(request: HttpRequest, served: Data<Served>) -> Result<H
     if request.method() == Method::HEAD {
         return Ok(response.finish());
     }
-    let changes = Arc::clone(&served.following()?.changes);
+    let changes = served.changes_for(&caller)?;
     if *served.control.draining.borrow() {
         return Err(Problem::Starting.says("The process is ending. Ask another one, or this one again in a moment."));
     }
