@@ -8,7 +8,9 @@ use std::{
     sync::Arc,
 };
 
-use tracing_subscriber::{EnvFilter, fmt::MakeWriter, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+use tracing_subscriber::{
+    EnvFilter, filter::LevelFilter, fmt::MakeWriter, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+};
 
 use crate::settings::{Log, LogFormat, Token};
 
@@ -26,7 +28,7 @@ pub fn init(log: &Log, secrets: Vec<Token>) -> Result<(), tracing_subscriber::ut
         LogFormat::Auto => io::stderr().is_terminal(),
     };
     let writer = Redacting { secrets: secrets.into(), inner: io::stderr };
-    let filter = EnvFilter::builder().with_regex(false).parse_lossy(&log.filter);
+    let filter = quietly(EnvFilter::builder().with_regex(false).parse_lossy(&log.filter), &log.filter);
     let registry = tracing_subscriber::registry().with(filter);
     let layer = tracing_subscriber::fmt::layer().with_writer(writer);
     if pretty {
@@ -39,6 +41,16 @@ pub fn init(log: &Log, secrets: Vec<Token>) -> Result<(), tracing_subscriber::ut
         tracing::error!(place, message = panic.payload_as_str().unwrap_or("no message"), "a thread panicked");
     }));
     Ok(())
+}
+
+/// What writes a line for every request that cannot be read as HTTP, of which anybody can send as many as they like.
+const CHATTY: &str = "actix_http::h1::dispatcher";
+
+/// The filter without what strangers can fill a log with, unless somebody wants to see it.
+fn quietly(filter: EnvFilter, written: &str) -> EnvFilter {
+    let is_wanted = written.contains("actix") || filter.max_level_hint() > Some(LevelFilter::INFO);
+    let off = format!("{CHATTY}=off").parse();
+    if is_wanted { filter } else { off.map_or_else(|_| EnvFilter::new(written), |off| filter.add_directive(off)) }
 }
 
 /// Makes writers that replace every secret in what they are given.
@@ -116,6 +128,16 @@ mod tests {
     fn every_occurrence_of_every_secret_is_replaced() {
         assert_eq!(written(&["abab", "xyz"], "abab and ababab, xyz"), "(redacted) and (redacted)ab, (redacted)");
         assert_eq!(written(&["secret"], "secret"), "(redacted)");
+    }
+
+    #[test]
+    fn strangers_cannot_fill_the_log_unless_somebody_wants_to_see_them() {
+        for (written, quiet) in
+            [("info", true), ("warn,guildhall=info", true), ("debug", false), ("info,actix_http=info", false)]
+        {
+            let filter = quietly(EnvFilter::builder().with_regex(false).parse_lossy(written), written);
+            assert_eq!(filter.to_string().contains("actix_http::h1::dispatcher=off"), quiet, "{written}: {filter}");
+        }
     }
 
     #[test]

@@ -39,6 +39,9 @@ impl Daemon {
         let common = [
             ("API__BIND", "127.0.0.1:0"),
             ("API__ADMIN_KEY", KEY),
+            // One caller asks for everything.
+            ("API__POLICIES__HEAVY_PER_SECOND", "0"),
+            ("API__POLICIES__LIGHT_PER_SECOND", "0"),
             ("LOG__FORMAT", "json"),
             // As good as none.
             ("LIMITS__GLOBAL", "10000"),

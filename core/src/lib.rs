@@ -22,6 +22,7 @@ pub mod lane;
 pub mod limit;
 pub mod memory;
 pub mod operation;
+pub mod policy;
 pub mod route;
 pub mod session;
 pub mod spending;

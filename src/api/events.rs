@@ -5,13 +5,15 @@ use std::{fmt::Display, net::SocketAddr, path::Path, time::Duration};
 use actix_web::http::StatusCode;
 use guildhall_actors::access::{Action, Caller};
 use metrics::{counter, gauge, histogram};
-use tracing::{debug, info, warn};
+use tracing::{debug, info, trace, warn};
 
+use super::edge::CertificatesError;
 use crate::{
     events::InternalEvent,
     metrics::{
-        API_INTERVENTIONS, API_REQUEST_SECONDS, API_REQUESTS, API_STREAMS, API_STREAMS_ENDED, API_WAITS,
-        INTERACTIONS_REFUSED,
+        API_CERTIFICATE_LOADS, API_CONNECTIONS, API_CONNECTIONS_CUT, API_CONNECTIONS_REFUSED, API_DELAYED,
+        API_INTERVENTIONS, API_LIMITED, API_POLICIES_SHARED, API_REQUEST_SECONDS, API_REQUESTS, API_STREAMS,
+        API_STREAMS_ENDED, API_UNTRACKED, API_WAITS, INTERACTIONS_REFUSED,
     },
 };
 
@@ -35,6 +37,169 @@ impl InternalEvent for ApiAnswered {
         }
         histogram!(API_REQUEST_SECONDS, "route" => route.clone()).record(took);
         counter!(API_REQUESTS, "route" => route, "method" => method, "status" => status.to_string()).increment(1);
+    }
+}
+
+/// A caller asked too much, and was refused.
+pub(super) struct RequestLimited {
+    pub(super) policy: &'static str,
+    pub(super) retry_after: Duration,
+}
+
+impl InternalEvent for RequestLimited {
+    fn emit(self) {
+        let retry_after_ms = u64::try_from(self.retry_after.as_millis()).unwrap_or(u64::MAX);
+        debug!(policy = self.policy, retry_after_ms, "a caller of the API asks too much");
+        counter!(API_LIMITED, "policy" => self.policy).increment(1);
+    }
+}
+
+/// A caller asked too much, and what it asked for is due later.
+pub(super) struct RequestDelayed {
+    pub(super) policy: &'static str,
+    pub(super) delay: Duration,
+}
+
+impl InternalEvent for RequestDelayed {
+    fn emit(self) {
+        let delay_ms = u64::try_from(self.delay.as_millis()).unwrap_or(u64::MAX);
+        debug!(policy = self.policy, delay_ms, "a caller of the API asks much: its operations are due later");
+        counter!(API_DELAYED, "policy" => self.policy).increment(1);
+    }
+}
+
+/// There are so many callers that one was counted together with others.
+pub(super) struct UntrackedCaller {
+    pub(super) policy: &'static str,
+}
+
+impl InternalEvent for UntrackedCaller {
+    fn emit(self) {
+        debug!(policy = self.policy, "more callers of the API than are counted one by one");
+        counter!(API_UNTRACKED, "policy" => self.policy).increment(1);
+    }
+}
+
+/// Requests are counted together with other processes.
+pub(super) struct PoliciesShared;
+
+impl InternalEvent for PoliciesShared {
+    fn emit(self) {
+        info!("requests to the API are counted together with other processes");
+        gauge!(API_POLICIES_SHARED).set(1);
+    }
+}
+
+/// Requests were to be counted together with other processes, and cannot be.
+pub(super) struct PoliciesAlone;
+
+impl InternalEvent for PoliciesAlone {
+    fn emit(self) {
+        warn!("Redis is lost: each process counts requests to the API alone, so that callers may ask more in all");
+        gauge!(API_POLICIES_SHARED).set(0);
+    }
+}
+
+/// A connection is served.
+pub(super) struct ConnectionTaken;
+
+impl InternalEvent for ConnectionTaken {
+    fn emit(self) {
+        trace!("a connection is served");
+        gauge!(API_CONNECTIONS).increment(1);
+    }
+}
+
+/// A connection that was served has ended.
+pub(super) struct ConnectionEnded;
+
+impl InternalEvent for ConnectionEnded {
+    fn emit(self) {
+        trace!("a connection has ended");
+        gauge!(API_CONNECTIONS).decrement(1);
+    }
+}
+
+/// Why a connection is not served.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Refusal {
+    /// There is no room, and it was told so.
+    Full,
+    /// There are so many without room that it was said to them in passing.
+    Flood,
+    /// The process is ending.
+    Ending,
+}
+
+/// A connection is not served.
+pub(super) struct ConnectionRefused {
+    pub(super) why: Refusal,
+}
+
+impl InternalEvent for ConnectionRefused {
+    fn emit(self) {
+        let why = match self.why {
+            Refusal::Full => "full",
+            Refusal::Flood => "flood",
+            Refusal::Ending => "ending",
+        };
+        debug!(why, "a connection is not served");
+        counter!(API_CONNECTIONS_REFUSED, "why" => why).increment(1);
+    }
+}
+
+/// Why a connection was cut.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Cut {
+    /// A request took too long to arrive.
+    SlowHeader,
+    /// Nobody read the answer.
+    Unread,
+    /// TLS could not be agreed on.
+    Handshake,
+    /// The same took too long.
+    SlowHandshake,
+}
+
+/// A connection was cut.
+pub(super) struct ConnectionCut {
+    pub(super) why: Cut,
+}
+
+impl InternalEvent for ConnectionCut {
+    fn emit(self) {
+        let why = match self.why {
+            Cut::SlowHeader => "slow_header",
+            Cut::Unread => "unread",
+            Cut::Handshake => "handshake",
+            Cut::SlowHandshake => "slow_handshake",
+        };
+        debug!(why, "a connection was cut");
+        counter!(API_CONNECTIONS_CUT, "why" => why).increment(1);
+    }
+}
+
+/// A new certificate is shown.
+pub(super) struct CertificateLoaded<'a> {
+    pub(super) file: &'a Path,
+}
+
+impl InternalEvent for CertificateLoaded<'_> {
+    fn emit(self) {
+        info!(file = %self.file.display(), "the API's certificate has changed, and the new one is shown");
+        counter!(API_CERTIFICATE_LOADS, "result" => "ok").increment(1);
+    }
+}
+
+/// A certificate's files have changed, and cannot be used.
+pub(super) struct CertificateKept<'a> {
+    pub(super) error: &'a CertificatesError,
+}
+
+impl InternalEvent for CertificateKept<'_> {
+    fn emit(self) {
+        warn!(error = %self.error, "the API's certificate has changed and cannot be used; the old one is still shown");
+        counter!(API_CERTIFICATE_LOADS, "result" => "error").increment(1);
     }
 }
 

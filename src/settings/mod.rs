@@ -8,10 +8,12 @@
 //!                          Settings
 //! ```
 
+mod api;
 mod budgets;
 mod error;
 mod gateway;
 mod handlers;
+mod network;
 mod operations;
 mod public_key;
 mod redis;
@@ -29,7 +31,6 @@ mod value;
 
 use std::{
     ffi::OsString,
-    net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -38,10 +39,12 @@ use guildhall_core::{breaker::BreakerConfig, invalid::InvalidConfig, limit::Limi
 use url::Url;
 
 pub use self::{
+    api::{Api, ForwardedHeader, Policies, Tls},
     budgets::{BudgetSettingError, Budgets, NamedBudget},
     error::{Problem, SettingsError},
     gateway::{Gateway, ShardRange, ShardRangeError},
     handlers::{Handlers, Interactions},
+    network::{Network, NetworkError},
     operations::{Operations, Retention},
     public_key::{PublicKey, PublicKeyError},
     redis::Redis,
@@ -149,21 +152,6 @@ pub struct Egress {
     pub ip_group: String,
 }
 
-/// The listener for health, metrics and the API.
-#[derive(Clone, Debug)]
-pub struct Api {
-    /// Where it listens; port 0 takes a free one.
-    pub bind: SocketAddr,
-    /// What callers of the API have to show.
-    pub admin_key: Option<Token>,
-    /// How many streams of operations may be open at once.
-    pub max_streams: usize,
-    /// How long the client of a stream may take to read what is ready for it.
-    pub stream_stall: Duration,
-    /// How many callers may wait at once for what they submitted.
-    pub max_waiters: usize,
-}
-
 /// What is logged, and how.
 #[derive(Clone, Debug)]
 pub struct Log {
@@ -189,6 +177,8 @@ pub enum LogFormat {
 pub struct Shutdown {
     /// How long everything together may take to end.
     pub timeout: Duration,
+    /// How long the API still takes new requests.
+    pub delay: Duration,
 }
 
 /// Where values may come from.
@@ -254,8 +244,7 @@ pub fn load(sources: Sources) -> Result<Loaded, SettingsError> {
         source::from_flags(sources.flags),
     ];
     let (effective, mut problems) = resolve::resolve(layers);
-    problems.extend(refuse_open_bind(&effective));
-    problems.extend(refuse_short_key(&effective));
+    problems.extend(api::check(&effective));
     problems.extend(gateway::check(&effective));
     problems.extend(redis::check(&effective));
     problems.extend(store::check(&effective));
@@ -357,13 +346,7 @@ fn typed(effective: &[Effective]) -> Settings {
         interactions: handlers::interactions(effective),
         budgets: budgets::typed(effective),
         egress: Egress { ip_group: take!(effective, "egress.ip_group", Text) },
-        api: Api {
-            bind: take!(effective, "api.bind", Address),
-            admin_key: secret(effective, "api.admin_key"),
-            max_streams: take!(effective, "api.max_streams", Integer) as usize,
-            stream_stall: Duration::from_millis(take!(effective, "api.stream_stall_ms", Integer)),
-            max_waiters: take!(effective, "api.max_waiters", Integer) as usize,
-        },
+        api: api::typed(effective),
         store: store::typed(effective),
         log: Log {
             format: match take!(effective, "log.format", Text).as_str() {
@@ -373,40 +356,9 @@ fn typed(effective: &[Effective]) -> Settings {
             },
             filter: take!(effective, "log.filter", Text),
         },
-        shutdown: Shutdown { timeout: Duration::from_millis(take!(effective, "shutdown.timeout_ms", Integer)) },
+        shutdown: Shutdown {
+            timeout: Duration::from_millis(take!(effective, "shutdown.timeout_ms", Integer)),
+            delay: Duration::from_millis(take!(effective, "shutdown.delay_ms", Integer)),
+        },
     }
-}
-
-/// A key that is made on the fly is of use to this machine alone; whoever lets others in has to choose one.
-fn refuse_open_bind(effective: &[Effective]) -> Option<Problem> {
-    let find = |path| effective.iter().find(|setting| setting.key.path == path);
-    // Where either of the two is wrong itself, that is already said.
-    let bind = find("api.bind")?;
-    let (Some(Value::Address(address)), None) = (&bind.value, &find("api.admin_key")?.value) else {
-        return None;
-    };
-    let open = !address.ip().to_canonical().is_loopback();
-    open.then(|| Problem {
-        key: "api.bind".to_owned(),
-        origin: Some(bind.origin.clone()),
-        says: format!(
-            "is {address}, which other machines can reach, and there is no api.admin_key to keep them out; set \
-             GUILDHALL__API__ADMIN_KEY, or GUILDHALL__API__ADMIN_KEY_FILE to a file that holds it, or bind a loopback \
-             address such as 127.0.0.1:8080"
-        ),
-    })
-}
-
-/// The fewest characters of a key that nobody guesses.
-const KEY_SHORTEST: usize = 16;
-
-fn refuse_short_key(effective: &[Effective]) -> Option<Problem> {
-    let key = effective.iter().find(|setting| setting.key.path == "api.admin_key")?;
-    let Some(Value::Secret(secret)) = &key.value else { return None };
-    let length = secret.expose().len();
-    (length < KEY_SHORTEST).then(|| Problem {
-        key: "api.admin_key".to_owned(),
-        origin: Some(key.origin.clone()),
-        says: format!("has {length} characters, which is too easy to guess; allowed: {}", key.key.allowed),
-    })
 }

@@ -10,6 +10,7 @@ use url::Url;
 use super::{
     budgets::{self, BudgetSettingError, NamedBudget},
     gateway::{ShardRange, ShardRangeError},
+    network::{Network, NetworkError},
     public_key::{PublicKey, PublicKeyError},
     redis_url::{RedisUrl, RedisUrlError},
     schema::{Key, Kind, nearest_of},
@@ -32,6 +33,7 @@ pub(crate) enum Value {
     Intents(Intents),
     ShardRange(Option<ShardRange>),
     Address(SocketAddr),
+    Networks(Vec<Network>),
     PublicKey(Option<PublicKey>),
     Budgets(Vec<NamedBudget>),
     BudgetLimits(Option<Limits>),
@@ -52,6 +54,7 @@ impl Value {
             Self::Intents(intents) => intent_names(*intents).into(),
             Self::ShardRange(range) => range.map_or_else(String::new, |range| range.to_string()).into(),
             Self::Address(address) => address.to_string().into(),
+            Self::Networks(networks) => networks.iter().map(ToString::to_string).collect::<Vec<_>>().into(),
             Self::PublicKey(key) => key.map_or_else(String::new, |key| key.to_string()).into(),
             Self::Budgets(budgets) => budgets.iter().map(ToString::to_string).collect::<Vec<_>>().into(),
             Self::BudgetLimits(limits) => limits.map_or_else(String::new, budgets::written).into(),
@@ -143,6 +146,8 @@ fn parse(kind: Kind, raw: &Raw) -> Result<Value, Wrong> {
         (Kind::Address, Raw::Text(text) | Raw::String(text)) => {
             text.parse().map(Value::Address).map_err(|_| Wrong::Unfit)
         }
+        (Kind::Networks, Raw::List(networks)) => all_networks(networks.iter().map(String::as_str)),
+        (Kind::Networks, Raw::Text(text)) => all_networks(text.split(',').filter(|text| !text.trim().is_empty())),
         (Kind::PublicKey, Raw::Text(text) | Raw::String(text)) => public_key(text).map(Value::PublicKey),
         (Kind::Budgets, Raw::List(named)) => named_budgets(named.iter().map(String::as_str)),
         (Kind::Budgets, Raw::Text(text)) => {
@@ -164,6 +169,7 @@ fn parse(kind: Kind, raw: &Raw) -> Result<Value, Wrong> {
             | Kind::ShardRange
             | Kind::Line { .. }
             | Kind::Address
+            | Kind::Networks
             | Kind::PublicKey
             | Kind::Budgets
             | Kind::BudgetLimits
@@ -233,6 +239,11 @@ fn shard_range(text: &str) -> Result<Option<ShardRange>, Wrong> {
         return Ok(None);
     }
     text.parse().map(Some).map_err(|error: ShardRangeError| Wrong::Value(error.to_string()))
+}
+
+fn all_networks<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Value, Wrong> {
+    let networks = texts.map(|text| text.trim().parse()).collect::<Result<_, NetworkError>>();
+    networks.map(Value::Networks).map_err(|error| Wrong::Value(error.to_string()))
 }
 
 fn public_key(text: &str) -> Result<Option<PublicKey>, Wrong> {

@@ -2,8 +2,9 @@
 
 use std::process::{Command, Stdio};
 
+use guildhall::api::{ControlConfig, PoliciesConfig};
 use guildhall_actors::operations::{Changes as _, OperationStore as _};
-use guildhall_core::{answer::Class, operation::State};
+use guildhall_core::{answer::Class, operation::State, policy::Rate};
 use serde_json::Value;
 
 use super::{
@@ -54,7 +55,9 @@ fn every_example_of_the_page_does_what_it_says() {
     let examples = examples();
     assert!(examples.len() >= 10, "the page has lost its examples");
     run(async {
-        let api = Real::open(&Place::file()).await;
+        let policies =
+            PoliciesConfig { heavy: Rate::new(10, 30), light: Rate::new(100, 300), ..PoliciesConfig::default() };
+        let api = Real::with(&Place::file(), ControlConfig { policies, ..ControlConfig::default() }).await;
         // Two operations that the page takes to be there: one that waits, one that was given up.
         let waiting = api.create_role(GUILD, "waits").await;
         let dead = api.create_role(GUILD, "dead").await;

@@ -30,6 +30,10 @@ impl OnSqlite {
 
     /// With room for so many operations in each queue.
     pub(crate) async fn open_for(folder: &TempDir, max_queued: u64) -> Self {
+        Self::open_with(folder, max_queued, ControlConfig::default()).await
+    }
+
+    pub(crate) async fn open_with(folder: &TempDir, max_queued: u64, control: ControlConfig) -> Self {
         let settings = settings::Store {
             url: format!("sqlite:{}/guildhall.db", folder.path().display()).parse().unwrap(),
             direct_url: None,
@@ -47,7 +51,7 @@ impl OnSqlite {
         };
         let store = Store::open(&settings).await.unwrap();
         let desk = new_desk(Arc::new(store.clone()), Arc::new(Ear::default()), None, DeskConfig::default());
-        let control = new_control(ControlConfig::default());
+        let control = new_control(control);
         control.open(Arc::new(desk));
         control.open_keys(Arc::new(store.clone()));
         let hall = Hall::open(&control, &store).await;

@@ -1,5 +1,7 @@
 //! Submitting operations, looking at them, taking them back.
 
+use std::time::Duration;
+
 use actix_web::{
     HttpRequest, HttpResponse,
     http::header::{HeaderMap, HeaderName, HeaderValue, LOCATION},
@@ -9,6 +11,7 @@ use guildhall_actors::operations::{
     ListFilter,
     desk::{Accepted, Asked, Retried, Submission, SubmitProblem, Wrong, key_problem, trace_problem},
 };
+use guildhall_core::policy::Policy;
 use serde_json::{Value, json};
 
 use super::{
@@ -46,6 +49,7 @@ async fn accept(request: &HttpRequest, served: &Served, guild: Option<u64>) -> A
         return Err(Told::from(Problem::InvalidOperation).errors([(IDEMPOTENCY_KEY.to_owned(), wrong)]));
     }
     take_trace(request.headers(), &mut operations);
+    put_off(&mut operations, entry::delay_of(request))?;
     let submission = Submission { caller: entry::caller_of(request), guild, operations };
     let accepted = served.ask(|desk| async move { desk.submit(submission).await }).await?;
     let accepted = accepted.map_err(|problem| {
@@ -104,6 +108,22 @@ fn take_key(headers: &HeaderMap, shape: Shape, operations: &mut [Result<Asked, V
         }
     }
     None
+}
+
+/// Makes operations due no sooner than their caller may have them done, who asks so much.
+fn put_off(operations: &mut [Result<Asked, Vec<Wrong>>], delay: Duration) -> Result<(), Told> {
+    for asked in operations.iter_mut().flatten() {
+        asked.delay = asked.delay.max(delay);
+        if asked.deadline.is_some_and(|deadline| deadline <= asked.delay) {
+            let says = format!(
+                "Nothing was accepted: this key submits so much that what it submits now is due in {delay:?}, after the \
+                 deadline of an operation. Submit it later, with a later deadline, or many operations with one request."
+            );
+            let told = Problem::TooManyRequests.says(says).with("policy", Policy::HeavyWaits.name());
+            return Err(told.after(delay.as_secs().max(1)));
+        }
+    }
+    Ok(())
 }
 
 /// A `traceparent` that is not one is not there, as its specification has it.

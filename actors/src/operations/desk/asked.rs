@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use guildhall_core::operation::{Kind, OperationId, State};
+use guildhall_core::time::UnixMs;
 use serde_json::{Map, Value};
 
 use crate::access::Caller;
@@ -66,6 +67,8 @@ pub struct Accepted {
     pub guild: Option<u64>,
     /// What has become of it.
     pub state: State,
+    /// When it is due, unless it was there before.
+    pub eligible_at: Option<UnixMs>,
     /// What came of it, as JSON.
     pub result: Option<String>,
     /// Whether its key was used before for the same, so that nothing new was accepted.

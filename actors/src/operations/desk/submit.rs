@@ -66,9 +66,10 @@ struct Slip {
 
 impl Slip {
     fn of(operation: &NewOperation) -> Self {
-        let &NewOperation { id, kind, guild, payload_hash, .. } = operation;
+        let &NewOperation { id, kind, guild, payload_hash, eligible_at, .. } = operation;
+        let (state, eligible_at) = (State::Queued, Some(eligible_at));
         Self {
-            accepted: Accepted { id, kind, guild, state: State::Queued, result: None, replayed: false },
+            accepted: Accepted { id, kind, guild, state, eligible_at, result: None, replayed: false },
             used: operation.idempotency.clone().map(|key| (key, Remembered { payload_hash, id })),
         }
     }
@@ -174,7 +175,7 @@ impl Desk {
                     if let Some((_, remembered)) = &mut key {
                         remembered.id = id;
                     }
-                    accepted = Accepted { id, state, result, replayed: true, ..accepted };
+                    accepted = Accepted { id, state, result, eligible_at: None, replayed: true, ..accepted };
                 }
             }
             used.extend(key);
@@ -203,6 +204,6 @@ impl Desk {
         emit(KeyFound { by: "cache" });
         let &NewOperation { kind, guild, .. } = operation;
         let (state, result) = (shown.stored.state, shown.result);
-        Some(Accepted { id: known.id, kind, guild, state, result, replayed: true })
+        Some(Accepted { id: known.id, kind, guild, state, eligible_at: None, result, replayed: true })
     }
 }
