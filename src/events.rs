@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
+use guildhall_core::budget::{BudgetError, BudgetName};
 use metrics::{counter, gauge};
 use tracing::{debug, info, warn};
 
@@ -98,6 +99,20 @@ pub struct ShardsUnclaimed<'a> {
 impl InternalEvent for ShardsUnclaimed<'_> {
     fn emit(self) {
         warn!(why = self.why, "cannot claim shards; it is tried again");
+    }
+}
+
+/// A budget of the settings cannot be had.
+pub struct BudgetUnfit<'a> {
+    /// Which.
+    pub name: &'a BudgetName,
+    /// Why not.
+    pub error: &'a BudgetError,
+}
+
+impl InternalEvent for BudgetUnfit<'_> {
+    fn emit(self) {
+        warn!(bucket = %self.name, error = %self.error, "a budget of the settings cannot be had");
     }
 }
 

@@ -42,6 +42,14 @@ pub const IDEMPOTENCY_FORGOTTEN: &str = "guildhall_idempotency_forgotten_total";
 pub const API_REQUESTS: &str = "guildhall_api_requests_total";
 /// How long requests to the API took, by route.
 pub const API_REQUEST_SECONDS: &str = "guildhall_api_request_seconds";
+/// What people changed by hand that the daemon does by itself, by what they did.
+pub const API_INTERVENTIONS: &str = "guildhall_api_interventions_total";
+/// Streams of operations that are open.
+pub const API_STREAMS: &str = "guildhall_api_streams";
+/// Streams of operations that have ended, by why.
+pub const API_STREAMS_ENDED: &str = "guildhall_api_streams_ended_total";
+/// Callers that wanted to wait for what they submitted, by what came of it.
+pub const API_WAITS: &str = "guildhall_api_waits_total";
 /// What was posted as an interaction and not signed by Discord, by what is wrong with it.
 pub const INTERACTIONS_REFUSED: &str = "guildhall_interactions_refused_total";
 /// What waits: operations by their state, and events.
@@ -68,6 +76,8 @@ pub const TAKEN_OVER: &str = "guildhall_queues_taken_over_total";
 pub const DISOWNED: &str = "guildhall_disowned_total";
 /// 1 while the store can be written to, else 0.
 pub const STORE_UP: &str = "guildhall_store_up";
+/// 1 if PostgreSQL itself keeps callers to the rows of their tenant, else 0.
+pub const STORE_ROW_SECURITY: &str = "guildhall_store_row_security";
 /// Batches of writes that were committed.
 pub const STORE_BATCHES: &str = "guildhall_store_batches_total";
 /// How many requests a batch held.
@@ -152,6 +162,22 @@ const METRICS: &[Metric] = &[
     Metric::counter(API_REQUESTS, &["route", "method", "status"], "Requests to the API, by route and status."),
     Metric::histogram(API_REQUEST_SECONDS, &["route"], "How long requests to the API took, by route.")
         .in_unit(Unit::Seconds),
+    Metric::gauge(API_STREAMS, &[], "Streams of operations that are open."),
+    Metric::counter(
+        API_STREAMS_ENDED,
+        &["why"],
+        "Streams that have ended: gone, stalled (dropped, since nobody read), revoked or draining.",
+    ),
+    Metric::counter(
+        API_WAITS,
+        &["result"],
+        "Callers that wanted to wait for what they submitted: ended, late, refused or draining.",
+    ),
+    Metric::counter(
+        API_INTERVENTIONS,
+        &["action"],
+        "What people changed by hand that the daemon does by itself: breakers.force, breakers.reset, shards.restart.",
+    ),
     Metric::counter(
         INTERACTIONS_REFUSED,
         &["why"],
@@ -168,6 +194,7 @@ const METRICS: &[Metric] = &[
     Metric::counter(TAKEN_OVER, &[], "Queues that were taken over from processes that were gone."),
     Metric::counter(DISOWNED, &[], "How often others took this process for dead."),
     Metric::gauge(STORE_UP, &[], "1 while the store can be written to, else 0."),
+    Metric::gauge(STORE_ROW_SECURITY, &[], "1 if PostgreSQL itself keeps callers to their tenant's rows, else 0."),
     Metric::counter(STORE_BATCHES, &[], "Batches of writes that were committed to the store."),
     Metric::histogram(STORE_BATCH_REQUESTS, &[], "How many requests a batch of writes held."),
     Metric::histogram(STORE_BATCH_SECONDS, &[], "How long a batch of writes took, its commit included.")

@@ -24,4 +24,6 @@ pub mod memory;
 pub mod operation;
 pub mod route;
 pub mod session;
+pub mod spending;
 pub mod time;
+pub mod top;

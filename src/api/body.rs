@@ -41,8 +41,16 @@ pub(crate) async fn without_body(
 }
 
 pub(crate) fn announces_more_than(most: u64, headers: &HeaderMap) -> bool {
-    let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    announced.is_some_and(|size| size > most)
+    announced(headers).is_some_and(|size| size > most)
+}
+
+/// Whether a body says beforehand that it is no larger than this.
+pub(crate) fn announces_at_most(most: u64, headers: &HeaderMap) -> bool {
+    announced(headers).is_some_and(|size| size <= most)
+}
+
+fn announced(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok())
 }
 
 /// Reads a body of so many bytes at most, within so much time.

@@ -1,14 +1,18 @@
 //! What there is to say about the API.
 
-use std::{net::SocketAddr, path::Path, time::Duration};
+use std::{fmt::Display, net::SocketAddr, path::Path, time::Duration};
 
 use actix_web::http::StatusCode;
-use metrics::{counter, histogram};
+use guildhall_actors::access::{Action, Caller};
+use metrics::{counter, gauge, histogram};
 use tracing::{debug, info, warn};
 
 use crate::{
     events::InternalEvent,
-    metrics::{API_REQUEST_SECONDS, API_REQUESTS, INTERACTIONS_REFUSED},
+    metrics::{
+        API_INTERVENTIONS, API_REQUEST_SECONDS, API_REQUESTS, API_STREAMS, API_STREAMS_ENDED, API_WAITS,
+        INTERACTIONS_REFUSED,
+    },
 };
 
 /// A request was answered.
@@ -31,6 +35,67 @@ impl InternalEvent for ApiAnswered {
         }
         histogram!(API_REQUEST_SECONDS, "route" => route.clone()).record(took);
         counter!(API_REQUESTS, "route" => route, "method" => method, "status" => status.to_string()).increment(1);
+    }
+}
+
+/// Somebody changed by hand what the daemon does by itself.
+pub(super) struct SteppedIn<'a> {
+    pub(super) action: Action,
+    /// What it was done to.
+    pub(super) target: &'a dyn Display,
+    pub(super) caller: &'a Caller,
+}
+
+impl InternalEvent for SteppedIn<'_> {
+    fn emit(self) {
+        let (action, target) = (self.action.name(), self.target);
+        let (api_key, request_id) = (&*self.caller.key, &*self.caller.request);
+        info!(action, %target, api_key, request_id, "somebody stepped in");
+        counter!(API_INTERVENTIONS, "action" => action).increment(1);
+    }
+}
+
+/// So many streams are open.
+pub(super) struct StreamsCounted {
+    pub(super) count: usize,
+}
+
+impl InternalEvent for StreamsCounted {
+    fn emit(self) {
+        #[expect(clippy::cast_precision_loss, reason = "there are few")]
+        gauge!(API_STREAMS).set(self.count as f64);
+    }
+}
+
+/// A stream has ended.
+pub(super) struct StreamEnded<'a> {
+    /// Whose it was, by the id of the key.
+    pub(super) key: &'a str,
+    /// Why, out of a fixed set.
+    pub(super) why: &'static str,
+}
+
+impl InternalEvent for StreamEnded<'_> {
+    fn emit(self) {
+        let Self { key, why } = self;
+        if why == "stalled" {
+            warn!(key, why, "a stream was cut: its client does not read");
+        } else {
+            debug!(key, why, "a stream has ended");
+        }
+        counter!(API_STREAMS_ENDED, "why" => why).increment(1);
+    }
+}
+
+/// A caller has waited for what it submitted, or was not let.
+pub(super) struct WaitEnded {
+    /// What came of it, out of a fixed set.
+    pub(super) result: &'static str,
+}
+
+impl InternalEvent for WaitEnded {
+    fn emit(self) {
+        counter!(API_WAITS, "result" => self.result).increment(1);
     }
 }
 

@@ -19,6 +19,8 @@ use super::{
     body,
     control::{self, Control, Served},
     health::{self, Ops},
+    line::Line,
+    openapi,
     readiness::Readiness,
 };
 
@@ -119,7 +121,17 @@ impl Bound {
                         control::routes(config, served);
                     }
                 })
-                .service(scope("").wrap(from_fn(body::without_body)).configure(health::routes))
+                .service(scope("").wrap(from_fn(body::without_body)).configure(|config| {
+                    if served.is_some() {
+                        openapi::routes(config);
+                    }
+                    health::routes(config);
+                }))
+        })
+        .on_connect(|connection, extensions| {
+            if let Some(line) = Line::of(connection) {
+                extensions.insert(line);
+            }
         })
         .workers(WORKERS)
         .max_connections(CONNECTIONS_PER_WORKER)

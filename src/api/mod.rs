@@ -5,6 +5,7 @@
 //! events ──counters──▶ recorder ◀────────── /metrics ─────────── Prometheus
 //! events ◀───── interactions ◀──────────── POST ─────────────── Discord
 //! supervisor ◀── desk ◀── control ◀──────── /v1 ──────────────── whoever has the key
+//!                           └──▶ openapi ◀─ /openapi.json /docs ─ whoever wants to know
 //! ```
 
 mod admin_key;
@@ -14,15 +15,18 @@ mod events;
 mod health;
 mod interactions;
 mod keyring;
+mod line;
 mod listener;
+mod openapi;
 mod problem;
 mod readiness;
 
 pub use self::{
     admin_key::{AdminKey, AdminKeyError, find_or_make},
-    control::{Control, ControlConfig, Shelf, WAYS, Way},
+    control::{Control, ControlConfig, GateDesk, ShardDesk, Shelf, StreamsConfig, WAYS, Way},
     events::AdminKeyInFile,
     interactions::Endpoint,
     listener::{API_BIND, BindError, Bound, INTERACTIONS_BIND, Listener, bind, bind_for},
+    openapi::description,
     readiness::{PartHandle, Readiness},
 };

@@ -46,6 +46,8 @@ pub(crate) enum Problem {
     Busy,
     /// The store cannot be reached.
     StoreUnavailable,
+    /// A shared budget cannot be asked.
+    BudgetUnavailable,
     /// It is our own fault.
     Internal,
 }
@@ -62,7 +64,7 @@ impl Problem {
                 StatusCode::NOT_FOUND,
                 "not-found",
                 "Not found",
-                "There is nothing at this path. Try /livez, /readyz, /startupz, /metrics or what docs/api.md has.",
+                "There is nothing at this path. Try /livez, /readyz, /startupz or /metrics; /docs tells what the API has.",
             ),
             Self::MethodNotAllowed => (
                 StatusCode::METHOD_NOT_ALLOWED,
@@ -150,6 +152,12 @@ impl Problem {
                 "The store is not available",
                 "The store is not available.",
             ),
+            Self::BudgetUnavailable => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "budget-unavailable",
+                "The budget is out of reach",
+                "Nothing was taken. Try again in a moment.",
+            ),
             Self::Internal => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "internal",
@@ -173,6 +181,54 @@ impl Problem {
     /// The problem in the words of this case.
     pub(crate) fn says(self, detail: impl Into<String>) -> Told {
         Told { detail: Some(detail.into()), ..Told::from(self) }
+    }
+}
+
+/// As the API's description has it.
+impl Problem {
+    /// All of them.
+    pub(crate) const ALL: [Self; 18] = [
+        Self::NotFound,
+        Self::MethodNotAllowed,
+        Self::BodyTooLarge,
+        Self::BodyTooSlow,
+        Self::Unauthorized,
+        Self::Forbidden,
+        Self::BadRequest,
+        Self::NotJson,
+        Self::InvalidOperation,
+        Self::KeyReused,
+        Self::Conflict,
+        Self::AlreadyRedriven,
+        Self::QueueFull,
+        Self::Starting,
+        Self::Busy,
+        Self::StoreUnavailable,
+        Self::BudgetUnavailable,
+        Self::Internal,
+    ];
+
+    pub(crate) fn status(self) -> StatusCode {
+        self.about().0
+    }
+
+    /// Its name, which `type` ends with.
+    pub(crate) fn name(self) -> &'static str {
+        self.about().1
+    }
+
+    /// Its `type`.
+    pub(crate) fn urn(self) -> String {
+        format!("urn:guildhall:problem:{}", self.name())
+    }
+
+    pub(crate) fn title(self) -> &'static str {
+        self.about().2
+    }
+
+    /// What there is to say in general.
+    pub(crate) fn detail(self) -> &'static str {
+        self.about().3
     }
 }
 
@@ -211,7 +267,7 @@ impl Told {
             Problem::Unauthorized => {
                 response.insert_header(("WWW-Authenticate", "Bearer realm=\"guildhall\""));
             }
-            Problem::Starting | Problem::Busy | Problem::StoreUnavailable => {
+            Problem::Starting | Problem::Busy | Problem::StoreUnavailable | Problem::BudgetUnavailable => {
                 response.insert_header(("Retry-After", SOON.to_string()));
             }
             Problem::QueueFull => {

@@ -4,7 +4,7 @@ use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use guildhall_actors::{
     events::{Allowance, EventStore, ShardStore, WantedShards},
-    operations::{IdempotencyCache, OperationStore, WallClock},
+    operations::{IdempotencyCache, OperationStore, WaitsConfig, WallClock},
 };
 use guildhall_core::event::handler::Handlers;
 use metrics_exporter_prometheus::{BuildError, PrometheusHandle};
@@ -12,6 +12,7 @@ use tokio::{task::JoinHandle, time::Instant};
 
 use super::{
     admin_key::FoundKey,
+    budgets::BudgetsPart,
     discovery::{self, DiscoveryError},
     events::{self, EventsPart, WebhookError},
     gateway_part::GatewayPart,
@@ -22,7 +23,10 @@ use super::{
     shards::{Keeping, ShardsPart},
 };
 use crate::{
-    api::{self, AdminKey, BindError, Control, ControlConfig, Endpoint, Listener, Readiness, Shelf},
+    api::{
+        self, AdminKey, BindError, Control, ControlConfig, Endpoint, GateDesk, Listener, Readiness, ShardDesk, Shelf,
+        StreamsConfig,
+    },
     discord::{
         FatalClose, IdentifyQueue, Reconnects, ShardEnd, ShardEvent, Shards, ShardsConfig,
         operations::{PerformConfig, Performer},
@@ -133,6 +137,7 @@ impl fmt::Display for Unfinished {
 #[derive(Debug)]
 pub struct Daemon {
     readiness: Readiness,
+    control: Control,
     listener: Listener,
     /// Where interactions are posted.
     interactions: Option<Listener>,
@@ -140,6 +145,7 @@ pub struct Daemon {
     rest: Rest,
     events: EventsPart,
     operations: OperationsPart,
+    budgets: BudgetsPart,
     upkeep: JoinHandle<()>,
     _redis: Option<RedisPart>,
 }
@@ -167,7 +173,7 @@ impl Daemon {
             .map(|key| api::bind_for(settings.interactions.bind, api::INTERACTIONS_BIND).map(|bound| (bound, key)));
         let posts = posts.transpose()?;
         let store = Store::approach(&settings.store).await?;
-        let control = Control::new(AdminKey::new(&key.key), ControlConfig::default());
+        let control = Control::new(AdminKey::new(&key.key), control_config(settings));
         control.open_keys(Arc::new(store.clone()));
         let recorder = metrics::install()?;
         process::record_start();
@@ -187,16 +193,21 @@ impl Daemon {
         let notices = store.notices();
         let values = Arc::clone(&shared);
         let rest = Rest::start(settings, token.clone(), Some(Arc::clone(&shared)))?;
+        // From the start on: whoever wants to know why nothing goes out asks just then.
+        control.open_gate(GateDesk { gate: Arc::clone(&rest.gate), credential: rest.credential() });
         let redis = match shares {
             Some(part) => Some(RedisPart::start(&rest.gate, part).await),
             None => None,
         };
+        let budgets = BudgetsPart::start(settings, &rest, Arc::new(store.clone())).await;
+        control.open_budgets(Arc::clone(budgets.treasury()));
         let who = identity::find(&token, rest.gate.as_ref(), &rest.calls, &part).await?;
         let gate: Arc<dyn guildhall_actors::rest::Rest> = rest.gate.clone();
         let performer = Performer::new(gate, who.application, who.bot, shared, PerformConfig::default());
         let cache = rest.idempotency().map(|cache| Arc::new(cache) as Arc<dyn IdempotencyCache>);
         let operations = OperationsPart::start(settings, store, Arc::new(performer), cache, kept);
         control.open(Arc::clone(operations.desk()));
+        control.open_changes(operations.changes());
         operations.arrive_when(rest.opens(OPENS_WITHIN));
         let upkeep = tokio::spawn(upkeep(recorder));
         let known = events::sessions(&*sessions, &part).await;
@@ -221,6 +232,7 @@ impl Daemon {
             watched.observe(event);
             observer(event);
         });
+        let kept_sessions = Arc::clone(&sessions);
         let queue = IdentifyQueue::new(sessions, found.limits, WallClock::system(), observer.clone());
         let config = ShardsConfig {
             token,
@@ -251,7 +263,21 @@ impl Daemon {
         let events_handle = events.events().clone();
         let keeping = Keeping { store: claims, events: events_handle, part: gateway, wanted, looks_every, notices };
         let shards = ShardsPart::start(shards, keeping);
-        Ok(Self { readiness, listener, interactions, shards, rest, events, operations, upkeep, _redis: redis })
+        let board = shards.board(events.events(), found.shards);
+        control.open_shards(ShardDesk { board, sessions: kept_sessions });
+        Ok(Self {
+            readiness,
+            control,
+            listener,
+            interactions,
+            shards,
+            rest,
+            events,
+            operations,
+            budgets,
+            upkeep,
+            _redis: redis,
+        })
     }
 
     /// The way to Discord's REST API.
@@ -285,6 +311,7 @@ impl Daemon {
     pub async fn shutdown(mut self, timeout: Duration) -> Result<(), Unfinished> {
         let deadline = Instant::now() + timeout;
         self.readiness.stopping();
+        self.control.drain();
         // What has come is handled while operations end: what handlers give is kept, and done by whoever comes next.
         let told = async {
             // Discord would be told that somebody answers who does not.
@@ -304,6 +331,7 @@ impl Daemon {
         let listener = tokio::time::timeout_at(deadline, self.listener.stop()).await.is_err();
         // It asks the store for nothing more.
         self.events.stop();
+        let _ = tokio::time::timeout_at(deadline, self.budgets.close()).await;
         // What it has said it keeps it has kept; this only lets others in sooner.
         let _ = tokio::time::timeout_at(deadline, self.operations.close()).await;
         self.upkeep.abort();
@@ -312,6 +340,18 @@ impl Daemon {
         } else {
             Err(Unfinished { timeout, shards, events: !handled, operations: !drained, listener })
         }
+    }
+}
+
+/// The API's bounds, as the settings have them.
+fn control_config(settings: &Settings) -> ControlConfig {
+    let defaults = ControlConfig::default();
+    let most = settings.api.max_streams;
+    let (most_per_key, stall) = ((most / 4).max(1), settings.api.stream_stall);
+    ControlConfig {
+        streams: StreamsConfig { most, most_per_key, stall, ..defaults.streams },
+        waits: WaitsConfig { callers_most: settings.api.max_waiters, ..defaults.waits },
+        ..defaults
     }
 }
 

@@ -1,10 +1,12 @@
 //! The daemon put together: what starts in which order, what ends it, and how it ends.
 
 pub mod admin_key;
+mod budgets;
 mod commands;
 mod daemon;
 mod demo;
 mod discovery;
+mod doctor;
 mod events;
 mod fleet;
 mod gateway_part;
@@ -25,6 +27,7 @@ pub use self::{
     daemon::{Daemon, Ended, StartError, Unfinished},
     demo::{Demo, DemoError, DemoSettings, NoAnswer},
     discovery::DiscoveryError,
+    doctor::{Examination, Finding, Verdict, examine},
     events::{EventsPart, WebhookError},
     operations::OperationsPart,
     rest::{Rest, RestError},

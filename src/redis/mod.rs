@@ -18,6 +18,7 @@ mod keeper;
 mod keys;
 mod leases;
 mod link;
+mod look;
 mod lost;
 mod news;
 mod script;
@@ -53,6 +54,7 @@ pub use self::{
     idempotency::{REMEMBERED_FOR, RedisIdempotency},
     keys::Keys,
     leases::RedisLeases,
+    look::{LookError, Looked, look},
     lost::{ACL_RULES, Lost, Reason},
     news::{Block, News, NoNews, Record},
     script::Script,

@@ -8,6 +8,7 @@
 //!                          Settings
 //! ```
 
+mod budgets;
 mod error;
 mod gateway;
 mod handlers;
@@ -37,6 +38,7 @@ use guildhall_core::{breaker::BreakerConfig, invalid::InvalidConfig, limit::Limi
 use url::Url;
 
 pub use self::{
+    budgets::{BudgetSettingError, Budgets, NamedBudget},
     error::{Problem, SettingsError},
     gateway::{Gateway, ShardRange, ShardRangeError},
     handlers::{Handlers, Interactions},
@@ -46,7 +48,7 @@ pub use self::{
     redis_url::{RedisNode, RedisPlace, RedisUrl, RedisUrlError},
     secret::Token,
     source::{Flag, Origin},
-    store::{Lease, Store},
+    store::{Lease, RowSecurity, RowSecurityMode, Store},
     store_url::{StoreUrl, StoreUrlError},
     template::template,
 };
@@ -75,6 +77,8 @@ pub struct Settings {
     pub handlers: Handlers,
     /// What becomes of interactions.
     pub interactions: Interactions,
+    /// Named budgets of other upstreams.
+    pub budgets: Budgets,
     /// What processes that reach Discord from one address share.
     pub egress: Egress,
     /// Where everything is kept.
@@ -152,6 +156,12 @@ pub struct Api {
     pub bind: SocketAddr,
     /// What callers of the API have to show.
     pub admin_key: Option<Token>,
+    /// How many streams of operations may be open at once.
+    pub max_streams: usize,
+    /// How long the client of a stream may take to read what is ready for it.
+    pub stream_stall: Duration,
+    /// How many callers may wait at once for what they submitted.
+    pub max_waiters: usize,
 }
 
 /// What is logged, and how.
@@ -249,6 +259,7 @@ pub fn load(sources: Sources) -> Result<Loaded, SettingsError> {
     problems.extend(gateway::check(&effective));
     problems.extend(redis::check(&effective));
     problems.extend(store::check(&effective));
+    problems.extend(budgets::check(&effective));
     if problems.is_empty() {
         Ok(Loaded { settings: typed(&effective), effective })
     } else {
@@ -344,8 +355,15 @@ fn typed(effective: &[Effective]) -> Settings {
         operations: operations::typed(effective),
         handlers: handlers::typed(effective),
         interactions: handlers::interactions(effective),
+        budgets: budgets::typed(effective),
         egress: Egress { ip_group: take!(effective, "egress.ip_group", Text) },
-        api: Api { bind: take!(effective, "api.bind", Address), admin_key: secret(effective, "api.admin_key") },
+        api: Api {
+            bind: take!(effective, "api.bind", Address),
+            admin_key: secret(effective, "api.admin_key"),
+            max_streams: take!(effective, "api.max_streams", Integer) as usize,
+            stream_stall: Duration::from_millis(take!(effective, "api.stream_stall_ms", Integer)),
+            max_waiters: take!(effective, "api.max_waiters", Integer) as usize,
+        },
         store: store::typed(effective),
         log: Log {
             format: match take!(effective, "log.format", Text).as_str() {

@@ -34,6 +34,10 @@ pub(crate) enum Kind {
     Address,
     /// An Ed25519 key in hexadecimal. The empty text stands for none.
     PublicKey,
+    /// Named budgets, each as `name=maximum/restored a second`.
+    Budgets,
+    /// What budgets hold, as `maximum/restored a second`. The empty text stands for none.
+    BudgetLimits,
     /// Directives for the log, as `tracing` understands them.
     Filter,
 }
@@ -567,6 +571,13 @@ pub(crate) const SCHEMA: &[Key] = &[
         allowed: "a whole number from 0 to 315360000000",
     },
     Key {
+        path: "retention.budget_spend_ms",
+        kind: Kind::Integer { min: 3_600_000, max: 31_536_000_000 },
+        default: Some("604800000"),
+        help: "How long it is kept what was spent of each named budget in each hour, in milliseconds.",
+        allowed: "a whole number from 3600000 to 31536000000",
+    },
+    Key {
         path: "handlers.file",
         kind: Kind::Path,
         default: Some("\"\""),
@@ -670,6 +681,36 @@ pub(crate) const SCHEMA: &[Key] = &[
         allowed: "a whole number from 1000 to 3600000",
     },
     Key {
+        path: "budgets.named",
+        kind: Kind::Budgets,
+        default: Some("[]"),
+        help: "Budgets of other upstreams that a bot's brain calls, each as a name, what it holds, and what comes back of that \
+               in a second, such as shop=1000/50. What an upstream reports of itself takes their place. See docs/budgets.md.",
+        allowed: "`name=maximum/restored a second` (a comma between them in the environment), such as shop=1000/50, rpc=300/0.5",
+    },
+    Key {
+        path: "budgets.others",
+        kind: Kind::BudgetLimits,
+        default: Some("\"\""),
+        help: "What a budget holds that is asked for and is not named above, and what comes back of that in a second. Empty: \
+               there are no others.",
+        allowed: "`maximum/restored a second`, such as 1000/50, or nothing",
+    },
+    Key {
+        path: "budgets.most",
+        kind: Kind::Integer { min: 1, max: 1_000 },
+        default: Some("100"),
+        help: "How many budgets there may be.",
+        allowed: "a whole number from 1 to 1000",
+    },
+    Key {
+        path: "budgets.longest_wait_ms",
+        kind: Kind::Integer { min: 0, max: 86_400_000 },
+        default: Some("60000"),
+        help: "How far ahead a turn in a budget may be booked, in milliseconds, whatever somebody would wait.",
+        allowed: "a whole number from 0 to 86400000",
+    },
+    Key {
         path: "egress.ip_group",
         kind: Kind::Name,
         default: Some("\"default\""),
@@ -707,6 +748,21 @@ pub(crate) const SCHEMA: &[Key] = &[
         default: Some("true"),
         help: "Whether `serve` brings an older store up to date by itself. Otherwise `guildhall migrate up` does.",
         allowed: "true or false",
+    },
+    Key {
+        path: "store.row_security",
+        kind: Kind::Choice(&["auto", "required", "off"]),
+        default: Some("\"auto\""),
+        help: "Whether PostgreSQL itself keeps callers of the API to the rows of their tenant. `auto`: if the role for it is \
+               there or can be made. `required`: without it nothing starts. `off`: never. SQLite has nothing like it.",
+        allowed: "auto, required or off",
+    },
+    Key {
+        path: "store.api_role",
+        kind: Kind::Name,
+        default: Some("\"guildhall_api\""),
+        help: "The role of PostgreSQL that what is done for callers with a tenant runs as. It owns nothing and cannot log in.",
+        allowed: "1 to 64 letters, digits, `.`, `_` and `-`",
     },
     Key {
         path: "store.timeout_ms",
@@ -767,6 +823,28 @@ pub(crate) const SCHEMA: &[Key] = &[
                `api.bind` is a loopback address; for any other address it must be set. Better kept out of this file: use \
                the environment or `admin_key_file`.",
         allowed: "16 or more letters, digits, `.`, `_` and `-`",
+    },
+    Key {
+        path: "api.max_streams",
+        kind: Kind::Integer { min: 1, max: 10_000 },
+        default: Some("64"),
+        help: "How many streams of operations may be open at once. A key has a quarter of them at most.",
+        allowed: "a whole number from 1 to 10000",
+    },
+    Key {
+        path: "api.stream_stall_ms",
+        kind: Kind::Integer { min: 100, max: 600_000 },
+        default: Some("10000"),
+        help: "How long the client of a stream may take to read what is ready for it, in milliseconds, before it is cut off.",
+        allowed: "a whole number from 100 to 600000",
+    },
+    Key {
+        path: "api.max_waiters",
+        kind: Kind::Integer { min: 1, max: 10_000 },
+        default: Some("256"),
+        help: "How many callers may wait at once for the end of what they submitted (`Prefer: wait`). Others are answered as if \
+               they had not asked to.",
+        allowed: "a whole number from 1 to 10000",
     },
     Key {
         path: "log.format",

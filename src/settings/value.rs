@@ -2,11 +2,13 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
+use guildhall_core::budget::Limits;
 use tracing_subscriber::EnvFilter;
 use twilight_model::gateway::Intents;
 use url::Url;
 
 use super::{
+    budgets::{self, BudgetSettingError, NamedBudget},
     gateway::{ShardRange, ShardRangeError},
     public_key::{PublicKey, PublicKeyError},
     redis_url::{RedisUrl, RedisUrlError},
@@ -31,6 +33,8 @@ pub(crate) enum Value {
     ShardRange(Option<ShardRange>),
     Address(SocketAddr),
     PublicKey(Option<PublicKey>),
+    Budgets(Vec<NamedBudget>),
+    BudgetLimits(Option<Limits>),
 }
 
 impl Value {
@@ -49,6 +53,8 @@ impl Value {
             Self::ShardRange(range) => range.map_or_else(String::new, |range| range.to_string()).into(),
             Self::Address(address) => address.to_string().into(),
             Self::PublicKey(key) => key.map_or_else(String::new, |key| key.to_string()).into(),
+            Self::Budgets(budgets) => budgets.iter().map(ToString::to_string).collect::<Vec<_>>().into(),
+            Self::BudgetLimits(limits) => limits.map_or_else(String::new, budgets::written).into(),
         }
     }
 }
@@ -138,6 +144,11 @@ fn parse(kind: Kind, raw: &Raw) -> Result<Value, Wrong> {
             text.parse().map(Value::Address).map_err(|_| Wrong::Unfit)
         }
         (Kind::PublicKey, Raw::Text(text) | Raw::String(text)) => public_key(text).map(Value::PublicKey),
+        (Kind::Budgets, Raw::List(named)) => named_budgets(named.iter().map(String::as_str)),
+        (Kind::Budgets, Raw::Text(text)) => {
+            named_budgets(text.split(',').map(str::trim).filter(|named| !named.is_empty()))
+        }
+        (Kind::BudgetLimits, Raw::Text(text) | Raw::String(text)) => budget_limits(text).map(Value::BudgetLimits),
         (Kind::Filter, Raw::Text(text) | Raw::String(text)) => filter(text),
         (
             Kind::Secret
@@ -154,6 +165,8 @@ fn parse(kind: Kind, raw: &Raw) -> Result<Value, Wrong> {
             | Kind::Line { .. }
             | Kind::Address
             | Kind::PublicKey
+            | Kind::Budgets
+            | Kind::BudgetLimits
             | Kind::Filter,
             _,
         ) => Err(Wrong::Unfit),
@@ -227,6 +240,25 @@ fn public_key(text: &str) -> Result<Option<PublicKey>, Wrong> {
         return Ok(None);
     }
     text.parse().map(Some).map_err(|error: PublicKeyError| Wrong::Value(error.to_string()))
+}
+
+fn named_budgets<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Value, Wrong> {
+    let mut all: Vec<NamedBudget> = Vec::new();
+    for text in texts {
+        let named: NamedBudget = text.parse().map_err(|error: BudgetSettingError| Wrong::Value(error.to_string()))?;
+        if all.iter().any(|known| known.name == named.name) {
+            return Err(Wrong::Value(format!("has the budget {:?} twice", named.name.as_str())));
+        }
+        all.push(named);
+    }
+    Ok(Value::Budgets(all))
+}
+
+fn budget_limits(text: &str) -> Result<Option<Limits>, Wrong> {
+    if text.trim().is_empty() {
+        return Ok(None);
+    }
+    budgets::read_limits(text).map(Some).map_err(|error| Wrong::Value(error.to_string()))
 }
 
 fn line(text: &str, most: usize) -> Result<String, Wrong> {

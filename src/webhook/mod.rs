@@ -41,6 +41,7 @@ use self::fault::Fault;
 pub use self::resolve::{Lookup, Resolve, SystemResolver};
 pub use self::secret::{Secret, SecretError};
 pub use self::target::{Target, TargetError, TargetProblem};
+pub(crate) use self::tls::trusting;
 use crate::events::emit;
 
 /// What webhooks need to know.
@@ -125,7 +126,7 @@ impl Webhooks {
         resolve: &Arc<dyn Resolve>,
     ) -> Result<Self, TargetError> {
         let mut problems = target::problems(&targets);
-        let tls = tls::trusting(config.ca_file.as_deref());
+        let tls = trusting(config.ca_file.as_deref());
         let path = config.ca_file.clone().unwrap_or_default();
         let tls = tls.map_err(|why| problems.push(TargetProblem::Authorities { path, why }));
         let (Ok(tls), true) = (tls, problems.is_empty()) else { return Err(TargetError { problems }) };

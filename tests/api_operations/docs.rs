@@ -2,10 +2,10 @@
 
 use std::process::{Command, Stdio};
 
-use guildhall_core::operation::State;
+use guildhall_core::answer::Class;
 use serde_json::Value;
 
-use super::{Api, KEY, run};
+use super::{GUILD, KEY, run, sqlite::OnSqlite};
 
 const PAGE: &str = include_str!("../../docs/api.md");
 
@@ -48,11 +48,14 @@ fn every_example_of_the_page_does_what_it_says() {
     let examples = examples();
     assert!(examples.len() >= 10, "the page has lost its examples");
     run(async {
-        let api = Api::start();
+        let folder = tempfile::tempdir().unwrap();
+        let api = OnSqlite::open_for(&folder, 100).await;
         // Two operations that the page takes to be there: one that waits, one that was given up.
         let waiting = api.create_role("waits").await;
         let dead = api.create_role("dead").await;
-        api.store.become_state(&dead, State::Dead);
+        api.give_up(&dead).await;
+        // And a call that was made for the page's guild.
+        api.hall.call(GUILD.parse().unwrap(), Class::Success).await;
         for (script, shown) in examples {
             let mut shell = Command::new("sh");
             shell

@@ -3,22 +3,34 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod access;
+mod budgets;
+mod description;
 mod docs;
 mod entry;
 mod faults;
 mod fuzz;
+mod hall;
 mod idempotency;
 mod letters;
+mod limits;
 mod look;
 mod people;
+#[path = "../support/postgres.rs"]
+mod postgres;
 mod process;
+mod real;
 #[path = "../support/redis.rs"]
 mod redis_server;
+mod schema;
+mod shards;
 mod sqlite;
+mod sse;
 mod store;
+mod stream;
 mod submit;
 #[path = "../support/mod.rs"]
 mod support;
+mod wait;
 
 use std::{
     future::Future,
@@ -237,7 +249,8 @@ impl Answer {
     }
 }
 
-/// One request with the key, on a connection of its own. A body is JSON unless a header says something else.
+/// One request with the key, on a connection of its own. A body is JSON unless a header says something else. Whatever the
+/// answer is, it is one that the API's description tells of.
 pub(crate) async fn call(
     address: SocketAddr,
     method: &str,
@@ -259,7 +272,9 @@ pub(crate) async fn call(
     for (name, value) in headers {
         head += &format!("{name}: {value}\r\n");
     }
-    raw(address, format!("{head}\r\n{body}").as_bytes()).await
+    let answer = raw(address, format!("{head}\r\n{body}").as_bytes()).await;
+    description::hold(method, path, &answer);
+    answer
 }
 
 /// Sends bytes and reads what comes back until the other side has had enough.

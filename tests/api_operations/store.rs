@@ -92,6 +92,7 @@ impl Memory {
                 tenant: operation.tenant,
                 queue: operation.queue,
                 guild: operation.guild,
+                bounds: operation.bounds,
                 kind: operation.kind,
                 payload: operation.payload,
                 error: Failure::new(FailureClass::Forbidden, "Missing Permissions"),
@@ -163,6 +164,10 @@ fn missing<T>() -> Result<T, StoreError> {
 
 impl OperationStore for Memory {
     fn noting(self: Arc<Self>, _: Note) -> Arc<dyn OperationStore> {
+        self
+    }
+
+    fn within(self: Arc<Self>, _: Arc<str>) -> Arc<dyn OperationStore> {
         self
     }
 

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::{
     life::Life,
     postgres,
-    support::{get, request},
+    support::{Answer, get, request},
 };
 
 /// A token of Discord's form: it says who the bot is.
@@ -178,10 +178,15 @@ pub(crate) struct Process {
 }
 
 impl Process {
+    /// Asks its API.
+    pub(crate) fn ask(&self, method: &str, path: &str) -> Answer {
+        let head = format!("Host: test\r\nConnection: close\r\nAuthorization: Bearer {ADMIN_KEY}");
+        request(self.address, &format!("{method} {path} HTTP/1.1\r\n{head}\r\n\r\n"))
+    }
+
     /// The shards that it says it has.
     pub(crate) fn shards(&self) -> Vec<u64> {
-        let head = format!("Host: test\r\nConnection: close\r\nAuthorization: Bearer {ADMIN_KEY}");
-        let answer = request(self.address, &format!("GET /v1/instances HTTP/1.1\r\n{head}\r\n\r\n"));
+        let answer = self.ask("GET", "/v1/instances");
         if answer.status != 200 {
             return Vec::new();
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use guildhall_core::access::{Grant, Guilds, Scope};
+use guildhall_core::access::{Bounds, Grant, Guilds, Scope};
 use guildhall_core::time::UnixMs;
 
 use super::{Action, Note};
@@ -41,6 +41,15 @@ impl Caller {
     #[must_use]
     pub fn sees(&self, tenant: &str, guild: Option<u64>) -> bool {
         self.tenant.as_deref().is_none_or(|own| own == tenant) && self.grant.reaches(guild)
+    }
+
+    /// Whose channels the operations that it asks for may name.
+    #[must_use]
+    pub fn bounds(&self) -> Bounds {
+        match self.tenant {
+            Some(_) => Bounds::of(&self.grant),
+            None => Bounds::Anywhere,
+        }
     }
 
     /// Which guilds a list is about, for it: those asked for as far as it sees them, or all that it sees. Nothing stands for
@@ -89,6 +98,13 @@ mod tests {
         assert!(bound.sees("acme", Some(1)));
         assert!(!bound.sees("acme", Some(2)) && !bound.sees("acme", None) && !bound.sees("default", Some(1)));
         assert!(Caller::operator().sees("whoever", None));
+    }
+
+    #[test]
+    fn whoever_runs_the_daemon_names_what_they_like_and_keys_what_is_theirs() {
+        assert_eq!(Caller::operator().bounds(), Bounds::Anywhere);
+        assert_eq!(caller(Some("acme"), &["operations:write"]).bounds(), Bounds::Tenant);
+        assert_eq!(caller(Some("acme"), &["operations:write", "guild:1"]).bounds(), Bounds::Guild);
     }
 
     #[test]

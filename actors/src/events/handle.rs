@@ -16,7 +16,8 @@ use super::inbox;
 use super::interaction::Posted;
 use super::own::ShardClaim;
 use super::router::{
-    Drain, DrainShard, EventsSnapshot, Interact, LetGo, LookIntoInbox, Observe, Router, SpawnEvents, Take,
+    Drain, DrainShard, EventsSnapshot, Interact, LetGo, LookIntoInbox, Observe, ObserveSessions, Router, SessionView,
+    SpawnEvents, Take,
 };
 use super::store::{EventStore, KeptSession};
 use super::watch::Watch;
@@ -176,5 +177,10 @@ impl Events {
     /// How everything stands; nothing if the process is ending.
     pub async fn observe(&self) -> Option<EventsSnapshot> {
         self.router.send(Observe).await.ok()
+    }
+
+    /// How far the session of each shard is, by shard; nothing if the process is ending.
+    pub async fn sessions(&self) -> Option<Vec<SessionView>> {
+        self.router.send(ObserveSessions).await.ok()
     }
 }

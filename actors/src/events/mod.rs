@@ -12,6 +12,7 @@
 
 mod answers;
 mod batch;
+mod board;
 mod config;
 mod feed;
 mod guild;
@@ -34,13 +35,14 @@ mod webhook;
 
 pub use self::answers::{AnswerFuture, Answers, First, Told as AnswerTold};
 pub use self::batch::Batch;
+pub use self::board::{Boarded, ShardBoard, ShardState, ShardView};
 pub use self::config::EventsConfig;
 pub use self::feed::{Allowance, Credit, Feed, Told};
 pub use self::guild::{EventSeat, GuildEvents, GuildEventsSnapshot, Observe as ObserveGuildEvents};
 pub use self::handle::{Events, Outside, Prepared, Taken};
 pub use self::interaction::Posted;
 pub use self::own::{ClaimedShards, ShardClaim, ShardStore, WantedShards};
-pub use self::router::{EventsSnapshot, Router, SpawnEvents};
+pub use self::router::{EventsSnapshot, Router, SessionView, SpawnEvents};
 pub use self::store::{
     Committed, EventStore, Handled, Identifies, Identify, InboxEntry, InboxKey, KeptSession, Later, SetState,
 };

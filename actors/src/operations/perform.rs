@@ -2,8 +2,10 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
+use guildhall_core::access::Bounds;
 use guildhall_core::lane::Lane;
 use guildhall_core::operation::{Failure, ManagedKind, Marker, OperationId, Payload};
 use guildhall_core::time::UnixMs;
@@ -21,6 +23,10 @@ pub struct Work {
     pub id: OperationId,
     /// Its guild.
     pub guild: Option<u64>,
+    /// Whose it is.
+    pub tenant: Arc<str>,
+    /// Whose channels it may name.
+    pub bounds: Bounds,
     /// What to do, with ids only: every reference is resolved, but for the `key` of what an `ensure_…` is about.
     pub payload: Payload,
     /// What the key of an `ensure_…` stands for, if it stands for something: its id, and a message's channel.

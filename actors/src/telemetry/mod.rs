@@ -26,6 +26,7 @@ pub fn emit(event: impl InternalEvent) {
 /// Every metric of the actors.
 pub fn metrics() -> impl Iterator<Item = &'static Metric> {
     [
+        crate::budgets::METRICS,
         breaker::METRICS,
         desk::METRICS,
         events::METRICS,

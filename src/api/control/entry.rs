@@ -15,11 +15,12 @@ use actix_web::{
 };
 use guildhall_actors::access::Caller;
 use guildhall_core::access::KeyText;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Served, routes};
 use crate::{
     api::{
-        body::{self, announces_more_than, hold, last_words},
+        body::{self, announces_at_most, announces_more_than, hold, last_words},
         events::ApiAnswered,
         keyring,
         problem::{Problem, Told},
@@ -33,8 +34,11 @@ const REQUEST_ID: &str = "x-request-id";
 const NAME_MOST: usize = 128;
 
 /// A request's body, all of it.
-#[derive(Clone)]
-struct Body(Bytes);
+struct Body {
+    bytes: Bytes,
+    /// Larger ones are kept by few at once.
+    _large: Option<OwnedSemaphorePermit>,
+}
 
 /// Lets through who has a key that is good for it, once the body is there.
 pub(super) async fn admit(
@@ -46,7 +50,7 @@ pub(super) async fn admit(
     let named = name_of(request.headers());
     let mut response = match check(&request, Arc::clone(&named), &mut unread).await {
         Ok((caller, body)) => {
-            request.extensions_mut().insert(Body(body));
+            request.extensions_mut().insert(body);
             request.extensions_mut().insert(caller);
             next.call(request).await?.map_into_boxed_body()
         }
@@ -81,7 +85,7 @@ async fn check(
     request: &ServiceRequest,
     named: Arc<str>,
     unread: &mut actix_web::dev::Payload,
-) -> Result<(Caller, Bytes), Refused> {
+) -> Result<(Caller, Body), Refused> {
     let Some(served) = request.app_data::<Data<Served>>() else {
         return Err(Refused::at_once(Problem::Internal));
     };
@@ -94,16 +98,31 @@ async fn check(
         let says = format!("This needs a key with the scope {}; this one has not.", needs.name());
         return Err(Refused::at_once(Problem::Forbidden.says(says).with("needs", needs.name())));
     }
-    if announces_more_than(config.body_most as u64, request.headers()) {
-        let told = Problem::BodyTooLarge.says(format!("The body is larger than {} bytes.", config.body_most));
+    let pattern = request.match_pattern().unwrap_or_default();
+    let takes_many = routes::takes_many(&pattern, request.method());
+    let mut most = if takes_many { config.submission_most.max(config.body_most) } else { config.body_most };
+    if announces_more_than(most as u64, request.headers()) {
+        let told = Problem::BodyTooLarge.says(format!("The body is larger than {most} bytes."));
         return Err(Refused { told, arrived: false });
     }
-    match *request.method() {
-        Method::GET | Method::HEAD => Ok((caller, Bytes::new())),
-        _ => match body::read(unread, config.body_most, config.body_within).await {
-            Ok(body) => Ok((caller, body)),
-            Err(told) => Err(Refused { told, arrived: false }),
-        },
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        return Ok((caller, Body { bytes: Bytes::new(), _large: None }));
+    }
+    let mut large = None;
+    if most > config.body_most && !announces_at_most(config.body_most as u64, request.headers()) {
+        large = Arc::clone(&served.control.large).try_acquire_owned().ok();
+        if large.is_none() && announces_more_than(config.body_most as u64, request.headers()) {
+            let says = format!("Too many bodies of more than {} bytes are being read.", config.body_most);
+            return Err(Refused { told: Problem::Busy.says(says), arrived: false });
+        }
+        if large.is_none() {
+            // It may turn out to be small.
+            most = config.body_most;
+        }
+    }
+    match body::read(unread, most, config.body_within).await {
+        Ok(bytes) => Ok((caller, Body { bytes, _large: large })),
+        Err(told) => Err(Refused { told, arrived: false }),
     }
 }
 
@@ -146,7 +165,12 @@ fn method_name(method: &Method) -> &'static str {
 
 /// The body that came with a request.
 pub(super) fn body_of(request: &HttpRequest) -> Bytes {
-    request.extensions().get::<Body>().map(|Body(bytes)| bytes.clone()).unwrap_or_default()
+    request.extensions().get::<Body>().map(|body| body.bytes.clone()).unwrap_or_default()
+}
+
+/// Lets go of a body that was read, for whoever still has to wait.
+pub(super) fn let_go_of_body(request: &HttpRequest) {
+    drop(request.extensions_mut().remove::<Body>());
 }
 
 /// Whoever sent a request. Nobody comes here without a key.

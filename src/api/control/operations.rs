@@ -2,7 +2,7 @@
 
 use actix_web::{
     HttpRequest, HttpResponse,
-    http::header::{HeaderMap, LOCATION},
+    http::header::{HeaderMap, HeaderName, HeaderValue, LOCATION},
     web::Data,
 };
 use guildhall_actors::operations::{
@@ -12,10 +12,11 @@ use guildhall_actors::operations::{
 use serde_json::{Value, json};
 
 use super::{
-    Served, entry,
+    Served, entry, prefer,
     read::{self, Asking},
     refusal::{self, Shape},
     view,
+    wait::Wish,
 };
 use crate::api::problem::{Problem, Told};
 
@@ -39,6 +40,7 @@ async fn accept(request: &HttpRequest, served: &Served, guild: Option<u64>) -> A
         }
         one => (Shape::One, vec![one]),
     };
+    let wish = Wish::of(served, prefer::wait(request.headers()), values.len());
     let mut operations: Vec<_> = values.into_iter().map(Asked::read).collect();
     if let Some(wrong) = take_key(request.headers(), shape, &mut operations) {
         return Err(Told::from(Problem::InvalidOperation).errors([(IDEMPOTENCY_KEY.to_owned(), wrong)]));
@@ -47,16 +49,38 @@ async fn accept(request: &HttpRequest, served: &Served, guild: Option<u64>) -> A
     let submission = Submission { caller: entry::caller_of(request), guild, operations };
     let accepted = served.ask(|desk| async move { desk.submit(submission).await }).await?;
     let accepted = accepted.map_err(|problem| {
-        if let SubmitProblem::Forbidden(lacks) = &problem {
-            let what = lacks.first().map_or_else(String::new, |(_, lack)| lack.message.clone());
-            served.refused(&entry::caller_of(request), format!("an operation that {what}"));
+        let said = |wrong: &[(usize, Wrong)]| wrong.first().map_or_else(String::new, |(_, one)| one.message.clone());
+        match &problem {
+            SubmitProblem::Forbidden(lacks) => {
+                served.refused(&entry::caller_of(request), format!("an operation that {}", said(lacks)));
+            }
+            SubmitProblem::Elsewhere(wrong) => {
+                served.refused(&entry::caller_of(request), format!("an operation: {}", said(wrong)));
+            }
+            SubmitProblem::Empty
+            | SubmitProblem::TooMany { .. }
+            | SubmitProblem::Invalid(_)
+            | SubmitProblem::NoGuild(_)
+            | SubmitProblem::Store(_) => {}
         }
         refusal::of_submission(problem, shape)
     })?;
-    Ok(match (shape, accepted.as_slice()) {
+    entry::let_go_of_body(request);
+    if let Some(wish) = &wish
+        && let Some(answer) = wish.answer(served, shape, &accepted).await
+    {
+        return Ok(answer);
+    }
+    let mut answer = match (shape, accepted.as_slice()) {
         (Shape::One, [one]) => answer_one(one),
         (Shape::One | Shape::Many, all) => answer_many(all),
-    })
+    };
+    if let Some((name, value)) = wish.as_ref().map(Wish::applied)
+        && let Ok(value) = HeaderValue::from_str(&value)
+    {
+        answer.headers_mut().insert(HeaderName::from_static(name), value);
+    }
+    Ok(answer)
 }
 
 /// Gives the one operation the key that stands in the header; what is wrong with that, if something is.
@@ -124,6 +148,9 @@ pub(super) async fn list(request: HttpRequest, served: Data<Served>) -> Answer {
         state: asking.state(),
         kind: asking.kind(),
         parked: asking.truth("parked"),
+        deployment: asking.deployment(),
+        created_after: asking.time("created_after"),
+        created_before: asking.time("created_before"),
         before: asking.cursor(),
         // One more tells whether there are more.
         limit: limit + 1,

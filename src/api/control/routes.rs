@@ -10,7 +10,7 @@ use actix_web::{
 };
 use guildhall_core::access::Scope;
 
-use super::{audit, guilds, instances, kept, keys, letters, operations};
+use super::{audit, breakers, budgets, guilds, instances, kept, keys, letters, limits, operations, shards, stream};
 use crate::api::problem::Problem;
 
 /// What all paths begin with.
@@ -48,11 +48,13 @@ pub const WAYS: &[Way] = &[
     way("POST", "/resume", Scope::FleetWrite, || post().to(guilds::resume_all)),
     way("GET", "/operations", Scope::OperationsRead, || get().to(operations::list)),
     way("POST", "/operations", Scope::OperationsWrite, || post().to(operations::submit)),
+    way("GET", "/operations/stream", Scope::OperationsRead, || get().to(stream::open)),
     way("GET", "/operations/{id}", Scope::OperationsRead, || get().to(operations::show)),
     way("POST", "/operations/{id}/cancel", Scope::OperationsWrite, || post().to(operations::cancel)),
     way("POST", "/operations/{id}/retry", Scope::OperationsWrite, || post().to(operations::retry)),
     way("GET", "/dead-letters", Scope::OperationsRead, || get().to(letters::list)),
     way("POST", "/dead-letters/redrive", Scope::OperationsWrite, || post().to(letters::redrive_all)),
+    way("POST", "/dead-letters/discard", Scope::OperationsWrite, || post().to(letters::discard_all)),
     way("GET", "/dead-letters/{id}", Scope::OperationsRead, || get().to(letters::show)),
     way("DELETE", "/dead-letters/{id}", Scope::OperationsWrite, || delete().to(letters::discard)),
     way("POST", "/dead-letters/{id}/redrive", Scope::OperationsWrite, || post().to(letters::redrive)),
@@ -62,6 +64,18 @@ pub const WAYS: &[Way] = &[
     way("DELETE", "/keys/{id}", Scope::Admin, || delete().to(keys::revoke)),
     way("POST", "/keys/{id}/rotate", Scope::Admin, || post().to(keys::rotate)),
     way("GET", "/audit", Scope::Audit, || get().to(audit::list)),
+    way("GET", "/limits", Scope::FleetRead, || get().to(limits::show)),
+    way("GET", "/limits/buckets", Scope::FleetRead, || get().to(limits::buckets)),
+    way("GET", "/limits/top", Scope::FleetRead, || get().to(limits::top)),
+    way("GET", "/breakers", Scope::FleetRead, || get().to(breakers::list)),
+    way("POST", "/breakers/force", Scope::FleetWrite, || post().to(breakers::force)),
+    way("POST", "/breakers/reset", Scope::FleetWrite, || post().to(breakers::reset)),
+    way("GET", "/shards", Scope::FleetRead, || get().to(shards::list)),
+    way("POST", "/shards/{id}/restart", Scope::FleetWrite, || post().to(shards::restart)),
+    way("GET", "/budgets", Scope::BudgetsRead, || get().to(budgets::list)),
+    way("GET", "/budgets/{name}", Scope::BudgetsRead, || get().to(budgets::show)),
+    way("POST", "/budgets/{name}/acquire", Scope::BudgetsWrite, || post().to(budgets::acquire)),
+    way("POST", "/budgets/{name}/observe", Scope::BudgetsWrite, || post().to(budgets::observe)),
 ];
 
 /// What a key needs for a request, by the pattern that its path fits and its method; nothing if there is no such way.
@@ -69,6 +83,12 @@ pub(super) fn needs(pattern: &str, method: &Method) -> Option<Scope> {
     let path = pattern.strip_prefix(ROOT)?;
     let method = if *method == Method::HEAD { "GET" } else { method.as_str() };
     WAYS.iter().find(|way| way.path == path && way.method == method).map(|way| way.needs)
+}
+
+/// Whether a request may hold many operations, and so be larger than others.
+pub(super) fn takes_many(pattern: &str, method: &Method) -> bool {
+    let path = pattern.strip_prefix(ROOT).unwrap_or_default();
+    *method == Method::POST && matches!(path, "/operations" | "/guilds/{guild_id}/operations")
 }
 
 /// All of them, to be served.

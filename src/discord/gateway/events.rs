@@ -56,8 +56,8 @@ impl InternalEvent for ShardDisconnected {
     fn emit(self) {
         let (why, code) = (self.why.name(), self.why.code());
         match self.why {
-            // Every day's business of Discord's, and what was said when it was paused.
-            Why::Asked | Why::InvalidSessionResumable | Why::Paused => {
+            // Every day's business of Discord's, and what was said when it was paused or was to be restarted.
+            Why::Asked | Why::InvalidSessionResumable | Why::Paused | Why::Restarted => {
                 info!(shard = self.shard, why, code, "shard lost its connection");
             }
             Why::InvalidSession | Why::Silent | Why::Cut | Why::Closed(_) | Why::Unreachable | Why::Unreadable => {
@@ -145,6 +145,19 @@ impl InternalEvent for ShardPaused {
             "shard pauses: its events are not handled as fast as they come; it resumes when there is room"
         );
         counter!(GATEWAY_PAUSED).increment(1);
+    }
+}
+
+/// Somebody wants a shard to connect anew: it closes, and resumes.
+pub(super) struct ShardRestarts {
+    pub(super) shard: u32,
+    /// Whether it has a session to resume.
+    pub(super) resumable: bool,
+}
+
+impl InternalEvent for ShardRestarts {
+    fn emit(self) {
+        info!(shard = self.shard, resumable = self.resumable, "shard restarts, as it was asked to");
     }
 }
 

@@ -28,6 +28,8 @@ use tokio::time::Instant;
 pub(super) use self::drain::{Drain, DrainShard};
 pub(super) use self::seats::GuildGone;
 use self::seats::Seats;
+pub(super) use self::sessions::ObserveSessions;
+pub use self::sessions::SessionView;
 use self::sessions::Sessions;
 use super::batch::Batch;
 use super::feed::{Credit, Told};

@@ -2,13 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use guildhall_core::access::{Whose, no_such};
+use guildhall_core::operation::payload::Location;
 use guildhall_core::operation::{Queue, State};
 use guildhall_core::time::UnixMs;
 
+use super::draft::{Drafts, TOLD_MOST};
 use super::{Accepted, Desk, Submission, Wrong};
 use crate::access::{Action, Caller, Note};
 use crate::operations::{IdempotencyKey, NewOperation, Remembered, StoreError, SubmitError, Submitted};
-use crate::telemetry::desk::{KeyFound, KeyIsNew};
+use crate::telemetry::desk::{KeyFound, KeyIsNew, NamedElsewhere};
 use crate::telemetry::emit;
 use crate::telemetry::operations::OperationEnqueued;
 
@@ -35,6 +38,10 @@ pub enum SubmitProblem {
     /// The caller's key is not good for them: which of the submission, from 0, and what it lacks.
     #[error("{}", told(.0))]
     Forbidden(Vec<(usize, Wrong)>),
+    /// They name channels, webhooks or guilds that are not there, as far as the caller may know: which of the submission,
+    /// from 0, and what.
+    #[error("{}", told(.0))]
+    Elsewhere(Vec<(usize, Wrong)>),
     /// The store did not take them.
     #[error(transparent)]
     Store(#[from] SubmitError),
@@ -91,16 +98,17 @@ impl Desk {
         if let Some(guild) = guild.filter(|_| !caller.grant.reaches(guild)) {
             return Err(SubmitProblem::NoGuild(guild));
         }
-        let drafts = self.draft(submission)?;
+        let Drafts { operations: drafts, names } = self.draft(submission)?;
+        self.check_names(&caller, guild, names).await?;
         // A batch is one write, whatever a cache knows of it; for a single one it saves that write.
         if let [only] = drafts.as_slice()
-            && let Some(known) = self.recall(only).await
+            && let Some(known) = self.recall(&caller, only).await
         {
             return Ok(vec![known]);
         }
         let queues: BTreeSet<_> = drafts.iter().map(|operation| operation.queue).collect();
         let slips: Vec<Slip> = drafts.iter().map(Slip::of).collect();
-        let store = self.noting(submit_note(&caller, guild, &drafts, self.now()));
+        let store = self.store.noting(&caller, submit_note(&caller, guild, &drafts, self.now()));
         let submitted = match (self.ask(store.submit(drafts)).await, guild) {
             (Err(SubmitError::NotYours { .. }), Some(guild)) => return Err(SubmitProblem::NoGuild(guild)),
             (submitted, _) => submitted?,
@@ -113,6 +121,34 @@ impl Desk {
             self.hears.wake(queue);
         }
         Ok(self.file(slips, submitted))
+    }
+
+    /// Whether what operations name may be named by whoever asks. Of a channel that nobody has looked up yet it is found out
+    /// before the operation is sent.
+    async fn check_names(
+        &self,
+        caller: &Caller,
+        guild: Option<u64>,
+        names: Vec<(usize, Location)>,
+    ) -> Result<(), SubmitProblem> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        let asked = names.iter().map(|(_, location)| location.clone()).collect();
+        let whose = self.ask::<_, StoreError>(self.store.judge().whose(asked)).await?;
+        let (bounds, tenant) = (caller.bounds(), caller.tenant.as_deref().unwrap_or_default());
+        let is_elsewhere =
+            |whose: &Option<Whose>| whose.as_ref().is_some_and(|whose| !bounds.admit(tenant, guild, whose));
+        let elsewhere = names.into_iter().zip(whose).filter(|(_, whose)| is_elsewhere(whose));
+        let wrong: Vec<_> = elsewhere
+            .map(|((index, location), _)| (index, Wrong::new("payload", no_such(&location, guild))))
+            .take(TOLD_MOST)
+            .collect();
+        if wrong.is_empty() {
+            return Ok(());
+        }
+        emit(NamedElsewhere { at: "submission" });
+        Err(SubmitProblem::Elsewhere(wrong))
     }
 
     /// Tells whoever carries operations out that these queues have new ones.
@@ -153,14 +189,14 @@ impl Desk {
     }
 
     /// What the cache knows of an operation's key, if the store still has that operation.
-    async fn recall(&self, operation: &NewOperation) -> Option<Accepted> {
+    async fn recall(&self, caller: &Caller, operation: &NewOperation) -> Option<Accepted> {
         let (cache, key) = (self.cache.as_ref()?, operation.idempotency.as_ref()?);
         let known = cache.get(key).await?;
         // Used for something else, or forgotten since: only the store can tell.
         if known.payload_hash != operation.payload_hash {
             return None;
         }
-        let shown = self.ask::<_, StoreError>(self.store.show(known.id)).await.ok()??;
+        let shown = self.ask::<_, StoreError>(self.store.of(caller).show(known.id)).await.ok()??;
         if shown.stored.operation.payload_hash != operation.payload_hash {
             return None;
         }

@@ -1,7 +1,9 @@
 //! What a guild knows of one operation besides its place.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use guildhall_core::access::Bounds;
 use guildhall_core::lane::Lane;
 use guildhall_core::operation::{
     Failure, Kind, ManagedKind, Marker, OperationId, Payload, Queue, Reference, Sends, State,
@@ -17,6 +19,8 @@ use crate::telemetry::operations::{OperationEnded, Subject};
 pub(super) struct Known {
     pub(super) id: OperationId,
     pub(super) guild: Option<u64>,
+    pub(super) tenant: Arc<str>,
+    pub(super) bounds: Bounds,
     pub(super) kind: Kind,
     pub(super) sends: Sends,
     pub(super) lane: Lane,
@@ -103,6 +107,8 @@ impl Known {
         Work {
             id: self.id,
             guild: self.guild,
+            tenant: Arc::clone(&self.tenant),
+            bounds: self.bounds,
             payload,
             bound,
             marker: Marker::of(self.id),
