@@ -27,3 +27,4 @@ pub mod session;
 pub mod spending;
 pub mod time;
 pub mod top;
+pub mod trace;

@@ -21,6 +21,7 @@ use super::{
     redis_part::RedisPart,
     rest::{Rest, RestError},
     shards::{Keeping, ShardsPart},
+    spans::SpansPart,
 };
 use crate::{
     api::{
@@ -61,6 +62,9 @@ pub enum StartError {
     /// Metrics cannot be recorded.
     #[error("cannot record metrics: {0}")]
     Metrics(#[from] BuildError),
+    /// Nobody can be told of traces.
+    #[error("{0}")]
+    Spans(String),
     /// Calls to Discord cannot be made.
     #[error(transparent)]
     Rest(#[from] RestError),
@@ -147,6 +151,7 @@ pub struct Daemon {
     operations: OperationsPart,
     budgets: BudgetsPart,
     upkeep: JoinHandle<()>,
+    spans: SpansPart,
     _redis: Option<RedisPart>,
 }
 
@@ -176,6 +181,7 @@ impl Daemon {
         let control = Control::new(AdminKey::new(&key.key), control_config(settings));
         control.open_keys(Arc::new(store.clone()));
         let recorder = metrics::install()?;
+        let spans = SpansPart::start(settings).map_err(|error| StartError::Spans(error.to_string()))?;
         process::record_start();
 
         let readiness = Readiness::default();
@@ -276,6 +282,7 @@ impl Daemon {
             operations,
             budgets,
             upkeep,
+            spans,
             _redis: redis,
         })
     }
@@ -335,6 +342,8 @@ impl Daemon {
         // What it has said it keeps it has kept; this only lets others in sooner.
         let _ = tokio::time::timeout_at(deadline, self.operations.close()).await;
         self.upkeep.abort();
+        // What has ended until now is told; a collector that takes its time holds nobody up.
+        let _ = tokio::time::timeout_at(deadline, self.spans.finish()).await;
         if drained && handled && shards.is_empty() && !listener {
             Ok(())
         } else {

@@ -16,6 +16,7 @@ mod redis_part;
 mod rest;
 mod shards;
 mod signals;
+mod spans;
 
 use std::{future::Future, io};
 

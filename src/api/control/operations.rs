@@ -7,7 +7,7 @@ use actix_web::{
 };
 use guildhall_actors::operations::{
     ListFilter,
-    desk::{Accepted, Asked, Retried, Submission, SubmitProblem, Wrong, key_problem, trace_problem},
+    desk::{Accepted, Asked, Retried, Submission, SubmitProblem, Wrong, key_problem},
 };
 use serde_json::{Value, json};
 
@@ -45,7 +45,6 @@ async fn accept(request: &HttpRequest, served: &Served, guild: Option<u64>) -> A
     if let Some(wrong) = take_key(request.headers(), shape, &mut operations) {
         return Err(Told::from(Problem::InvalidOperation).errors([(IDEMPOTENCY_KEY.to_owned(), wrong)]));
     }
-    take_trace(request.headers(), &mut operations);
     let submission = Submission { caller: entry::caller_of(request), guild, operations };
     let accepted = served.ask(|desk| async move { desk.submit(submission).await }).await?;
     let accepted = accepted.map_err(|problem| {
@@ -104,15 +103,6 @@ fn take_key(headers: &HeaderMap, shape: Shape, operations: &mut [Result<Asked, V
         }
     }
     None
-}
-
-/// A `traceparent` that is not one is not there, as its specification has it.
-fn take_trace(headers: &HeaderMap, operations: &mut [Result<Asked, Vec<Wrong>>]) {
-    let trace = headers.get("traceparent").and_then(|value| value.to_str().ok());
-    let Some(trace) = trace.filter(|trace| trace_problem(trace).is_none()) else { return };
-    for asked in operations.iter_mut().flatten() {
-        asked.trace.get_or_insert_with(|| trace.to_owned());
-    }
 }
 
 fn answer_one(accepted: &Accepted) -> HttpResponse {
