@@ -4,6 +4,7 @@
 //! on targets can rule that out; replacing the secret's own bytes in what is about to be written can.
 
 use std::{
+    borrow::Cow,
     io::{self, IsTerminal, Write},
     sync::Arc,
 };
@@ -75,18 +76,32 @@ struct RedactingWriter<W> {
 
 impl<W: Write> Write for RedactingWriter<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let mut clean = std::borrow::Cow::Borrowed(line);
-        for secret in self.secrets.iter() {
-            if let Some(replaced) = replace(&clean, secret.expose().as_bytes()) {
-                clean = replaced.into();
-            }
-        }
-        self.inner.write_all(&clean)?;
+        self.inner.write_all(&clean(&self.secrets, line))?;
         Ok(line.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         self.inner.flush()
+    }
+}
+
+/// A text with every occurrence of every secret replaced.
+fn clean<'t>(secrets: &[Token], text: &'t [u8]) -> Cow<'t, [u8]> {
+    let mut clean = Cow::Borrowed(text);
+    for secret in secrets {
+        if let Some(replaced) = replace(&clean, secret.expose().as_bytes()) {
+            clean = replaced.into();
+        }
+    }
+    clean
+}
+
+/// A text for others to read, without these secrets.
+#[cfg(feature = "otel")]
+pub(crate) fn without(secrets: &[Token], text: Vec<u8>) -> Vec<u8> {
+    match clean(secrets, &text) {
+        Cow::Borrowed(_) => text,
+        Cow::Owned(clean) => clean,
     }
 }
 

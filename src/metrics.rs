@@ -102,6 +102,10 @@ pub const STORE_BATCH_REQUESTS: &str = "guildhall_store_batch_requests";
 pub const STORE_BATCH_SECONDS: &str = "guildhall_store_batch_seconds";
 /// What failed, and why.
 pub const STORE_ERRORS: &str = "guildhall_store_errors_total";
+/// Spans that a collector took.
+pub const SPANS_EXPORTED: &str = "guildhall_spans_exported_total";
+/// Spans that were given up, by why.
+pub const SPANS_DROPPED: &str = "guildhall_spans_dropped_total";
 /// Events that a webhook was asked about, by handler and by what came of it.
 pub const WEBHOOK_REQUESTS: &str = "guildhall_webhook_requests_total";
 /// How long webhooks took to answer, by handler.
@@ -248,6 +252,12 @@ const METRICS: &[Metric] = &[
     Metric::histogram(STORE_BATCH_SECONDS, &[], "How long a batch of writes took, its commit included.")
         .in_unit(Unit::Seconds),
     Metric::counter(STORE_ERRORS, &["what", "why"], "Calls to the store that failed, by what was tried and why."),
+    Metric::counter(SPANS_EXPORTED, &[], "Spans that an OpenTelemetry collector took."),
+    Metric::counter(
+        SPANS_DROPPED,
+        &["why"],
+        "Spans that no collector was told of: full, refused, rejected or unreachable.",
+    ),
     Metric::counter(
         WEBHOOK_REQUESTS,
         &["handler", "outcome"],

@@ -28,3 +28,4 @@ pub mod session;
 pub mod spending;
 pub mod time;
 pub mod top;
+pub mod trace;

@@ -3,7 +3,11 @@
 use std::{fmt::Display, net::SocketAddr, path::Path, time::Duration};
 
 use actix_web::http::StatusCode;
-use guildhall_actors::access::{Action, Caller};
+use guildhall_actors::{
+    access::{Action, Caller},
+    telemetry::span::{self, Span, SpanKind},
+};
+use guildhall_core::trace::{SpanId, Trace};
 use metrics::{counter, gauge, histogram};
 use tracing::{debug, info, trace, warn};
 
@@ -18,23 +22,35 @@ use crate::{
 };
 
 /// A request was answered.
-pub(super) struct ApiAnswered {
+pub(super) struct ApiAnswered<'a> {
     /// The path's pattern, out of a fixed set.
     pub(super) route: String,
     pub(super) method: &'static str,
     pub(super) status: StatusCode,
     pub(super) took: Duration,
+    /// What it is called.
+    pub(super) request: &'a str,
+    /// The part of a trace that it is, and the one that it was asked by.
+    pub(super) trace: Trace,
+    pub(super) asked_by: Option<SpanId>,
 }
 
-impl InternalEvent for ApiAnswered {
+impl InternalEvent for ApiAnswered<'_> {
     fn emit(self) {
-        let Self { route, method, status, took } = self;
+        let Self { route, method, status, took, request, trace, asked_by } = self;
         let (status, duration_ms) = (status.as_u16(), u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
+        let trace_id = trace.id;
         if status >= 500 {
-            warn!(route, method, status, duration_ms, "the API failed");
+            warn!(route, method, status, duration_ms, request_id = request, %trace_id, "the API failed");
         } else {
-            debug!(route, method, status, duration_ms, "the API answered");
+            debug!(route, method, status, duration_ms, request_id = request, %trace_id, "the API answered");
         }
+        span::record(Some(trace), |trace| {
+            let span = Span::just_now(trace, asked_by, format!("{method} {route}"), took).kind(SpanKind::Server);
+            let span = span.text("http.request.method", method).text("http.route", route.clone());
+            let span = span.number("http.response.status_code", status);
+            span.text("guildhall.request_id", request.to_owned()).failed((status >= 500).then(|| status.to_string()))
+        });
         histogram!(API_REQUEST_SECONDS, "route" => route.clone()).record(took);
         counter!(API_REQUESTS, "route" => route, "method" => method, "status" => status.to_string()).increment(1);
     }

@@ -113,6 +113,7 @@ pub(super) fn caller(key: &Key, shown: &KeyText<'_>, now: UnixMs, request: Arc<s
         tenant: (!is_operator).then(|| Arc::clone(&key.made.tenant)),
         grant: Arc::new(key.made.grant.clone()),
         request,
+        trace: None,
     })
 }
 

@@ -22,6 +22,7 @@ use super::{
     redis_part::RedisPart,
     rest::{Rest, RestError},
     shards::{Keeping, ShardsPart},
+    spans::SpansPart,
 };
 use crate::{
     api::{
@@ -65,6 +66,9 @@ pub enum StartError {
     /// Metrics cannot be recorded.
     #[error("cannot record metrics: {0}")]
     Metrics(#[from] BuildError),
+    /// Nobody can be told of traces.
+    #[error("{0}")]
+    Spans(String),
     /// Calls to Discord cannot be made.
     #[error(transparent)]
     Rest(#[from] RestError),
@@ -154,6 +158,7 @@ pub struct Daemon {
     budgets: BudgetsPart,
     upkeep: JoinHandle<()>,
     certificates: Option<JoinHandle<()>>,
+    spans: SpansPart,
     _redis: Option<RedisPart>,
 }
 
@@ -186,6 +191,7 @@ impl Daemon {
         let control = control.behind(api_part::proxies(&settings.api));
         control.open_keys(Arc::new(store.clone()));
         let recorder = metrics::install()?;
+        let spans = SpansPart::start(settings).map_err(|error| StartError::Spans(error.to_string()))?;
         process::record_start();
 
         let readiness = Readiness::default();
@@ -295,6 +301,7 @@ impl Daemon {
             budgets,
             upkeep,
             certificates,
+            spans,
             _redis: redis,
         })
     }
@@ -370,6 +377,8 @@ impl Daemon {
         if let Some(certificates) = self.certificates {
             certificates.abort();
         }
+        // What has ended until now is told; a collector that takes its time holds nobody up.
+        let _ = tokio::time::timeout_at(deadline, self.spans.finish()).await;
         if drained && handled && shards.is_empty() && !listener {
             Ok(())
         } else {

@@ -17,6 +17,7 @@ mod redis_part;
 mod rest;
 mod shards;
 mod signals;
+mod spans;
 
 use std::{future::Future, io, pin::pin};
 

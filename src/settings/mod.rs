@@ -24,6 +24,7 @@ mod secret;
 mod source;
 mod store;
 mod store_url;
+mod telemetry;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -53,6 +54,7 @@ pub use self::{
     source::{Flag, Origin},
     store::{Lease, RowSecurity, RowSecurityMode, Store},
     store_url::{StoreUrl, StoreUrlError},
+    telemetry::Telemetry,
     template::template,
 };
 pub(crate) use self::{public_key::from_hex, schema::env_name as environment_name};
@@ -90,6 +92,8 @@ pub struct Settings {
     pub api: Api,
     /// What is logged, and how.
     pub log: Log,
+    /// Where traces go.
+    pub telemetry: Telemetry,
     /// How the process ends.
     pub shutdown: Shutdown,
 }
@@ -106,6 +110,7 @@ impl Settings {
             .cloned()
             .chain(self.store.url.secrets())
             .chain(self.store.direct_url.iter().flat_map(StoreUrl::secrets))
+            .chain(telemetry::secrets(&self.telemetry.otlp_headers))
             .collect()
     }
 }
@@ -132,6 +137,8 @@ pub struct Rest {
     pub max_response_bytes: usize,
     /// How long an unused connection is kept.
     pub pool_idle: Duration,
+    /// Whether calls carry `traceparent`.
+    pub traceparent: bool,
 }
 
 /// Rate limits, breakers and the budget of invalid requests.
@@ -249,6 +256,7 @@ pub fn load(sources: Sources) -> Result<Loaded, SettingsError> {
     problems.extend(redis::check(&effective));
     problems.extend(store::check(&effective));
     problems.extend(budgets::check(&effective));
+    problems.extend(telemetry::check(&effective));
     if problems.is_empty() {
         Ok(Loaded { settings: typed(&effective), effective })
     } else {
@@ -312,6 +320,7 @@ fn typed(effective: &[Effective]) -> Settings {
             request_timeout: Duration::from_millis(take!(effective, "rest.request_timeout_ms", Integer)),
             max_response_bytes: take!(effective, "rest.max_response_bytes", Integer).try_into().expect(narrow),
             pool_idle: Duration::from_millis(take!(effective, "rest.pool_idle_ms", Integer)),
+            traceparent: take!(effective, "rest.traceparent", Bool),
         },
         gate: Gate {
             limits: LimitConfig {
@@ -356,6 +365,7 @@ fn typed(effective: &[Effective]) -> Settings {
             },
             filter: take!(effective, "log.filter", Text),
         },
+        telemetry: telemetry::typed(effective),
         shutdown: Shutdown {
             timeout: Duration::from_millis(take!(effective, "shutdown.timeout_ms", Integer)),
             delay: Duration::from_millis(take!(effective, "shutdown.delay_ms", Integer)),

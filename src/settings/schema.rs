@@ -10,6 +10,8 @@ pub(crate) enum Kind {
     Secret,
     /// Where Redis is. It may hold a password, so it is treated like a secret, `*_file` form and all.
     RedisUrl,
+    /// Headers of HTTP requests. They hold what lets somebody in, so they are treated like a secret, `*_file` form and all.
+    Headers,
     /// Where the store is. It may hold a password, so it is treated like a secret, `*_file` form and all.
     StoreUrl,
     /// An absolute URL with one of these schemes. `optional` also takes the empty text, for "none".
@@ -227,6 +229,14 @@ pub(crate) const SCHEMA: &[Key] = &[
         default: Some("30000"),
         help: "How long an unused connection to Discord's REST API is kept, in milliseconds.",
         allowed: "a whole number from 1 to 3600000",
+    },
+    Key {
+        path: "rest.traceparent",
+        kind: Kind::Bool,
+        default: Some("false"),
+        help: "Whether REST calls carry the header traceparent, for something between Guildhall and Discord that keeps \
+               traces. Discord itself has no use for it.",
+        allowed: "true or false",
     },
     Key {
         path: "limits.global",
@@ -1014,6 +1024,42 @@ pub(crate) const SCHEMA: &[Key] = &[
         allowed: "a level (error, warn, info, debug, trace) or `target=level` directives with commas between them",
     },
     Key {
+        path: "telemetry.otlp_endpoint",
+        kind: Kind::Url { schemes: &["https", "http"], optional: true },
+        default: Some("\"\""),
+        help: "An OpenTelemetry collector that is told of traces, by OTLP over HTTP; /v1/traces is added. Empty: nobody is. \
+               Needs a program that was built with the feature `otel`.",
+        allowed: "an http or https URL without user name, password, query or fragment, or nothing",
+    },
+    Key {
+        path: "telemetry.otlp_headers",
+        kind: Kind::Headers,
+        default: None,
+        help: "Headers that requests to the collector carry, such as authorization=Bearer abc.",
+        allowed: "name=value, with commas between several",
+    },
+    Key {
+        path: "telemetry.otlp_timeout_ms",
+        kind: Kind::Integer { min: 1, max: 600_000 },
+        default: Some("10000"),
+        help: "How long a request to the collector may take, in milliseconds.",
+        allowed: "a whole number from 1 to 600000",
+    },
+    Key {
+        path: "telemetry.otlp_queue",
+        kind: Kind::Integer { min: 1, max: 1_000_000 },
+        default: Some("4096"),
+        help: "Spans that may wait for the collector. More are dropped, and counted.",
+        allowed: "a whole number from 1 to 1000000",
+    },
+    Key {
+        path: "telemetry.service_name",
+        kind: Kind::Name,
+        default: Some("\"guildhall\""),
+        help: "What this service is called at the collector.",
+        allowed: "1 to 64 letters, digits, `.`, `_` and `-`",
+    },
+    Key {
         path: "shutdown.timeout_ms",
         kind: Kind::Integer { min: 1, max: 600_000 },
         default: Some("10000"),
@@ -1045,7 +1091,7 @@ pub(crate) enum Named {
 impl Key {
     /// Whether its value must never be shown.
     pub(crate) fn is_secret(&self) -> bool {
-        matches!(self.kind, Kind::Secret | Kind::RedisUrl | Kind::StoreUrl)
+        matches!(self.kind, Kind::Secret | Kind::RedisUrl | Kind::StoreUrl | Kind::Headers)
     }
 
     /// The name of the secret's file form, when the setting is a secret.

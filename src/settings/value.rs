@@ -17,6 +17,7 @@ use super::{
     secret::Token,
     source::Raw,
     store_url::{StoreUrl, StoreUrlError},
+    telemetry,
 };
 
 /// A checked value.
@@ -25,6 +26,7 @@ pub(crate) enum Value {
     Secret(Token),
     RedisUrl(RedisUrl),
     StoreUrl(StoreUrl),
+    Headers(Vec<(String, Token)>),
     Text(String),
     Url(Option<Url>),
     Integer(u64),
@@ -43,7 +45,7 @@ impl Value {
     /// The value as `config check` shows it: a secret stays one.
     pub(crate) fn shown(&self) -> serde_json::Value {
         match self {
-            Self::Secret(_) => "(redacted)".into(),
+            Self::Secret(_) | Self::Headers(_) => "(redacted)".into(),
             Self::RedisUrl(url) => url.to_string().into(),
             Self::StoreUrl(url) => url.to_string().into(),
             Self::Text(text) => text.as_str().into(),
@@ -111,6 +113,9 @@ fn parse(kind: Kind, raw: &Raw) -> Result<Value, Wrong> {
         (Kind::Secret, Raw::Text(text) | Raw::String(text)) => secret(text).map(Value::Secret),
         (Kind::RedisUrl, Raw::Text(text) | Raw::String(text)) => redis_url(text).map(Value::RedisUrl),
         (Kind::StoreUrl, Raw::Text(text) | Raw::String(text)) => store_url(text).map(Value::StoreUrl),
+        (Kind::Headers, Raw::Text(text) | Raw::String(text)) => {
+            telemetry::headers(text).map(Value::Headers).map_err(Wrong::Value)
+        }
         (Kind::Url { schemes, optional }, Raw::Text(text) | Raw::String(text)) => {
             if text.is_empty() && optional {
                 Ok(Value::Url(None))
@@ -159,6 +164,7 @@ fn parse(kind: Kind, raw: &Raw) -> Result<Value, Wrong> {
             Kind::Secret
             | Kind::RedisUrl
             | Kind::StoreUrl
+            | Kind::Headers
             | Kind::Url { .. }
             | Kind::Integer { .. }
             | Kind::Bool

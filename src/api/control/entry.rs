@@ -18,7 +18,7 @@ use actix_web::{
     web::{Bytes, Data},
 };
 use guildhall_actors::access::Caller;
-use guildhall_core::{access::KeyText, policy::Policy};
+use guildhall_core::{access::KeyText, policy::Policy, trace::Trace};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Served, routes};
@@ -35,6 +35,8 @@ use crate::{
 
 /// What names a request.
 const REQUEST_ID: &str = "x-request-id";
+/// What says which trace a request is a part of.
+const TRACEPARENT: &str = "traceparent";
 /// The longest name that a caller may give one.
 const NAME_MOST: usize = 128;
 
@@ -57,6 +59,11 @@ pub(super) async fn admit(
     let started = Instant::now();
     let mut unread = request.take_payload();
     let named = name_of(request.headers());
+    let asked_by = trace_of(request.headers());
+    let trace = match asked_by {
+        Some(given) => given.child(fastrand::u64(..)),
+        None => Trace::begin(fastrand::u128(..), fastrand::u64(..)),
+    };
     let served = request.app_data::<Data<Served>>().cloned();
     let mut ruling = None;
     let checked = match &served {
@@ -67,14 +74,14 @@ pub(super) async fn admit(
         Ok(Admitted { caller, body, delay }) => {
             request.extensions_mut().insert(body);
             request.extensions_mut().insert(Delay(delay));
-            request.extensions_mut().insert(caller);
+            request.extensions_mut().insert(Caller { trace: Some(trace), ..caller });
             next.call(request).await?.map_into_boxed_body()
         }
         Err(Refused { told, arrived: true }) => request.into_response(told.response()),
         Err(Refused { told, arrived: false }) => request.into_response(last_words(&told)),
     };
-    if let Ok(named) = HeaderValue::from_str(&named) {
-        response.headers_mut().insert(HeaderName::from_static(REQUEST_ID), named);
+    if let Ok(name) = HeaderValue::from_str(&named) {
+        response.headers_mut().insert(HeaderName::from_static(REQUEST_ID), name);
     }
     if let Some(ruling) = ruling {
         ruling.tell(response.headers_mut());
@@ -84,6 +91,9 @@ pub(super) async fn admit(
         method: method_name(response.request().method()),
         status: response.status(),
         took: started.elapsed(),
+        request: &named,
+        trace,
+        asked_by: asked_by.map(|given| given.span),
     });
     let Some(served) = served else { return Ok(hold(response, unread).map_into_boxed_body()) };
     if served.is_draining() {
@@ -215,6 +225,14 @@ fn name_of(headers: &HeaderMap) -> Arc<str> {
     };
     let given = headers.get(REQUEST_ID).and_then(|value| value.to_str().ok()).filter(plain);
     given.map_or_else(|| Arc::from(format!("{:032x}", fastrand::u128(..))), Arc::from)
+}
+
+/// The part of a trace that makes a request. What is no `traceparent`, or is there twice, is not there, as its specification
+/// has it.
+fn trace_of(headers: &HeaderMap) -> Option<Trace> {
+    let mut given = headers.get_all(TRACEPARENT);
+    let (first, second) = (given.next()?, given.next());
+    first.to_str().ok().filter(|_| second.is_none()).and_then(Trace::read)
 }
 
 /// A method's name, out of a fixed set: it becomes a label.

@@ -9,7 +9,7 @@ use actix_web::{
 };
 use guildhall_actors::operations::{
     ListFilter,
-    desk::{Accepted, Asked, Retried, Submission, SubmitProblem, Wrong, key_problem, trace_problem},
+    desk::{Accepted, Asked, Retried, Submission, SubmitProblem, Wrong, key_problem},
 };
 use guildhall_core::policy::Policy;
 use serde_json::{Value, json};
@@ -48,7 +48,6 @@ async fn accept(request: &HttpRequest, served: &Served, guild: Option<u64>) -> A
     if let Some(wrong) = take_key(request.headers(), shape, &mut operations) {
         return Err(Told::from(Problem::InvalidOperation).errors([(IDEMPOTENCY_KEY.to_owned(), wrong)]));
     }
-    take_trace(request.headers(), &mut operations);
     put_off(&mut operations, entry::delay_of(request))?;
     let submission = Submission { caller: entry::caller_of(request), guild, operations };
     let accepted = served.ask(|desk| async move { desk.submit(submission).await }).await?;
@@ -124,15 +123,6 @@ fn put_off(operations: &mut [Result<Asked, Vec<Wrong>>], delay: Duration) -> Res
         }
     }
     Ok(())
-}
-
-/// A `traceparent` that is not one is not there, as its specification has it.
-fn take_trace(headers: &HeaderMap, operations: &mut [Result<Asked, Vec<Wrong>>]) {
-    let trace = headers.get("traceparent").and_then(|value| value.to_str().ok());
-    let Some(trace) = trace.filter(|trace| trace_problem(trace).is_none()) else { return };
-    for asked in operations.iter_mut().flatten() {
-        asked.trace.get_or_insert_with(|| trace.to_owned());
-    }
 }
 
 fn answer_one(accepted: &Accepted) -> HttpResponse {

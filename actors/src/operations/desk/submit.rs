@@ -6,6 +6,7 @@ use guildhall_core::access::{Whose, no_such};
 use guildhall_core::operation::payload::Location;
 use guildhall_core::operation::{Queue, State};
 use guildhall_core::time::UnixMs;
+use guildhall_core::trace::Trace;
 
 use super::draft::{Drafts, TOLD_MOST};
 use super::{Accepted, Desk, Submission, Wrong};
@@ -62,6 +63,7 @@ impl From<StoreError> for SubmitProblem {
 struct Slip {
     accepted: Accepted,
     used: Option<(IdempotencyKey, Remembered)>,
+    trace: Option<Trace>,
 }
 
 impl Slip {
@@ -71,6 +73,7 @@ impl Slip {
         Self {
             accepted: Accepted { id, kind, guild, state, eligible_at, result: None, replayed: false },
             used: operation.idempotency.clone().map(|key| (key, Remembered { payload_hash, id })),
+            trace: operation.trace,
         }
     }
 }
@@ -161,11 +164,11 @@ impl Desk {
     fn file(&self, slips: Vec<Slip>, submitted: Vec<Submitted>) -> Vec<Accepted> {
         let mut used = Vec::new();
         let mut all = Vec::with_capacity(slips.len());
-        for (Slip { mut accepted, used: mut key }, submitted) in slips.into_iter().zip(submitted) {
+        for (Slip { mut accepted, used: mut key, trace }, submitted) in slips.into_iter().zip(submitted) {
             match submitted {
                 Submitted::Accepted { .. } => {
                     let Accepted { id, kind, guild, .. } = accepted;
-                    emit(OperationEnqueued { id, kind, guild });
+                    emit(OperationEnqueued { id, kind, guild, trace });
                     if key.is_some() {
                         emit(KeyIsNew);
                     }
