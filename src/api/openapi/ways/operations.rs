@@ -11,7 +11,7 @@ use super::{
 use crate::api::{
     openapi::{
         about::{About, Tag},
-        common::{AN_OPERATION, ANOTHER, PRINTABLE, TRACEPARENT, operation_id, snowflake, time},
+        common::{AN_OPERATION, ANOTHER, PRINTABLE, operation_id, snowflake, time},
         headers::Sent,
         schema::{any_of, formatted_as, named, text, text_of, truth},
     },
@@ -38,7 +38,6 @@ const ACCEPTED: &str = "`202` means kept: from now on it ends `succeeded`, `dead
 /// What both ways of submitting share.
 fn accepts(about: About) -> About {
     let key = text_of(1, 255).pattern(Some(PRINTABLE));
-    let trace = text().pattern(Some(TRACEPARENT));
     let many = json!({"operations": [an_accepted()]});
     let mut replayed = an_accepted();
     replayed["replayed"] = true.into();
@@ -49,7 +48,11 @@ fn accepts(about: About) -> About {
             key,
             "For a single operation; each of many has its own `key`. Kept for 24 hours after the operation is over.",
         )
-        .header("traceparent", trace, "The trace that the operations belong to. One that is none is not there.")
+        .header(
+            "traceparent",
+            text(),
+            "The trace that the operations belong to, as W3C has it. One that is none is not there.",
+        )
         .answers(202, "Accepted.", shape(), [("one", an_accepted()), ("many", many)])
         .with(Sent::Location)
         .refuses(Problem::NotFound)
