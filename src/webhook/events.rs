@@ -37,7 +37,7 @@ impl InternalEvent for WebhookAsked<'_> {
             None => debug!(handler, id, result, duration_ms, %trace_id, "webhook answered"),
             // The breaker has told that it opened.
             Some(fault @ Fault::Open { .. }) => {
-                debug!(handler, id, result, why = %fault, %trace_id, "webhook not asked")
+                debug!(handler, id, result, why = %fault, %trace_id, "webhook not asked");
             }
             Some(fault) => {
                 warn!(handler, id, result, duration_ms, why = %fault, %trace_id, "webhook gave no answer of use");

@@ -196,8 +196,8 @@ impl Control {
     /// From now on operations can be followed here, and waited for. A second one changes nothing. To be called on the runtime
     /// that the store belongs to.
     pub fn open_changes(&self, changes: Arc<dyn Changes>) {
-        let waits = || Waits::start(Arc::clone(&changes), self.config.waits);
-        self.following.get_or_init(|| Following { waits: waits(), changes: Arc::clone(&changes) });
+        let waits = self.config.waits;
+        self.following.get_or_init(move || Following { waits: Waits::start(Arc::clone(&changes), waits), changes });
     }
 
     /// From now on nothing new is taken, since the process is about to end. What is under way is finished; what would not end

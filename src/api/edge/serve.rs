@@ -107,11 +107,9 @@ where
 }
 
 /// Waits until somebody says so.
-fn begins(mut said: watch::Receiver<bool>) -> impl Future<Output = ()> {
-    async move {
-        if said.wait_for(|said| *said).await.is_err() {
-            // Nobody is left to say so.
-            std::future::pending::<()>().await;
-        }
+async fn begins(mut said: watch::Receiver<bool>) {
+    if said.wait_for(|said| *said).await.is_err() {
+        // Nobody is left to say so.
+        std::future::pending::<()>().await;
     }
 }
