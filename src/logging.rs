@@ -10,7 +10,11 @@ use std::{
 };
 
 use tracing_subscriber::{
-    EnvFilter, filter::LevelFilter, fmt::MakeWriter, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+    EnvFilter,
+    filter::{Directive, LevelFilter},
+    fmt::MakeWriter,
+    layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
 };
 
 use crate::settings::{Log, LogFormat, Token};
@@ -50,8 +54,10 @@ const CHATTY: &str = "actix_http::h1::dispatcher";
 /// The filter without what strangers can fill a log with, unless somebody wants to see it.
 fn quietly(filter: EnvFilter, written: &str) -> EnvFilter {
     let is_wanted = written.contains("actix") || filter.max_level_hint() > Some(LevelFilter::INFO);
-    let off = format!("{CHATTY}=off").parse();
-    if is_wanted { filter } else { off.map_or_else(|_| EnvFilter::new(written), |off| filter.add_directive(off)) }
+    match format!("{CHATTY}=off").parse::<Directive>() {
+        Ok(off) if !is_wanted => filter.add_directive(off),
+        Ok(_) | Err(_) => filter,
+    }
 }
 
 /// Makes writers that replace every secret in what they are given.

@@ -93,6 +93,10 @@ impl Town {
             .env("GUILDHALL__STORE__URL", &url)
             .env("GUILDHALL__STORE__ROW_SECURITY", required)
             .env("GUILDHALL__API__ADMIN_KEY", ADMIN)
+            // Every way is tried with every key, as fast as it goes.
+            .env("GUILDHALL__API__POLICIES__HEAVY_PER_SECOND", "0")
+            .env("GUILDHALL__API__POLICIES__LIGHT_PER_SECOND", "0")
+            .env("GUILDHALL__API__POLICIES__FAILED_PER_SECOND", "0")
             .env("GUILDHALL__BUDGETS__NAMED", "upstream=10/1")
             .env("GUILDHALL__LOG__FILTER", "trace")
             .file("handlers.toml", HANDLERS)
