@@ -86,7 +86,6 @@ impl Real {
             max_queued: 100_000,
             max_bytes: 0,
             keep_keys: Duration::from_secs(3_600),
-            row_security: settings::RowSecurity::default(),
         };
         let store = Store::open(&settings).await.unwrap();
         let desk = DeskConfig { store_within: Duration::from_secs(60), ..DeskConfig::default() };

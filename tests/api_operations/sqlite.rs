@@ -81,13 +81,6 @@ impl OnSqlite {
         self.ask("POST", &format!("/v1/guilds/{GUILD}/operations"), body).await
     }
 
-    /// Has a role made in the guild of these tests; the operation's id.
-    pub(crate) async fn create_role(&self, name: &str) -> String {
-        let answer = self.submit(role(name)).await;
-        assert_eq!(answer.status, 202, "{answer:?}");
-        answer.text("id")
-    }
-
     /// Gives an operation up, as its guild would.
     pub(crate) async fn give_up(&self, id: &str) {
         let id: OperationId = id.parse().unwrap();

@@ -1,6 +1,6 @@
 //! An app behind a socket, within bounds.
 
-use std::{fmt, future::Future, io, net::TcpListener, sync::Arc, time::Duration};
+use std::{fmt, io, net::TcpListener, sync::Arc, time::Duration};
 
 use actix_http::{HttpService, Request, Response};
 use actix_server::Server;
