@@ -120,11 +120,13 @@ impl InternalEvent for BudgetUnfit<'_> {
 pub struct ListenerStarted {
     /// Where, with the real port.
     pub address: SocketAddr,
+    /// Whether it speaks TLS.
+    pub tls: bool,
 }
 
 impl InternalEvent for ListenerStarted {
     fn emit(self) {
-        info!(address = %self.address, "listening");
+        info!(address = %self.address, tls = self.tls, "listening");
     }
 }
 

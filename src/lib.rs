@@ -22,6 +22,8 @@ pub mod events;
 pub mod handlers;
 pub mod logging;
 pub mod metrics;
+#[cfg(feature = "otel")]
+pub mod otel;
 mod plain;
 pub mod process;
 pub mod redis;

@@ -44,6 +44,12 @@ pub(crate) enum Problem {
     Starting,
     /// There are too many calls at once.
     Busy,
+    /// The caller asks too much.
+    TooManyRequests,
+    /// There are too many connections.
+    TooManyConnections,
+    /// The process is ending.
+    Draining,
     /// The store cannot be reached.
     StoreUnavailable,
     /// A shared budget cannot be asked.
@@ -146,6 +152,26 @@ impl Problem {
                 "Too many requests at once",
                 "Too many requests are being answered. Try again in a moment.",
             ),
+            Self::TooManyRequests => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "too-many-requests",
+                "The caller asks too much",
+                "Nothing was done. Retry-After says when to try again.",
+            ),
+            Self::TooManyConnections => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too-many-connections",
+                "Too many connections at once",
+                "Nothing was done: there are as many connections as api.max_connections allows. Try again in a moment, and \
+                 use connections again that are open.",
+            ),
+            Self::Draining => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "draining",
+                "The process is ending",
+                "Nothing was done: the process is ending, and takes nothing new. Ask another one, or this one again in a \
+                 moment.",
+            ),
             Self::StoreUnavailable => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "store-unavailable",
@@ -171,6 +197,18 @@ impl Problem {
         Told::from(self).response()
     }
 
+    /// The whole answer as it goes over the wire, for connections that are not served.
+    pub(crate) fn words(self) -> String {
+        let (status, ..) = self.about();
+        let body = Told::from(self).body().to_string();
+        let (code, reason) = (status.as_u16(), status.canonical_reason().unwrap_or_default());
+        let length = body.len();
+        format!(
+            "HTTP/1.1 {code} {reason}\r\ncontent-type: application/problem+json\r\nretry-after: {SOON}\r\n\
+             connection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+        )
+    }
+
     /// The path takes these methods alone.
     pub(crate) fn not_allowed(allow: HeaderValue) -> HttpResponse {
         let mut response = Self::MethodNotAllowed.response();
@@ -187,7 +225,7 @@ impl Problem {
 /// As the API's description has it.
 impl Problem {
     /// All of them.
-    pub(crate) const ALL: [Self; 18] = [
+    pub(crate) const ALL: [Self; 21] = [
         Self::NotFound,
         Self::MethodNotAllowed,
         Self::BodyTooLarge,
@@ -203,6 +241,9 @@ impl Problem {
         Self::QueueFull,
         Self::Starting,
         Self::Busy,
+        Self::TooManyRequests,
+        Self::TooManyConnections,
+        Self::Draining,
         Self::StoreUnavailable,
         Self::BudgetUnavailable,
         Self::Internal,
@@ -238,11 +279,13 @@ pub(crate) struct Told {
     problem: Problem,
     detail: Option<String>,
     more: Map<String, Value>,
+    /// When to try again, in seconds, if this case has its own answer to that.
+    after: Option<u64>,
 }
 
 impl From<Problem> for Told {
     fn from(problem: Problem) -> Self {
-        Self { problem, detail: None, more: Map::new() }
+        Self { problem, detail: None, more: Map::new(), after: None }
     }
 }
 
@@ -253,6 +296,11 @@ impl Told {
         self
     }
 
+    /// Says when to try again, in seconds.
+    pub(crate) fn after(self, seconds: u64) -> Self {
+        Self { after: Some(seconds), ..self }
+    }
+
     /// Adds what is wrong with which field.
     pub(crate) fn errors(self, errors: impl IntoIterator<Item = (String, String)>) -> Self {
         let errors = errors.into_iter().map(|(field, message)| json!({"field": field, "message": message}));
@@ -261,13 +309,23 @@ impl Told {
     }
 
     pub(crate) fn response(&self) -> HttpResponse {
-        let (status, name, title, general) = self.problem.about();
+        let (status, ..) = self.problem.about();
         let mut response = HttpResponseBuilder::new(status);
+        if let Some(after) = self.after {
+            response.insert_header(("Retry-After", after.to_string()));
+        }
         match self.problem {
+            _ if self.after.is_some() => {}
             Problem::Unauthorized => {
                 response.insert_header(("WWW-Authenticate", "Bearer realm=\"guildhall\""));
             }
-            Problem::Starting | Problem::Busy | Problem::StoreUnavailable | Problem::BudgetUnavailable => {
+            Problem::Starting
+            | Problem::Busy
+            | Problem::TooManyRequests
+            | Problem::TooManyConnections
+            | Problem::Draining
+            | Problem::StoreUnavailable
+            | Problem::BudgetUnavailable => {
                 response.insert_header(("Retry-After", SOON.to_string()));
             }
             Problem::QueueFull => {
@@ -286,6 +344,11 @@ impl Told {
             | Problem::AlreadyRedriven
             | Problem::Internal => {}
         }
+        response.content_type("application/problem+json").body(self.body().to_string())
+    }
+
+    fn body(&self) -> Value {
+        let (status, name, title, general) = self.problem.about();
         let mut body = json!({
             "type": format!("urn:guildhall:problem:{name}"),
             "title": title,
@@ -295,7 +358,7 @@ impl Told {
         if let Some(body) = body.as_object_mut() {
             body.extend(self.more.clone());
         }
-        response.content_type("application/problem+json").body(body.to_string())
+        body
     }
 }
 

@@ -1,6 +1,7 @@
 //! The daemon put together: what starts in which order, what ends it, and how it ends.
 
 pub mod admin_key;
+mod api_part;
 mod budgets;
 mod commands;
 mod daemon;
@@ -16,13 +17,15 @@ mod redis_part;
 mod rest;
 mod shards;
 mod signals;
+mod spans;
 
-use std::{future::Future, io};
+use std::{future::Future, io, pin::pin};
 
 use guildhall_core::event::handler::Handlers;
 
 pub use self::{
     admin_key::FoundKey,
+    api_part::Entrance,
     commands::{SyncError, SyncMode, Synced, sync},
     daemon::{Daemon, Ended, StartError, Unfinished},
     demo::{Demo, DemoError, DemoSettings, NoAnswer},
@@ -68,18 +71,25 @@ pub async fn serve(
 ) -> Result<(), ServeError> {
     // First of all, so that a signal during the start is not lost.
     let mut signals = Signals::listen(ends_with).map_err(ServeError::Signals)?;
-    let mut daemon = tokio::select! {
-        started = Daemon::start(settings, handlers, key, |_| {}) => started?,
-        signal = signals.first() => {
-            // No shard is connected yet, so there is nothing to end in order.
-            emit(ShutdownStarted { reason: signal.name() });
-            emit(ShutdownFinished);
-            return Ok(());
+    let entrance = Entrance::default();
+    let mut daemon = {
+        let mut start = pin!(Daemon::start(settings, handlers, key, &entrance, |_| {}));
+        tokio::select! {
+            started = &mut start => started?,
+            signal = signals.first() => {
+                // No shard is connected yet, so there is nothing to end in order but requests to the API.
+                entrance.drain();
+                emit(ShutdownStarted { reason: signal.name() });
+                entrance.close(settings.shutdown.timeout).await;
+                emit(ShutdownFinished);
+                return Ok(());
+            }
         }
     };
     let ended = tokio::select! {
         ended = daemon.ended() => Some(ended),
         signal = signals.first() => {
+            daemon.stopping();
             emit(ShutdownStarted { reason: signal.name() });
             None
         }

@@ -17,7 +17,7 @@ use crate::{
         application_of,
         rest::{Calls, HyperTransport, TransportConfig, TransportConfigError},
     },
-    redis::{Keys, Redis, RedisBudgets, RedisConfigError, RedisIdempotency, fingerprint},
+    redis::{Keys, Redis, RedisBudgets, RedisConfigError, RedisIdempotency, RedisPolicies, fingerprint},
     settings::{Settings, Token},
 };
 
@@ -103,6 +103,13 @@ impl Rest {
     pub fn idempotency(&self) -> Option<RedisIdempotency> {
         let redis = self.redis.clone()?;
         Some(RedisIdempotency::start(redis, Keys::new(self.application.get())))
+    }
+
+    /// Where requests to the API are counted together with other processes, if there is a Redis. None may wait for longer.
+    #[must_use]
+    pub fn policies(&self, longest: Duration) -> Option<RedisPolicies> {
+        let redis = self.redis.clone()?;
+        Some(RedisPolicies::new(redis, Keys::new(self.application.get()), longest))
     }
 
     /// Where named budgets are shared, if there is a Redis.

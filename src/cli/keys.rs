@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
+use anyhow::anyhow;
 use clap::Subcommand;
 use http::Method;
 use serde_json::{Value, json};
@@ -115,7 +116,13 @@ fn given(out: &Output, key: &Value) -> anyhow::Result<ExitCode> {
     }
     eprint!("{}", whole(key, Paint::for_terminal(false)));
     eprintln!("The key itself follows, and is never shown again.");
-    print(&format!("{}\n", text(&key["key"])))?;
+    // Not even to whoever has stopped reading is this no error: there is a key that nobody has.
+    print(&format!("{}\n", text(&key["key"]))).map_err(|error| {
+        anyhow!(
+            "the key was made, and could not be printed ({error}); take it back: `guildhall keys revoke {}`",
+            text(&key["id"])
+        )
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -64,8 +64,8 @@ impl By {
     }
 }
 
-pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
-    args.remote.run(file, async |client, out| match args.command {
+pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode> {
+    args.remote.run(file, async |client, out| match &args.command {
         None => summary(client, out).await,
         Some(Command::Buckets { wanted }) => {
             let pages = Pages {

@@ -106,7 +106,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Dlq(args) => dlq::run(file, args),
         Command::Guilds(args) => guilds::run(file, args),
         Command::Shards(args) => shards::run(file, args),
-        Command::Limits(args) => limits::run(file, args),
+        Command::Limits(args) => limits::run(file, &args),
         Command::Breakers(args) => breakers::run(file, args),
         Command::Budgets(args) => budgets::run(file, args),
         Command::Keys(args) => keys::run(file, args),

@@ -78,7 +78,7 @@ impl Remote {
             (None, None) => None,
         };
         let own_key = self.given_key()?;
-        let (place, key) = match (given, own_key) {
+        let (place, key, own) = match (given, own_key) {
             (Some((text, name)), key) => {
                 let place: Place = text.parse().map_err(|error| anyhow!("{name} {text:?} {error}"))?;
                 let key = match key {
@@ -90,18 +90,19 @@ impl Remote {
                     ),
                     None => settings().ok().map(|settings| key_of(&settings)).transpose()?.flatten(),
                 };
-                (place, key)
+                (place, key, None)
             }
             (None, key) => {
                 let settings = settings()?;
                 let key = key.map_or_else(|| key_of(&settings), |key| Ok(Some(key)))?;
-                (Place::of_bind(settings.api.bind)?, key)
+                let own = settings.api.tls.map(|files| files.cert_file);
+                (Place::of_bind(settings.api.bind, own.is_some())?, key, own)
             }
         };
         if place.is_open() && key.is_some() {
             eprintln!("note: the key goes to {place} in the clear, for everybody between to read; use https");
         }
-        Ok(Client::new(ClientConfig { place, key, within: self.timeout, ca_file: self.ca_file.clone() })?)
+        Ok(Client::new(ClientConfig { place, key, within: self.timeout, ca_file: self.ca_file.clone(), own })?)
     }
 
     /// The key that somebody gave for this very command.

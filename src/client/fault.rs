@@ -256,7 +256,7 @@ mod tests {
     use super::*;
     use crate::settings::Token;
 
-    fn refusal(status: u16, more: Value) -> Refusal {
+    fn refusal(status: u16, more: &Value) -> Refusal {
         let mut body =
             json!({"type": "urn:guildhall:problem:x", "title": "It is odd", "detail": "Look at it.", "status": status});
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -272,7 +272,7 @@ mod tests {
     fn each_mistake_is_told_by_its_field_and_many_are_counted() {
         let errors: Vec<_> =
             (0..53).map(|n| json!({"field": format!("f{n}"), "message": "is \u{1b}[1m wrong"})).collect();
-        let mut told = refusal(422, json!({ "errors": errors }));
+        let mut told = refusal(422, &json!({ "errors": errors }));
         told.rename(|field| format!("operations[7].{field}"));
         let says = told.to_string();
         assert!(
@@ -284,21 +284,21 @@ mod tests {
 
     #[test]
     fn a_key_that_does_not_do_is_told_with_what_would() {
-        let lacks = refusal(403, json!({"needs": "keys:write"})).to_string();
+        let lacks = refusal(403, &json!({"needs": "keys:write"})).to_string();
         assert!(lacks.contains("the file k") && lacks.contains("--scope keys:write"), "{lacks}");
-        let wrong = refusal(401, json!({})).to_string();
+        let wrong = refusal(401, &json!({})).to_string();
         assert!(
             wrong.contains("the file k") && wrong.contains("GUILDHALL_KEY") && !wrong.contains("gh_1_2"),
             "{wrong}"
         );
-        let mut none = refusal(401, json!({}));
+        let mut none = refusal(401, &json!({}));
         none.key = None;
         assert!(none.to_string().contains("admin.key beside the store"));
     }
 
     #[test]
     fn what_is_worth_asking_again_says_when() {
-        let after = |status| Fault::Refused(Box::new(refusal(status, json!({})))).again_after();
+        let after = |status| Fault::Refused(Box::new(refusal(status, &json!({})))).again_after();
         assert_eq!(after(503), Some(Duration::from_secs(7)));
         assert_eq!(after(429), Some(Duration::from_secs(7)));
         assert_eq!((after(422), after(500)), (None, None));

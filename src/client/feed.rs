@@ -166,7 +166,8 @@ impl Feed {
             return Ok(());
         }
         let whole = http_body_util::Limited::new(body, ANSWER_MOST).collect();
-        let body = timeout(within, whole).await.map_err(late)?.map(|body| body.to_bytes()).unwrap_or_default();
+        let body =
+            timeout(within, whole).await.map_err(late)?.map(http_body_util::Collected::to_bytes).unwrap_or_default();
         let fault = client.refused(&ask, head.status, &head.headers, &body);
         // An older daemon takes the stream's path for an operation's.
         let is_taken_for_an_id = fault.refusal().is_some_and(|refusal| {

@@ -18,6 +18,7 @@ mod key;
 mod pages;
 mod place;
 mod sse;
+mod trust;
 
 use std::{error::Error, path::PathBuf, time::Duration};
 
@@ -33,6 +34,7 @@ use hyper_util::{
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 
+pub(crate) use self::trust::anybody;
 pub use self::{
     ask::{Ask, part},
     fault::{Fault, Refusal},
@@ -67,14 +69,18 @@ pub struct ClientConfig {
     pub within: Duration,
     /// Authorities to trust beside the public ones, as PEM.
     pub ca_file: Option<PathBuf>,
+    /// The certificate of this machine's own daemon, as PEM, if that is asked: then no other is believed, and this one under
+    /// any name.
+    pub own: Option<PathBuf>,
 }
 
-/// The file of authorities is none.
+/// A file of certificates is none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{} {why}; --ca-file names a file of certificates in PEM", path.display())]
+#[error("{} {why}; {named_by} names a file of certificates in PEM", path.display())]
 pub struct CaFileError {
     path: PathBuf,
     why: String,
+    named_by: &'static str,
 }
 
 /// Asks one daemon.
@@ -104,9 +110,12 @@ impl Client {
     ///
     /// When the file of authorities is none.
     pub fn new(config: ClientConfig) -> Result<Self, CaFileError> {
-        let ClientConfig { place, key, within, ca_file } = config;
-        let tls = webhook::trusting(ca_file.as_deref())
-            .map_err(|why| CaFileError { path: ca_file.unwrap_or_default(), why })?;
+        let ClientConfig { place, key, within, ca_file, own } = config;
+        let (tls, path, named_by) = match own {
+            Some(own) => (trust::only(&own), own, "api.tls.cert_file"),
+            None => (webhook::trusting(ca_file.as_deref()), ca_file.unwrap_or_default(), "--ca-file"),
+        };
+        let tls = tls.map_err(|why| CaFileError { path, why, named_by })?;
         let mut tcp = HttpConnector::new();
         // The connector around it sees to the scheme.
         tcp.enforce_http(false);
@@ -173,7 +182,7 @@ impl Client {
         let request = self.request(ask, more)?;
         self.http.request(request).await.map_err(|error| {
             // The client's own words only say at what it failed.
-            let why = error.source().map_or_else(|| error.to_string(), |source| chain(source));
+            let why = error.source().map_or_else(|| error.to_string(), chain);
             if error.is_connect() {
                 Fault::Unreachable { place: self.place.clone(), why }
             } else {

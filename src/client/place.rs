@@ -60,7 +60,7 @@ impl Place {
     /// # Errors
     ///
     /// When the port is not known.
-    pub fn of_bind(bind: SocketAddr) -> Result<Self, PlaceError> {
+    pub fn of_bind(bind: SocketAddr, tls: bool) -> Result<Self, PlaceError> {
         if bind.port() == 0 {
             return Err(PlaceError::AnyPort);
         }
@@ -69,7 +69,7 @@ impl Place {
             IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
             ip => ip,
         };
-        format!("http://{}", SocketAddr::new(ip, bind.port())).parse()
+        format!("{}://{}", if tls { "https" } else { "http" }, SocketAddr::new(ip, bind.port())).parse()
     }
 
     /// Whether nobody but this machine can be there.
@@ -129,15 +129,17 @@ mod tests {
         assert_eq!(wrong("http://me:pw@h"), PlaceError::Login);
         assert_eq!(wrong("http://h/?a=b"), PlaceError::Query);
         let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
-        assert_eq!(Place::of_bind(any), Err(PlaceError::AnyPort));
+        assert_eq!(Place::of_bind(any, false), Err(PlaceError::AnyPort));
     }
 
     #[test]
     fn a_daemon_that_listens_everywhere_is_asked_here() {
-        let of = |text: &str| Place::of_bind(text.parse().unwrap()).unwrap().to_string();
+        let of = |text: &str| Place::of_bind(text.parse().unwrap(), false).unwrap().to_string();
         assert_eq!(of("0.0.0.0:8080"), "http://127.0.0.1:8080");
         assert_eq!(of("[::]:8080"), "http://[::1]:8080");
         assert_eq!(of("10.0.0.7:8080"), "http://10.0.0.7:8080");
+        let tls = Place::of_bind("0.0.0.0:8443".parse().unwrap(), true).unwrap();
+        assert_eq!(tls.to_string(), "https://127.0.0.1:8443");
     }
 
     #[test]

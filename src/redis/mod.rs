@@ -21,6 +21,7 @@ mod link;
 mod look;
 mod lost;
 mod news;
+mod policies;
 mod script;
 mod seat;
 mod state;
@@ -57,6 +58,7 @@ pub use self::{
     look::{LookError, Looked, look},
     lost::{ACL_RULES, Lost, Reason},
     news::{Block, News, NoNews, Record},
+    policies::RedisPolicies,
     script::Script,
     seat::{Seat, SeatError},
     state::{SharedState, StateConfig, fingerprint},

@@ -11,7 +11,6 @@ use super::{
     migrate::{self, Step},
     read::totals,
     rows::query,
-    trouble::Trouble,
 };
 use crate::settings::{Store as Settings, StoreUrl};
 
@@ -59,6 +58,6 @@ async fn read(reading: &Reader, key: &str) -> Result<Looked, OpenError> {
         rows.first().map_or(Ok(String::new()), |row| row.try_get_by_index(0)).map_err(OpenError::engine)?;
     let steps = migrate::steps(reading).await?;
     // A store that lacks the table has kept nothing.
-    let kept = totals::state(reading, key).await.unwrap_or_else(|_: Trouble| None);
+    let kept = totals::state(reading, key).await.unwrap_or(None);
     Ok(Looked { engine: format!("{name} {version}").trim_end().to_owned(), steps, took, kept })
 }

@@ -8,6 +8,7 @@ use guildhall_core::{
     lane::Lane,
     operation::{Failure, Kind, OperationId, Queue, State},
     time::UnixMs,
+    trace::Trace,
 };
 use sea_orm::QueryResult;
 use uuid::Uuid;
@@ -35,6 +36,7 @@ pub(super) fn stored(row: &QueryResult) -> Result<Stored, Trouble> {
     let lane: String = row.try_get_by_index(8)?;
     let state: String = row.try_get_by_index(9)?;
     let error: Option<String> = row.try_get_by_index(19)?;
+    let trace: Option<String> = row.try_get_by_index(17)?;
     let deployment: Option<Uuid> = row.try_get_by_index(16)?;
     let redrive_of: Option<Uuid> = row.try_get_by_index(20)?;
     let operation = NewOperation {
@@ -51,7 +53,7 @@ pub(super) fn stored(row: &QueryResult) -> Result<Stored, Trouble> {
         eligible_at: time(row.try_get_by_index(13)?),
         deadline_at: row.try_get_by_index::<Option<i64>>(14)?.map(time),
         deployment: deployment.map(OperationId::from_uuid),
-        trace: row.try_get_by_index(17)?,
+        trace: trace.as_deref().and_then(Trace::read),
         reason: row.try_get_by_index(18)?,
         idempotency: None,
         refers_to: Vec::new(),

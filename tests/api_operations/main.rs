@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod access;
+mod bounds;
 mod budgets;
+mod bulk;
 mod description;
 mod docs;
 mod entry;
@@ -15,6 +17,7 @@ mod letters;
 mod limits;
 mod look;
 mod people;
+mod policies;
 #[path = "../support/postgres.rs"]
 mod postgres;
 mod process;
@@ -43,7 +46,7 @@ use std::{
 };
 
 use guildhall::{
-    api::{self, AdminKey, Control, ControlConfig, Listener, Readiness},
+    api::{self, AdminKey, Control, ControlConfig, EdgeConfig, Listener, Proxies, Readiness},
     settings::Token,
 };
 use guildhall_actors::operations::{
@@ -114,8 +117,9 @@ impl Hears for Ear {
 pub(crate) struct Api {
     pub(crate) store: Arc<Memory>,
     pub(crate) desk: Arc<Desk>,
+    pub(crate) control: Control,
     ear: Arc<Ear>,
-    listener: Listener,
+    pub(crate) listener: Listener,
 }
 
 /// What an API is started with.
@@ -124,23 +128,32 @@ pub(crate) struct Setup {
     pub(crate) desk: DeskConfig,
     pub(crate) control: ControlConfig,
     pub(crate) cache: Option<Arc<dyn IdempotencyCache>>,
+    pub(crate) edge: EdgeConfig,
+    pub(crate) proxies: Proxies,
 }
 
 impl Default for Setup {
     fn default() -> Self {
         let desk = DeskConfig { store_within: Duration::from_secs(60), ..DeskConfig::default() };
-        Self { most: 1_000, desk, control: ControlConfig::default(), cache: None }
+        Self {
+            most: 1_000,
+            desk,
+            control: ControlConfig::default(),
+            cache: None,
+            edge: EdgeConfig::default(),
+            proxies: Proxies::default(),
+        }
     }
 }
 
 impl Setup {
     pub(crate) fn start(self) -> Api {
-        let Self { most, desk, control, cache } = self;
+        let Self { most, desk, control, cache, edge, proxies } = self;
         let (store, ear) = (Memory::new(most), Arc::new(Ear::default()));
         let desk = Arc::new(new_desk(store.clone(), ear.clone(), cache, desk));
-        let control = new_control(control);
+        let control = new_control(control).behind(proxies);
         control.open(desk.clone());
-        Api { store, desk, ear, listener: listen(control) }
+        Api { store, desk, ear, listener: listen_within(control.clone(), edge), control }
     }
 }
 
@@ -159,8 +172,12 @@ pub(crate) fn new_control(config: ControlConfig) -> Control {
 }
 
 pub(crate) fn listen(control: Control) -> Listener {
+    listen_within(control, EdgeConfig::default())
+}
+
+pub(crate) fn listen_within(control: Control, edge: EdgeConfig) -> Listener {
     let metrics = PrometheusBuilder::new().build_recorder().handle();
-    let bound = api::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let bound = api::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap().within(edge);
     bound.serve(Readiness::default(), metrics, Some(control)).unwrap()
 }
 

@@ -21,22 +21,40 @@ use super::{Answer, BEGIN, Ear, GUILD, KEY, call, listen, new_control, new_desk,
 
 /// Where a store is.
 pub(crate) struct Place {
-    pub(crate) url: String,
+    url: String,
+    /// How long the store waits for its engine.
+    timeout: Duration,
     folder: Arc<TempDir>,
 }
+
+/// How long the store waits for its engine, unless a test has other plans.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Short enough that processes soon know of each other.
+const LEASE: settings::Lease = settings::Lease {
+    heartbeat: Duration::from_millis(500),
+    lasts: Duration::from_millis(10_000),
+    margin: Duration::from_millis(1_000),
+};
 
 impl Place {
     pub(crate) fn file() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        Self { url: format!("sqlite:{}/guildhall.db", folder.path().display()), folder: Arc::new(folder) }
+        let url = format!("sqlite:{}/guildhall.db", folder.path().display());
+        Self { url, timeout: TIMEOUT, folder: Arc::new(folder) }
     }
 
     pub(crate) async fn postgres() -> Self {
         Self::at(postgres::shared().database().await)
     }
 
+    /// The same place, whose engine is waited for so long.
+    pub(crate) fn waiting(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
     pub(crate) fn at(url: String) -> Self {
-        Self { url, folder: Arc::new(tempfile::tempdir().unwrap()) }
+        Self { url, timeout: TIMEOUT, folder: Arc::new(tempfile::tempdir().unwrap()) }
     }
 }
 
@@ -58,16 +76,16 @@ impl Real {
             url: place.url.parse().unwrap(),
             direct_url: None,
             instance: None,
-            lease: settings::Lease::default(),
+            lease: LEASE,
             migrate: true,
-            timeout: Duration::from_secs(20),
+            row_security: settings::RowSecurity::default(),
+            timeout: place.timeout,
             lock_wait: Duration::from_secs(20),
             read_connections: 4,
             max_waiting: 10_000,
             max_queued: 100_000,
             max_bytes: 0,
             keep_keys: Duration::from_secs(3_600),
-            row_security: settings::RowSecurity::default(),
         };
         let store = Store::open(&settings).await.unwrap();
         let desk = DeskConfig { store_within: Duration::from_secs(60), ..DeskConfig::default() };

@@ -30,6 +30,10 @@ impl OnSqlite {
 
     /// With room for so many operations in each queue.
     pub(crate) async fn open_for(folder: &TempDir, max_queued: u64) -> Self {
+        Self::open_with(folder, max_queued, ControlConfig::default()).await
+    }
+
+    pub(crate) async fn open_with(folder: &TempDir, max_queued: u64, control: ControlConfig) -> Self {
         let settings = settings::Store {
             url: format!("sqlite:{}/guildhall.db", folder.path().display()).parse().unwrap(),
             direct_url: None,
@@ -47,7 +51,7 @@ impl OnSqlite {
         };
         let store = Store::open(&settings).await.unwrap();
         let desk = new_desk(Arc::new(store.clone()), Arc::new(Ear::default()), None, DeskConfig::default());
-        let control = new_control(ControlConfig::default());
+        let control = new_control(control);
         control.open(Arc::new(desk));
         control.open_keys(Arc::new(store.clone()));
         let hall = Hall::open(&control, &store).await;
@@ -56,6 +60,11 @@ impl OnSqlite {
 
     /// Lets go of the file, so that it can be opened again.
     pub(crate) async fn close(self) {
+        self.away().await;
+    }
+
+    /// From now on the store is not available.
+    pub(crate) async fn away(&self) {
         self.store.close().await;
     }
 
@@ -70,13 +79,6 @@ impl OnSqlite {
 
     async fn submit(&self, body: Value) -> Answer {
         self.ask("POST", &format!("/v1/guilds/{GUILD}/operations"), body).await
-    }
-
-    /// Has a role made in the guild of these tests; the operation's id.
-    pub(crate) async fn create_role(&self, name: &str) -> String {
-        let answer = self.submit(role(name)).await;
-        assert_eq!(answer.status, 202, "{answer:?}");
-        answer.text("id")
     }
 
     /// Gives an operation up, as its guild would.

@@ -391,7 +391,7 @@ fn what_makes_no_sense_is_told_and_a_head_is_only_a_head() {
 fn a_store_that_is_away_for_a_while_costs_a_stream_nothing() {
     run(async {
         let mut server = postgres::PostgresServer::start();
-        let place = Place::at(server.database().await);
+        let place = Place::at(server.database().await).waiting(Duration::from_secs(2));
         let config = StreamsConfig { look_every: Duration::from_millis(50), ..StreamsConfig::default() };
         let api = Real::with(&place, streams(config)).await;
         let mut stream = Stream::open(api.address(), "").await;

@@ -137,8 +137,10 @@ fn write(mut stream: &TcpStream, reply: Reply) {
 }
 
 /// A problem of the daemon's.
-pub(crate) fn problem(status: u16, name: &str, detail: &str, more: Value) -> Reply {
+pub(crate) fn problem(status: u16, name: &str, detail: &str, mut more: Value) -> Reply {
     let mut body = json!({"type": format!("urn:guildhall:problem:{name}"), "title": "A title", "status": status, "detail": detail});
-    body.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
+    if let (Some(body), Some(more)) = (body.as_object_mut(), more.as_object_mut()) {
+        body.append(more);
+    }
     Reply::Problem(status, "", body)
 }

@@ -1,8 +1,13 @@
 //! `guildhall keys` and `guildhall audit` on a real daemon, and what a key that is good for less can do.
 
+use std::process::Stdio;
+
 use serde_json::json;
 
-use super::stage::{Cli, Stage};
+use super::{
+    fake::Fake,
+    stage::{Cli, Stage},
+};
 
 #[test]
 fn a_key_is_shown_once_alone_and_is_good_for_what_it_says() {
@@ -75,4 +80,18 @@ fn a_key_as_json_is_whole() {
     let made =
         stage.run(&["keys", "create", "--name", "a", "--scope", "audit", "--tenant", "default", "-o", "json"]).json();
     assert!(made["key"].as_str().unwrap().starts_with("gh_") && made["id"].is_string(), "{made}");
+}
+
+#[test]
+fn a_key_that_nobody_takes_is_told_so_that_it_can_be_taken_back() {
+    let made = json!({"id": "k1", "key": "gh_k1_secret", "name": "a", "tenant": "default", "scopes": ["audit"], "active": true});
+    let fake = Fake::says(201, made);
+    let cli = Cli::at(&fake.url());
+    let mut command = cli.command(&["keys", "create", "--name", "a", "--scope", "audit"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    let says = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{says}");
+    assert!(says.contains("guildhall keys revoke k1") && !says.contains("secret"), "{says}");
 }

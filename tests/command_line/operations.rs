@@ -1,5 +1,10 @@
 //! `guildhall ops` on a real daemon.
 
+use std::{
+    io::{BufRead as _, BufReader},
+    process::Stdio,
+};
+
 use serde_json::{Value, json};
 
 use super::stage::Stage;
@@ -229,4 +234,65 @@ fn an_operation_is_taken_back_made_due_or_done_again() {
     assert_eq!((mixed.code, mixed.out), (1, format!("{two} is cancelled\n")), "one that is refused stops no other");
     assert!(mixed.err.contains("(409)") && mixed.err.contains(&dead), "{}", mixed.err);
     assert!(stage.run(&["ops", "retry", &dead]).failed().contains("(409)"));
+}
+
+#[test]
+fn all_of_a_guild_is_followed_over_the_daemons_own_stream() {
+    let stage = Stage::start();
+    let (one, two) = (stage.guild(0), stage.guild(1));
+    let mut command = stage.cli.command(&["ops", "watch", "--guild", &one]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut says = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut says).unwrap();
+    assert!(says.starts_with("Following"), "{says}");
+    for guild in [&two, &one] {
+        stage.run(&["ops", "submit", "--guild", guild, "--kind", "create_role", "--payload", ROLE, "--wait"]).fine();
+    }
+    let mut lines = Vec::new();
+    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+        lines.push(line.unwrap());
+        if lines.last().unwrap().contains("succeeded") {
+            break;
+        }
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(lines.iter().all(|line| line.contains(&one)), "{lines:?}");
+    assert!(lines.last().is_some_and(|line| line.contains("succeeded  created role_id ")), "{lines:?}");
+}
+
+#[test]
+fn whoever_waits_hears_of_the_end_over_the_stream() {
+    let stage = Stage::start();
+    let guild = stage.guild(0);
+    stage.run(&["guilds", "pause", &guild]).fine();
+    let submit = ["ops", "submit", "--guild", &guild, "--kind", "create_role", "--payload", ROLE, "-o", "json"];
+    let id = stage.run(&submit).json()["id"].as_str().unwrap().to_owned();
+    let mut command = stage.cli.command(&["ops", "watch", &id]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().contains("queued"));
+    stage.run(&["guilds", "resume", &guild]).fine();
+    assert!(lines.map(Result::unwrap).last().unwrap().contains("succeeded"));
+    assert!(child.wait().unwrap().success());
+    let shown = stage.run(&["ops", "show", &id]).fine();
+    assert!(shown.contains("AT                    WHAT") && shown.contains("accepted"), "it has a timeline: {shown}");
+}
+
+#[test]
+fn dead_letters_are_found_by_their_words_and_thrown_away_together() {
+    let stage = Stage::start();
+    let guild = stage.guild(0);
+    let (one, two) = (stage.dead(&guild), stage.dead(&guild));
+    let listed = stage.run(&["dlq", "list", "--reason", "UNKNOWN", "--died-after", "1h", "-o", "json"]).json();
+    assert_eq!(listed["dead_letters"].as_array().unwrap().len(), 2, "{listed}");
+    let none = stage.run(&["dlq", "list", "--died-before", "1h", "-o", "json"]).json();
+    assert_eq!(none["dead_letters"], json!([]));
+    assert_eq!(stage.run(&["dlq", "discard", "--reason", "nothing like it"]).fine(), "0 thrown away.\n");
+    assert_eq!(stage.run(&["dlq", "discard", "--guild", &guild, "--kind", "assign_role"]).fine(), "2 thrown away.\n");
+    for id in [&one, &two] {
+        assert!(stage.run(&["dlq", "show", id]).failed().contains("(404)"));
+    }
+    let listed = stage.run(&["ops", "list", "--created-after", "1h", "--state", "dead", "-o", "json"]).json();
+    assert_eq!(listed["operations"].as_array().unwrap().len(), 2, "{listed}");
 }

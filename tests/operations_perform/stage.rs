@@ -142,6 +142,7 @@ impl Stage {
             max_wait: Duration::from_secs(5),
             intent_at: UnixMs::new(now),
             right: Right::always(),
+            trace: None,
         }
     }
 

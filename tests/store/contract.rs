@@ -8,6 +8,7 @@ use guildhall_actors::{
     },
 };
 use guildhall_core::operation::{Failure, FailureClass, Kind, ManagedKind, Queue, State};
+use guildhall_core::trace::Trace;
 
 use crate::{
     access::{key, note},
@@ -26,7 +27,7 @@ on_both! {
             payload: r#"{"name":"ü\u0000\"'"}"#.to_owned(),
             deadline_at: Some(at(99)),
             deployment: Some(new_id()),
-            trace: Some("00-a-b-01".to_owned()),
+            trace: Trace::read("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
             reason: Some("because".to_owned()),
             ..in_guild()
         };

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{
     support::CANARY,
-    town::{ADMIN, Engine, Town},
+    town::{ADMIN, Engine, Key, Town},
     ways::rows,
 };
 
@@ -39,7 +39,7 @@ async fn no_answer_no_metric_and_no_line_of_the_log_holds_a_secret() {
                 assert!(told.is_none(), "{asked} tells a key's secret: {answer}");
             }
         }
-        for secret in [CANARY, ADMIN].into_iter().chain(keys.iter().map(|key| key.secret())) {
+        for secret in [CANARY, ADMIN].into_iter().chain(keys.iter().map(Key::secret)) {
             let line = log.lines().find(|line| line.contains(secret));
             assert!(line.is_none(), "the log holds a secret: {line:?}");
         }

@@ -1,7 +1,8 @@
 //! A daemon with guilds of several tenants, and keys of several kinds.
 
 use std::{
-    net::SocketAddr,
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
     sync::Mutex,
     time::{Duration, Instant},
 };
@@ -92,6 +93,10 @@ impl Town {
             .env("GUILDHALL__STORE__URL", &url)
             .env("GUILDHALL__STORE__ROW_SECURITY", required)
             .env("GUILDHALL__API__ADMIN_KEY", ADMIN)
+            // Every way is tried with every key, as fast as it goes.
+            .env("GUILDHALL__API__POLICIES__HEAVY_PER_SECOND", "0")
+            .env("GUILDHALL__API__POLICIES__LIGHT_PER_SECOND", "0")
+            .env("GUILDHALL__API__POLICIES__FAILED_PER_SECOND", "0")
             .env("GUILDHALL__BUDGETS__NAMED", "upstream=10/1")
             .env("GUILDHALL__LOG__FILTER", "trace")
             .file("handlers.toml", HANDLERS)
@@ -168,7 +173,9 @@ impl Town {
             "{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{key}{name}Content-Type: application/json\r\n\
              Content-Length: {length}\r\n\r\n{body}"
         );
-        let answer = block_in_place(|| request(self.address, &head));
+        // A stream does not end by itself: its beginning has to do.
+        let asks = if path.ends_with("/stream") { glance } else { request };
+        let answer = block_in_place(|| asks(self.address, &head));
         self.answers.lock().unwrap().push((format!("{method} {path}"), format!("{}\n{}", answer.head, answer.body)));
         answer
     }
@@ -245,6 +252,31 @@ impl Town {
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
         (self.answers.into_inner().unwrap(), ended.stdout + &ended.stderr)
     }
+}
+
+/// Sends this text and reads what comes back first: all of a refusal, and of a stream how it begins.
+fn glance(address: SocketAddr, text: &str) -> Answer {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(STUCK)).unwrap();
+    stream.write_all(text.as_bytes()).unwrap();
+    let mut answer = String::new();
+    let mut piece = [0; 4_096];
+    // A refusal says how long it is; a stream has begun once its head is there.
+    let is_whole = |answer: &str| {
+        answer.split_once("\r\n\r\n").is_some_and(|(head, body)| {
+            let said =
+                head.to_lowercase().lines().find_map(|line| line.strip_prefix("content-length: ").map(str::to_owned));
+            said.is_none_or(|said| body.len() >= said.trim().parse::<usize>().unwrap())
+        })
+    };
+    while !is_whole(&answer) {
+        let read = stream.read(&mut piece).unwrap();
+        assert!(read > 0, "it ended before it had begun: {answer:?}");
+        answer.push_str(std::str::from_utf8(&piece[..read]).unwrap());
+    }
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    Answer { status, head: head.to_lowercase(), body: body.to_owned() }
 }
 
 /// Runs a test on both engines.

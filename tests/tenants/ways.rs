@@ -56,11 +56,13 @@ const ROWS: &[Row] = &[
     row("POST", "/resume", Everything, Some("fleet.resume")),
     row("GET", "/operations", Several, None),
     Row { also: Some(Scope::Application), ..row("POST", "/operations", Everything, Some("operations.submit")) },
+    row("GET", "/operations/stream", Several, None),
     row("GET", "/operations/{id}", Something, None),
     row("POST", "/operations/{id}/cancel", Something, Some("operations.cancel")),
     row("POST", "/operations/{id}/retry", Something, Some("operations.retry")),
     row("GET", "/dead-letters", Several, None),
     row("POST", "/dead-letters/redrive", Several, Some("dead_letters.redrive")),
+    row("POST", "/dead-letters/discard", Several, Some("dead_letters.discard")),
     row("GET", "/dead-letters/{id}", Something, None),
     row("DELETE", "/dead-letters/{id}", Something, Some("dead_letters.discard")),
     row("POST", "/dead-letters/{id}/redrive", Something, Some("dead_letters.redrive")),
@@ -127,9 +129,9 @@ impl Row {
                 let put = town.admin("PUT", &path, &json!({"value": 0}));
                 assert_eq!(put.status, 204, "{}", put.body);
             }
-            ("GET", "/operations" | "/audit") => drop(town.waiting()),
+            ("GET", "/operations" | "/operations/stream" | "/audit") => drop(town.waiting()),
             ("GET", "/dead-letters") => drop(town.dead()),
-            ("POST", "/dead-letters/redrive") => {
+            ("POST", "/dead-letters/redrive" | "/dead-letters/discard") => {
                 town.dead();
                 body = json!({});
             }

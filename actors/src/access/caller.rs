@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use guildhall_core::access::{Bounds, Grant, Guilds, Scope};
 use guildhall_core::time::UnixMs;
+use guildhall_core::trace::Trace;
 
 use super::{Action, Note};
 
@@ -21,6 +22,8 @@ pub struct Caller {
     pub grant: Arc<Grant>,
     /// What the request is called, in answers, logs and notes.
     pub request: Arc<str>,
+    /// The trace that the request is a part of.
+    pub trace: Option<Trace>,
 }
 
 impl Caller {
@@ -28,7 +31,7 @@ impl Caller {
     #[must_use]
     pub fn operator() -> Self {
         let grant = Arc::new(Grant::everything());
-        Self { key: Arc::from("admin"), tenant: None, grant, request: Arc::from("") }
+        Self { key: Arc::from("admin"), tenant: None, grant, request: Arc::from(""), trace: None }
     }
 
     /// Whether it is good for this.

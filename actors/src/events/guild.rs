@@ -16,7 +16,7 @@ use actix::{
     MessageResult, WeakAddr, WrapFuture as _,
 };
 use guildhall_core::event::Event;
-use guildhall_core::event::handler::{Does, Handler, View, body};
+use guildhall_core::event::handler::{Does, Handler, View, body, trace};
 use serde::Serialize;
 use tokio::task::consume_budget;
 use tokio::time::{Instant, timeout};
@@ -31,7 +31,8 @@ use super::tray::Tray;
 use crate::operations::SubmitError;
 use crate::telemetry::emit;
 use crate::telemetry::events::{
-    EventHandled, EventPutOff, EventsDone, HandlerRan, HandlerWould, InteractionAnswered, InteractionUntold, Outcome,
+    EventHandled, EventPutOff, EventTold, EventsDone, HandlerRan, HandlerWould, InteractionAnswered, InteractionUntold,
+    Outcome,
 };
 
 /// Events that are handled together at most.
@@ -172,6 +173,7 @@ impl Worker {
                     self.settle(std::mem::take(&mut round)).await;
                     // Apart, so that a guild that waits for events does not hold the room that this needs.
                     Box::pin(self.handle(&parcel)).await;
+                    emit(EventTold { event: &parcel.event, now: clock.now() });
                     self.finish(&[parcel]);
                 }
             }
@@ -241,8 +243,11 @@ impl Worker {
     }
 
     async fn keep(&self, items: Vec<Handled>, whose: Vec<(usize, usize)>, parcels: &[Arc<Parcel>]) {
-        let committed = self.hub.commit(items).await;
+        let (committed, mut told) = (self.hub.commit(items).await, None);
         for ((place, handler), committed) in whose.into_iter().zip(committed) {
+            if told.replace(place) != Some(place) {
+                emit(EventTold { event: &parcels[place].event, now: self.hub.clock.now() });
+            }
             if let Committed::Refused(error) = committed {
                 self.refused(handler, &parcels[place].event, &error).await;
             }
@@ -328,12 +333,12 @@ impl Worker {
         let retry_after = match said {
             Err(_) => {
                 let entry = self.hub.entry(event, handler, written);
-                emit(EventPutOff { handler: &handler.name, why: "slow" });
+                emit(EventPutOff { handler: &handler.name, event, why: "slow" });
                 return self.put_off(number, self.hub.put(entry), Some(asking)).await;
             }
             Ok(said) => match heard(said) {
                 Ran::Later { why, retry_after } => {
-                    emit(EventPutOff { handler: &handler.name, why: &why });
+                    emit(EventPutOff { handler: &handler.name, event, why: &why });
                     retry_after
                 }
                 ran @ (Ran::Gave(_) | Ran::Passed | Ran::Never { .. }) => {
@@ -383,7 +388,7 @@ impl Worker {
         let handler = self.handler(number);
         match error {
             SubmitError::Full { .. } | SubmitError::Store(_) => {
-                emit(EventPutOff { handler: &handler.name, why: "refused" });
+                emit(EventPutOff { handler: &handler.name, event, why: "refused" });
                 let mut entry = self.hub.entry(event, handler, body(event, &BTreeMap::new()));
                 (entry.attempts, entry.eligible_at) = (1, again_at(&self.hub, 1, None));
                 self.put_off(number, self.hub.put(entry), None).await;
@@ -414,7 +419,7 @@ impl Worker {
         }
         if let Some(reply) = given.reply.take() {
             let whole = First::Whole(first_response(interaction.kind, reply));
-            match self.hub.answers.tell(interaction, whole).await {
+            match self.hub.answers.tell(interaction, whole, trace(&event.origin)).await {
                 Told::Now => emit(InteractionAnswered { how: "answered" }),
                 Told::Before => emit(InteractionAnswered { how: "answered_before" }),
                 Told::TooLate => emit(InteractionAnswered { how: "too_late" }),

@@ -9,6 +9,7 @@ use guildhall_core::access::Bounds;
 use guildhall_core::lane::Lane;
 use guildhall_core::operation::{Failure, ManagedKind, Marker, OperationId, Payload};
 use guildhall_core::time::UnixMs;
+use guildhall_core::trace::Trace;
 
 use super::Binding;
 use crate::right::Right;
@@ -43,6 +44,8 @@ pub struct Work {
     pub intent_at: UnixMs,
     /// The right to do it, which every call has to carry.
     pub right: Right,
+    /// The part of a trace that this try is.
+    pub trace: Option<Trace>,
 }
 
 /// What came of doing it.

@@ -11,6 +11,7 @@ use guildhall_core::lane::Lane;
 use guildhall_core::operation::payload::Location;
 use guildhall_core::operation::{Failure, Kind, ManagedKind, OperationId, Queue, State};
 use guildhall_core::time::UnixMs;
+use guildhall_core::trace::Trace;
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -110,8 +111,8 @@ pub struct NewOperation {
     pub deadline_at: Option<UnixMs>,
     /// Which deployment it belongs to; those of one never pass each other.
     pub deployment: Option<OperationId>,
-    /// The trace it belongs to (W3C `traceparent`).
-    pub trace: Option<String>,
+    /// The trace it belongs to, and the part of it that asked for it.
+    pub trace: Option<Trace>,
     /// For Discord's audit log.
     pub reason: Option<String>,
     /// Its caller's key, if it has one.

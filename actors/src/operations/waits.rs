@@ -193,7 +193,7 @@ impl Seat {
         self.room.begun.notify_one();
         if ended.await.is_err() {
             // Nobody looks out any more: the process is about to end.
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 }

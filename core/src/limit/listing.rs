@@ -66,7 +66,7 @@ impl Limiter {
             if looked_at >= LOOKED_AT || buckets.len() >= most {
                 return Listing { buckets, next: Some(place) };
             }
-            let Some(lot) = lot else { continue };
+            let Some(lot) = lot.filter(|lot| lot.is_listed(now)) else { continue };
             let waiting = lot.waiting();
             match (&lot.key, &lot.keeper) {
                 (LotKey::Bucket(whose, hash, major), Gatekeeper::Bucket(bucket)) => {
@@ -83,7 +83,7 @@ impl Limiter {
                         waiting,
                     });
                 }
-                (LotKey::Side(side), Gatekeeper::Side(door)) if !lot.is_idle(now) => buckets.push(BucketRow {
+                (LotKey::Side(side), Gatekeeper::Side(door)) => buckets.push(BucketRow {
                     credential: self.book.credential(side.whose),
                     routes: vec![side.route.clone()],
                     bucket: None,
@@ -96,7 +96,7 @@ impl Limiter {
                     },
                     waiting,
                 }),
-                // What waits to be known, or has no limit, is no bucket.
+                // Nothing else is listed, and each keeper has a key of its kind.
                 _ => {}
             }
         }
@@ -153,6 +153,8 @@ mod tests {
             waiting: 0,
         };
         assert_eq!(listing, Listing { buckets: vec![expected], next: None });
+        let mut limiter = limiter;
+        assert_eq!(limiter.snapshot(at(10_001)).known, 1, "what was unknown before is not counted");
         let later = limiter.list(0, 10, at(60_000));
         assert_eq!((later.buckets[0].left, later.buckets[0].resets_in), (Some(4), None));
     }

@@ -30,8 +30,10 @@ pub struct LimiterView {
     pub lanes: [usize; 3],
     /// Calls under way.
     pub under_way: usize,
-    /// Buckets and the like that are kept.
+    /// Buckets and the like that are kept, what is not known yet or has no limit among them.
     pub buckets: usize,
+    /// Those that a list shows.
+    pub known: usize,
     /// Routes of which something is known.
     pub routes: usize,
     /// Buckets forgotten for want of room.
@@ -118,6 +120,7 @@ impl Limiter {
             lanes: self.waiting_by_lane(),
             under_way: self.under_way(),
             buckets: self.yard.len(),
+            known: self.yard.iter().filter(|lot| lot.is_listed(now)).count(),
             routes: self.book.len(),
             buckets_evicted: self.yard.evicted,
             routes_forgotten: self.book.forgotten,

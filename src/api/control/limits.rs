@@ -54,7 +54,7 @@ fn shown(seen: &GateView, credential: Credential, now: UnixMs) -> Value {
             "mode": own.and_then(|own| own.shared.as_ref()).map(|shared| shared.mode.name()),
         },
         "lanes": lanes.map(|(lane, waiting)| json!({"lane": lane.name(), "waiting": waiting})).collect::<Vec<_>>(),
-        "buckets": limits.buckets,
+        "buckets": limits.known,
         "invalid_requests": invalid(&seen.breakers.invalid_requests),
         "breakers": seen.breakers.breakers.states,
     })

@@ -1,7 +1,7 @@
 //! The API under `/v1`.
 //!
 //! ```text
-//!  request ──▶ entry: key, scope, body ──▶ handler: read ──▶ desk (on the daemon's runtime) ──▶ view ──▶ answer
+//!  request ──▶ entry: key, policy, scope, body ──▶ handler: read ──▶ desk (on the daemon's runtime) ──▶ view ──▶ answer
 //!                      └──────────────────────┴──────────────────────┴─▶ refusal ──▶ problem
 //! ```
 //!
@@ -43,6 +43,7 @@ use actix_web::{
 use guildhall_actors::{
     access::{Action, Caller, Key, KeyStore},
     operations::{Changes, Desk, Waits, WaitsConfig, WallClock},
+    policies::SharedPolicies,
 };
 use guildhall_core::{access::KeyId, time::UnixMs};
 use tokio::{
@@ -59,7 +60,10 @@ pub use self::{
 };
 use super::{
     admin_key::AdminKey,
+    body::Room,
     keyring::Keyring,
+    origin::Proxies,
+    policies::{Policies, PoliciesConfig},
     problem::{Problem, Told},
 };
 
@@ -70,6 +74,8 @@ pub struct ControlConfig {
     pub body_most: usize,
     /// How long a body may take to arrive.
     pub body_within: Duration,
+    /// All bodies that are held at once.
+    pub bodies_most: usize,
     /// Requests that are before the desk at once.
     pub calls_most: usize,
     /// The largest body of a submission.
@@ -80,6 +86,8 @@ pub struct ControlConfig {
     pub streams: StreamsConfig,
     /// The bounds of waiting for what was submitted.
     pub waits: WaitsConfig,
+    /// How much each caller may ask.
+    pub policies: PoliciesConfig,
 }
 
 impl Default for ControlConfig {
@@ -87,11 +95,13 @@ impl Default for ControlConfig {
         Self {
             body_most: 1024 * 1024,
             body_within: Duration::from_secs(10),
+            bodies_most: 64 * 1024 * 1024,
             calls_most: 512,
             submission_most: 8 * 1024 * 1024,
             large_most: 4,
             streams: StreamsConfig::default(),
             waits: WaitsConfig::default(),
+            policies: PoliciesConfig::default(),
         }
     }
 }
@@ -110,6 +120,9 @@ pub struct Control {
     large: Arc<Semaphore>,
     following: Arc<OnceLock<Following>>,
     streams: Arc<Streams>,
+    policies: Arc<Policies>,
+    proxies: Arc<Proxies>,
+    room: Room,
     /// Whether the process is about to end.
     draining: watch::Sender<bool>,
 }
@@ -152,8 +165,22 @@ impl Control {
             large: Arc::new(Semaphore::new(config.large_most)),
             following: Arc::default(),
             streams: Arc::new(Streams::new(config.streams.most, config.streams.most_per_key)),
+            policies: Arc::new(Policies::new(config.policies)),
+            proxies: Arc::default(),
+            room: Room::new(config.bodies_most),
             draining: watch::Sender::new(false),
         }
+    }
+
+    /// The same behind these proxies.
+    #[must_use]
+    pub fn behind(self, proxies: Proxies) -> Self {
+        Self { proxies: Arc::new(proxies), ..self }
+    }
+
+    /// From now on requests are counted together with other processes. A second one changes nothing.
+    pub fn share_policies(&self, shared: Arc<dyn SharedPolicies>) {
+        self.policies.share(shared);
     }
 
     /// From now on this is the desk. A second one changes nothing.
@@ -169,11 +196,12 @@ impl Control {
     /// From now on operations can be followed here, and waited for. A second one changes nothing. To be called on the runtime
     /// that the store belongs to.
     pub fn open_changes(&self, changes: Arc<dyn Changes>) {
-        let waits = || Waits::start(Arc::clone(&changes), self.config.waits);
-        self.following.get_or_init(|| Following { waits: waits(), changes: Arc::clone(&changes) });
+        let waits = self.config.waits;
+        self.following.get_or_init(move || Following { waits: Waits::start(Arc::clone(&changes), waits), changes });
     }
 
-    /// Ends what would not end by itself, since the process is about to: streams, and waiting for what was submitted.
+    /// From now on nothing new is taken, since the process is about to end. What is under way is finished; what would not end
+    /// by itself ends: streams, and waiting for what was submitted.
     pub fn drain(&self) {
         self.draining.send_replace(true);
     }
@@ -198,6 +226,20 @@ impl Served {
 
     fn now(&self) -> UnixMs {
         self.clock.now()
+    }
+
+    fn is_draining(&self) -> bool {
+        *self.control.draining.borrow()
+    }
+
+    /// Waits until nothing new is taken any more.
+    fn drains(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut draining = self.control.draining.subscribe();
+        async move {
+            if draining.wait_for(|draining| *draining).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
     }
 
     /// Operations as they change.

@@ -1,5 +1,7 @@
 //! Submitting operations, looking at them, taking them back.
 
+use std::time::Duration;
+
 use actix_web::{
     HttpRequest, HttpResponse,
     http::header::{HeaderMap, HeaderName, HeaderValue, LOCATION},
@@ -7,8 +9,9 @@ use actix_web::{
 };
 use guildhall_actors::operations::{
     ListFilter,
-    desk::{Accepted, Asked, Retried, Submission, SubmitProblem, Wrong, key_problem, trace_problem},
+    desk::{Accepted, Asked, Retried, Submission, SubmitProblem, Wrong, key_problem},
 };
+use guildhall_core::policy::Policy;
 use serde_json::{Value, json};
 
 use super::{
@@ -45,7 +48,7 @@ async fn accept(request: &HttpRequest, served: &Served, guild: Option<u64>) -> A
     if let Some(wrong) = take_key(request.headers(), shape, &mut operations) {
         return Err(Told::from(Problem::InvalidOperation).errors([(IDEMPOTENCY_KEY.to_owned(), wrong)]));
     }
-    take_trace(request.headers(), &mut operations);
+    put_off(&mut operations, entry::delay_of(request))?;
     let submission = Submission { caller: entry::caller_of(request), guild, operations };
     let accepted = served.ask(|desk| async move { desk.submit(submission).await }).await?;
     let accepted = accepted.map_err(|problem| {
@@ -106,13 +109,20 @@ fn take_key(headers: &HeaderMap, shape: Shape, operations: &mut [Result<Asked, V
     None
 }
 
-/// A `traceparent` that is not one is not there, as its specification has it.
-fn take_trace(headers: &HeaderMap, operations: &mut [Result<Asked, Vec<Wrong>>]) {
-    let trace = headers.get("traceparent").and_then(|value| value.to_str().ok());
-    let Some(trace) = trace.filter(|trace| trace_problem(trace).is_none()) else { return };
+/// Makes operations due no sooner than their caller may have them done, who asks so much.
+fn put_off(operations: &mut [Result<Asked, Vec<Wrong>>], delay: Duration) -> Result<(), Told> {
     for asked in operations.iter_mut().flatten() {
-        asked.trace.get_or_insert_with(|| trace.to_owned());
+        asked.delay = asked.delay.max(delay);
+        if asked.deadline.is_some_and(|deadline| deadline <= asked.delay) {
+            let says = format!(
+                "Nothing was accepted: this key submits so much that what it submits now is due in {delay:?}, after the \
+                 deadline of an operation. Submit it later, with a later deadline, or many operations with one request."
+            );
+            let told = Problem::TooManyRequests.says(says).with("policy", Policy::HeavyWaits.name());
+            return Err(told.after(delay.as_secs().max(1)));
+        }
     }
+    Ok(())
 }
 
 fn answer_one(accepted: &Accepted) -> HttpResponse {

@@ -67,6 +67,7 @@ pub(super) fn accepted(accepted: &Accepted) -> Value {
         "kind": accepted.kind.name(),
         "guild_id": id_text(accepted.guild),
         "state": accepted.state.name(),
+        "eligible_at": accepted.eligible_at.map(time),
         "result": accepted.result.as_deref().map(embedded),
         "replayed": accepted.replayed,
         "href": place(accepted.id),

@@ -58,6 +58,7 @@ pub(super) fn schemas() -> Vec<(&'static str, Shape)> {
         may("pending", count().says("How many operations the queue holds.")),
         may("most", count().says("How many it takes.")),
         may("policy", text().says("Which of the caller's own limits it is.")),
+        may("retry_after_ms", count().says("When it would not be too much any more, if nobody else came first.")),
         may("instance", or_null(text().says("The process that can do it."))),
         may("maximum", number().says("The most that the budget ever holds.")),
     ]);

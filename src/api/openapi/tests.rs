@@ -73,6 +73,7 @@ const fn is_listed(problem: Problem) -> bool {
         P::NotFound | P::MethodNotAllowed | P::BodyTooLarge | P::BodyTooSlow | P::Unauthorized | P::Forbidden => true,
         P::BadRequest | P::NotJson | P::InvalidOperation | P::KeyReused | P::Conflict | P::AlreadyRedriven => true,
         P::QueueFull | P::Starting | P::Busy | P::StoreUnavailable | P::BudgetUnavailable | P::Internal => true,
+        P::TooManyRequests | P::TooManyConnections | P::Draining => true,
     }
 }
 

@@ -39,7 +39,7 @@ pub(super) async fn store(settings: &Settings, tell: &mut impl FnMut(Finding)) -
         }
         Ok(Some(looked)) => {
             let seen = format!("{url}, {}, answers in {} ms", looked.engine, looked.took.as_millis());
-            tell(fits(&settings.store, seen, &looked.steps));
+            tell(fits(&settings.store, &seen, &looked.steps));
             if looked.took > SLOW {
                 let advice = "every accepted operation waits for it: bring it closer, or see what else uses it";
                 tell(Finding::warn("store", format!("it took {} ms to answer", looked.took.as_millis()), advice));
@@ -56,7 +56,7 @@ pub(super) async fn store(settings: &Settings, tell: &mut impl FnMut(Finding)) -
 }
 
 /// Whether what a store has is what this program knows.
-fn fits(settings: &Store, seen: String, steps: &[Step]) -> Finding {
+fn fits(settings: &Store, seen: &str, steps: &[Step]) -> Finding {
     if let Some(newer) = steps.iter().find(|step| !step.known) {
         let seen = format!("{seen}; it has the migration {}, which this version does not know", newer.name);
         return Finding::fail("store", seen, "run the version of guildhall that made it, or a newer one");

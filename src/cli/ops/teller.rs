@@ -61,14 +61,12 @@ impl Teller {
         match &self.how {
             How::Lines => return self.out.show_next(operation, |paint| view::line(operation, paint)),
             How::Bar(bar) => {
-                if is_end {
-                    bar.inc(1);
-                    if state != "succeeded" {
-                        bar.println(view::line(operation, Paint::for_terminal(true)));
-                    }
+                if is_end && state != "succeeded" {
+                    bar.println(view::line(operation, Paint::for_terminal(true)));
                 }
                 let last = format!("{} {}", operation["kind"].as_str().unwrap_or_default(), state);
                 bar.set_message(format!("{} succeeded, {} not; last: {}", self.succeeded, self.failed, plain(&last)));
+                bar.inc(u64::from(is_end));
             }
             How::Silent => {}
         }

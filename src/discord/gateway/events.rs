@@ -3,7 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use guildhall_actors::events::Allowance;
-use guildhall_core::event::{Class, Event, EventName};
+use guildhall_core::event::{Class, Event, EventName, handler::trace as trace_of};
 use metrics::{Counter, counter, gauge};
 use tokio::time::Instant;
 use tracing::{debug, error, info, trace, warn};
@@ -256,7 +256,8 @@ impl Tally {
             (EventName::Other(_), Class::Interaction) => "interaction",
             (EventName::Other(_), Class::Fleeting | Class::Chatter | Class::Change | Class::Gateway) => "other",
         };
-        trace!(shard, kind, sequence = event.origin.seq, "dispatch received");
+        let trace_id = || trace_of(&event.origin).id;
+        trace!(shard, kind, sequence = event.origin.seq, trace_id = %trace_id(), "dispatch received");
         self.counters.entry(kind).or_insert_with(|| counter!(GATEWAY_EVENTS, "type" => kind)).increment(1);
     }
 }

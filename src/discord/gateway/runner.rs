@@ -619,7 +619,7 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
 /// Waits until a shard is to connect anew. Nobody is left who could ask if the other end is gone.
 async fn asked(restarts: &mut watch::Receiver<()>) {
     if restarts.changed().await.is_err() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

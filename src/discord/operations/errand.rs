@@ -121,6 +121,7 @@ impl<'a> Errand<'a> {
         request.max_wait = self.work.max_wait;
         request.guild = request.guild.or(self.work.guild);
         request.right = self.work.right.clone();
+        request.trace = self.work.trace;
         verdict::judge(self.performer.rest.call(request).await, again)
     }
 }

@@ -109,7 +109,7 @@ pub(super) async fn carry_out(
             Job::Cancel(id, now) => put(place, Answer::Moved(single::cancel(on, context, *id, *now, of(place)).await?)),
             Job::Hasten(id, now) => put(place, Answer::Moved(single::hasten(on, context, *id, *now, of(place)).await?)),
             Job::Discard(filter) => {
-                put(place, Answer::Discarded(letters::discard(on, context, filter, of(place)).await?))
+                put(place, Answer::Discarded(letters::discard(on, context, filter, of(place)).await?));
             }
             Job::Pause(what, paused) => {
                 queues::pause(on, context, *what, *paused, of(place)).await?;

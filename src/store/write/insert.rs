@@ -114,6 +114,7 @@ async fn insert(on: &DatabaseTransaction, context: &Context, accepted: &[&New<'_
 }
 
 fn push(rows: &mut Rows, New { operation, seq, tenant, .. }: &New<'_>) {
+    let trace = operation.trace.map(|trace| trace.to_string());
     rows.push(&[
         Cell::Uuid(operation.id.uuid()),
         Cell::Text(tenant),
@@ -129,7 +130,7 @@ fn push(rows: &mut Rows, New { operation, seq, tenant, .. }: &New<'_>) {
         Cell::Number(signed(operation.eligible_at.millis())),
         operation.deadline_at.map(|at| signed(at.millis())).into(),
         operation.deployment.map(OperationId::uuid).into(),
-        operation.trace.as_deref().into(),
+        trace.as_deref().into(),
         operation.reason.as_deref().into(),
         operation.redrive_of.map(OperationId::uuid).into(),
         Cell::Number(signed(operation.created_at.millis())),

@@ -10,10 +10,13 @@ use crate::operations::{StoreError, StoreFuture, WallClock};
 /// A quarter of an hour after an hour has begun.
 const START: UnixMs = UnixMs::new(480_000 * 3_600_000 + 900_000);
 
+/// Points and calls, by budget, hour and process.
+type Sums = BTreeMap<(BudgetName, Hour, Arc<str>), (u64, u64)>;
+
 /// Keeps sums, unless it is away.
 #[derive(Default)]
 struct Shelf {
-    rows: Mutex<BTreeMap<(BudgetName, Hour, Arc<str>), (u64, u64)>>,
+    rows: Mutex<Sums>,
     writes: Mutex<usize>,
     away: AtomicBool,
 }

@@ -18,6 +18,7 @@ use actix::{
     WrapFuture as _,
 };
 use futures_util::FutureExt as _;
+use guildhall_core::event::handler::trace;
 use guildhall_core::event::{Class, Event, EventName, Origin, Text};
 use guildhall_core::session::Received;
 use serde::Serialize;
@@ -209,7 +210,7 @@ impl Router {
     fn defer(&self, parcel: &mut Parcel) {
         let Some(interaction) = &parcel.event.interaction else { return };
         let Some(first) = deferral(&self.hub, interaction, parcel.left()) else { return };
-        let told = self.hub.answers.tell(Arc::clone(interaction), first).shared();
+        let told = self.hub.answers.tell(Arc::clone(interaction), first, trace(&parcel.event.origin)).shared();
         // It goes on although nobody waits for it yet.
         tokio::spawn(told.clone().map(drop));
         parcel.deferring = Some(told);

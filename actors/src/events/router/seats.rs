@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{ActorFutureExt as _, Addr, AsyncContext as _, Context, Handler as Takes, Message, WrapFuture as _};
-use guildhall_core::event::handler::body;
+use guildhall_core::event::handler::{body, trace};
 use guildhall_core::time::UnixMs;
 
 use super::{Router, SpawnEvents};
@@ -117,7 +117,8 @@ impl Takes<GuildGone> for Router {
                 let handler = hub.handler(handler);
                 let why =
                     "it broke what handles events, and was taken out so that the others go on; the log tells where";
-                emit(EventBuried { handler: &handler.name, event: parcel.event.name.as_str(), why });
+                let trace = trace(&parcel.event.origin);
+                emit(EventBuried { handler: &handler.name, event: parcel.event.name.as_str(), trace, why });
                 // What broke it may be the event itself: it is kept as it came.
                 let body = body(&parcel.event, &BTreeMap::new());
                 let mut entry = hub.entry(&parcel.event, handler, body);

@@ -6,6 +6,7 @@ use guildhall_core::access::{Bounds, Grant};
 use guildhall_core::operation::payload::Location;
 use guildhall_core::operation::{Kind, OperationId, Payload};
 use guildhall_core::time::UnixMs;
+use guildhall_core::trace::Trace;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -24,6 +25,7 @@ struct Drafting {
     grant: Arc<Grant>,
     bounds: Bounds,
     guild: Option<u64>,
+    trace: Option<Trace>,
 }
 
 /// An operation, the places that it names if not all of them are its caller's, and what its caller lacks for it.
@@ -44,9 +46,9 @@ impl Desk {
     /// All operations of a submission as the store keeps them, or all that is wrong with any of them.
     pub(super) fn draft(&self, submission: Submission) -> Result<Drafts, SubmitProblem> {
         let Submission { caller, guild, operations } = submission;
-        let bounds = caller.bounds();
+        let (bounds, trace) = (caller.bounds(), caller.trace);
         let (tenant, scope, grant) = (caller.tenant.unwrap_or_default(), caller.key, caller.grant);
-        let draft = Drafting { tenant, scope, grant, bounds, guild };
+        let draft = Drafting { tenant, scope, grant, bounds, guild, trace };
         let (count, most) = (operations.len(), self.config.batch_most);
         if count == 0 {
             return Err(SubmitProblem::Empty);
@@ -77,7 +79,7 @@ impl Desk {
         }
     }
 
-    /// What a handler asks for, as the store keeps it: in the event's guild, and with keys of its own.
+    /// What a handler asks for, as the store keeps it: in the event's guild and trace, and with keys of its own.
     ///
     /// # Errors
     ///
@@ -86,6 +88,7 @@ impl Desk {
         &self,
         guild: Option<u64>,
         scope: Arc<str>,
+        trace: Trace,
         operations: Vec<Value>,
     ) -> Result<Vec<NewOperation>, SubmitProblem> {
         if operations.is_empty() {
@@ -93,7 +96,7 @@ impl Desk {
         }
         let operations = operations.into_iter().map(Asked::read).collect();
         // Whoever wrote the handlers runs the daemon; what they do belongs to whose the guild is.
-        let caller = Caller { key: scope, ..Caller::operator() };
+        let caller = Caller { key: scope, trace: Some(trace), ..Caller::operator() };
         Ok(self.draft(Submission { caller, guild, operations })?.operations)
     }
 
@@ -122,7 +125,7 @@ impl Desk {
             eligible_at: now + asked.delay,
             deadline_at: asked.deadline.map(|deadline| now + deadline),
             deployment: None,
-            trace: asked.trace,
+            trace: asked.trace.or(drafting.trace),
             reason: asked.reason,
             idempotency: asked.key.map(|key| IdempotencyKey { scope: Arc::clone(&drafting.scope), key }),
             refers_to: payload.operations(),
@@ -158,7 +161,7 @@ impl Desk {
             eligible_at: now,
             deadline_at: None,
             deployment: None,
-            trace: None,
+            trace: caller.trace,
             reason: letter.reason.clone(),
             idempotency: None,
             refers_to: references(letter.id, letter.kind, letter.guild, &letter.payload)?,
@@ -175,6 +178,7 @@ impl Desk {
             bounds: first.bounds.and(caller.bounds()),
             eligible_at: now,
             deadline_at: None,
+            trace: caller.trace.or(first.trace),
             idempotency: None,
             refers_to: references(first.id, first.kind, first.guild, &first.payload)?,
             redrive_of: Some(first.id),

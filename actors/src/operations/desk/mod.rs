@@ -30,7 +30,7 @@ use self::names::Names;
 use self::vault::Vault;
 use super::{IdempotencyCache, OperationStore, Pausable, StoreError, SubmitError};
 
-pub use self::asked::{Accepted, Asked, Submission, Wrong, key_problem, trace_problem};
+pub use self::asked::{Accepted, Asked, Submission, Wrong, key_problem};
 pub use self::letters::{Discarded, Redriven, Skipped};
 pub use self::standing::{GuildStanding, Retried};
 pub use self::submit::SubmitProblem;

@@ -6,6 +6,7 @@ use guildhall_core::access::{Whose, no_such};
 use guildhall_core::operation::payload::Location;
 use guildhall_core::operation::{Queue, State};
 use guildhall_core::time::UnixMs;
+use guildhall_core::trace::Trace;
 
 use super::draft::{Drafts, TOLD_MOST};
 use super::{Accepted, Desk, Submission, Wrong};
@@ -62,14 +63,17 @@ impl From<StoreError> for SubmitProblem {
 struct Slip {
     accepted: Accepted,
     used: Option<(IdempotencyKey, Remembered)>,
+    trace: Option<Trace>,
 }
 
 impl Slip {
     fn of(operation: &NewOperation) -> Self {
-        let &NewOperation { id, kind, guild, payload_hash, .. } = operation;
+        let &NewOperation { id, kind, guild, payload_hash, eligible_at, .. } = operation;
+        let (state, eligible_at) = (State::Queued, Some(eligible_at));
         Self {
-            accepted: Accepted { id, kind, guild, state: State::Queued, result: None, replayed: false },
+            accepted: Accepted { id, kind, guild, state, eligible_at, result: None, replayed: false },
             used: operation.idempotency.clone().map(|key| (key, Remembered { payload_hash, id })),
+            trace: operation.trace,
         }
     }
 }
@@ -160,11 +164,11 @@ impl Desk {
     fn file(&self, slips: Vec<Slip>, submitted: Vec<Submitted>) -> Vec<Accepted> {
         let mut used = Vec::new();
         let mut all = Vec::with_capacity(slips.len());
-        for (Slip { mut accepted, used: mut key }, submitted) in slips.into_iter().zip(submitted) {
+        for (Slip { mut accepted, used: mut key, trace }, submitted) in slips.into_iter().zip(submitted) {
             match submitted {
                 Submitted::Accepted { .. } => {
                     let Accepted { id, kind, guild, .. } = accepted;
-                    emit(OperationEnqueued { id, kind, guild });
+                    emit(OperationEnqueued { id, kind, guild, trace });
                     if key.is_some() {
                         emit(KeyIsNew);
                     }
@@ -174,7 +178,7 @@ impl Desk {
                     if let Some((_, remembered)) = &mut key {
                         remembered.id = id;
                     }
-                    accepted = Accepted { id, state, result, replayed: true, ..accepted };
+                    accepted = Accepted { id, state, result, eligible_at: None, replayed: true, ..accepted };
                 }
             }
             used.extend(key);
@@ -203,6 +207,6 @@ impl Desk {
         emit(KeyFound { by: "cache" });
         let &NewOperation { kind, guild, .. } = operation;
         let (state, result) = (shown.stored.state, shown.result);
-        Some(Accepted { id: known.id, kind, guild, state, result, replayed: true })
+        Some(Accepted { id: known.id, kind, guild, state, eligible_at: None, result, replayed: true })
     }
 }

@@ -14,7 +14,7 @@ use super::verdict::{Case, DELAYS_TOLD, Verdict, held_up, poisoned};
 use crate::operations::{Attempt, Change, Fence, Intent, NewOperation, OperationsConfig, Stored, Wanted, Word, Work};
 use crate::right::Right;
 use crate::telemetry::emit;
-use crate::telemetry::operations::{OperationAmbiguous, OperationDelayed, OperationRetried};
+use crate::telemetry::operations::{OperationAmbiguous, OperationDelayed, OperationRetried, Subject};
 
 /// An operation that broke its guild.
 #[derive(Clone, Copy, Debug)]
@@ -95,6 +95,11 @@ impl Book {
         self.known.get(&seq).and_then(|known| known.guild)
     }
 
+    /// Which it is, for telling of it.
+    pub(super) fn subject(&self, seq: u64) -> Option<Subject> {
+        self.known.get(&seq).map(Known::subject)
+    }
+
     pub(super) fn delays(&self, seq: u64) -> u32 {
         self.known.get(&seq).map_or(0, |known| known.delays)
     }
@@ -158,6 +163,7 @@ impl Book {
             sends,
             lane: operation.lane,
             reason: operation.reason,
+            trace: operation.trace,
             created_at: operation.created_at,
             attempts,
             max_attempts: operation.max_attempts,

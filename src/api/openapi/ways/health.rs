@@ -9,8 +9,11 @@ use crate::api::openapi::{
     schema::{Says as _, Shape, any_object, may, must, named, object, one_of_names, text, truth},
 };
 
+/// A path, and what there is to say about it.
+type Told = (&'static str, fn() -> About);
+
 /// Every path outside `/v1`, all of them for GET and HEAD.
-pub(in crate::api::openapi) const OUTSIDE: [(&str, fn() -> About); 6] = [
+pub(in crate::api::openapi) const OUTSIDE: [Told; 6] = [
     ("/livez", livez),
     ("/readyz", readyz),
     ("/startupz", startupz),

@@ -17,7 +17,7 @@ fn accepted() -> Vec<Field> {
         must("kind", named("Kind")),
         must("guild_id", or_null(snowflake())),
         must("state", named("State")),
-        may("eligible_at", or_null(time().says("Not before this, since the caller submits so much."))),
+        must("eligible_at", or_null(time().says("Not before this; `null` for one that was there before."))),
         must("result", anything().says("What came of it, if it has succeeded by now.")),
         must(
             "replayed",
@@ -130,8 +130,8 @@ const HAPPENINGS: [&str; 9] =
 /// An operation that was just accepted.
 pub(super) fn an_accepted() -> Value {
     json!({
-        "id": AN_OPERATION, "kind": "create_role", "guild_id": A_GUILD, "state": "queued", "result": null,
-        "replayed": false, "href": format!("/v1/operations/{AN_OPERATION}"),
+        "id": AN_OPERATION, "kind": "create_role", "guild_id": A_GUILD, "state": "queued", "eligible_at": A_TIME,
+        "result": null, "replayed": false, "href": format!("/v1/operations/{AN_OPERATION}"),
     })
 }
 
