@@ -29,7 +29,10 @@ WORKDIR /guildhall
 # Inside a container a loopback address cannot be reached from outside. On any other, the API needs a key: give the
 # container GUILDHALL__API__ADMIN_KEY or GUILDHALL__API__ADMIN_KEY_FILE. Health and metrics ask for none: publish the port
 # only where everybody who reaches it may read them.
+# The API speaks plain HTTP here, so publish the port on this machine alone, or put something in front of it that speaks TLS; or
+# mount a certificate, set GUILDHALL__API__TLS__CERT_FILE and GUILDHALL__API__TLS__KEY_FILE, and this to false.
 ENV GUILDHALL__API__BIND=0.0.0.0:8080 \
+    GUILDHALL__API__ALLOW_PLAINTEXT=true \
     GUILDHALL__LOG__FORMAT=json
 EXPOSE 8080
 STOPSIGNAL SIGTERM

@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
+use guildhall_core::budget::{BudgetError, BudgetName};
 use metrics::{counter, gauge};
 use tracing::{debug, info, warn};
 
@@ -101,15 +102,31 @@ impl InternalEvent for ShardsUnclaimed<'_> {
     }
 }
 
+/// A budget of the settings cannot be had.
+pub struct BudgetUnfit<'a> {
+    /// Which.
+    pub name: &'a BudgetName,
+    /// Why not.
+    pub error: &'a BudgetError,
+}
+
+impl InternalEvent for BudgetUnfit<'_> {
+    fn emit(self) {
+        warn!(bucket = %self.name, error = %self.error, "a budget of the settings cannot be had");
+    }
+}
+
 /// The listener accepts connections.
 pub struct ListenerStarted {
     /// Where, with the real port.
     pub address: SocketAddr,
+    /// Whether it speaks TLS.
+    pub tls: bool,
 }
 
 impl InternalEvent for ListenerStarted {
     fn emit(self) {
-        info!(address = %self.address, "listening");
+        info!(address = %self.address, tls = self.tls, "listening");
     }
 }
 

@@ -6,7 +6,7 @@
 //!                                 └──▶ events ──▶ log (stderr), metrics ◀──────────────────── GET /metrics
 //! ```
 //!
-//! Layers, each using only what stands to its left: [`settings`] → [`commands`], [`handlers`], [`discord`], [`redis`](mod@redis), [`store`],
+//! Layers, each using only what stands to its left: [`settings`] → [`client`], [`commands`], [`handlers`], [`discord`], [`redis`](mod@redis), [`store`],
 //! [`webhook`] → [`api`] → [`app`] → [`cli`] → `main`.
 //! What they all may use: [`events`], [`metrics`], [`process`] and [`logging`].
 
@@ -15,12 +15,16 @@ pub mod app;
 mod causes;
 mod chance;
 pub mod cli;
+pub mod client;
 pub mod commands;
 pub mod discord;
 pub mod events;
 pub mod handlers;
 pub mod logging;
 pub mod metrics;
+#[cfg(feature = "otel")]
+pub mod otel;
+mod plain;
 pub mod process;
 pub mod redis;
 pub mod settings;

@@ -4,11 +4,18 @@
 //! on targets can rule that out; replacing the secret's own bytes in what is about to be written can.
 
 use std::{
+    borrow::Cow,
     io::{self, IsTerminal, Write},
     sync::Arc,
 };
 
-use tracing_subscriber::{EnvFilter, fmt::MakeWriter, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+use tracing_subscriber::{
+    EnvFilter,
+    filter::{Directive, LevelFilter},
+    fmt::MakeWriter,
+    layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
+};
 
 use crate::settings::{Log, LogFormat, Token};
 
@@ -26,7 +33,7 @@ pub fn init(log: &Log, secrets: Vec<Token>) -> Result<(), tracing_subscriber::ut
         LogFormat::Auto => io::stderr().is_terminal(),
     };
     let writer = Redacting { secrets: secrets.into(), inner: io::stderr };
-    let filter = EnvFilter::builder().with_regex(false).parse_lossy(&log.filter);
+    let filter = quietly(EnvFilter::builder().with_regex(false).parse_lossy(&log.filter), &log.filter);
     let registry = tracing_subscriber::registry().with(filter);
     let layer = tracing_subscriber::fmt::layer().with_writer(writer);
     if pretty {
@@ -39,6 +46,18 @@ pub fn init(log: &Log, secrets: Vec<Token>) -> Result<(), tracing_subscriber::ut
         tracing::error!(place, message = panic.payload_as_str().unwrap_or("no message"), "a thread panicked");
     }));
     Ok(())
+}
+
+/// What writes a line for every request that cannot be read as HTTP, of which anybody can send as many as they like.
+const CHATTY: &str = "actix_http::h1::dispatcher";
+
+/// The filter without what strangers can fill a log with, unless somebody wants to see it.
+fn quietly(filter: EnvFilter, written: &str) -> EnvFilter {
+    let is_wanted = written.contains("actix") || filter.max_level_hint() > Some(LevelFilter::INFO);
+    match format!("{CHATTY}=off").parse::<Directive>() {
+        Ok(off) if !is_wanted => filter.add_directive(off),
+        Ok(_) | Err(_) => filter,
+    }
 }
 
 /// Makes writers that replace every secret in what they are given.
@@ -63,18 +82,32 @@ struct RedactingWriter<W> {
 
 impl<W: Write> Write for RedactingWriter<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let mut clean = std::borrow::Cow::Borrowed(line);
-        for secret in self.secrets.iter() {
-            if let Some(replaced) = replace(&clean, secret.expose().as_bytes()) {
-                clean = replaced.into();
-            }
-        }
-        self.inner.write_all(&clean)?;
+        self.inner.write_all(&clean(&self.secrets, line))?;
         Ok(line.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         self.inner.flush()
+    }
+}
+
+/// A text with every occurrence of every secret replaced.
+fn clean<'t>(secrets: &[Token], text: &'t [u8]) -> Cow<'t, [u8]> {
+    let mut clean = Cow::Borrowed(text);
+    for secret in secrets {
+        if let Some(replaced) = replace(&clean, secret.expose().as_bytes()) {
+            clean = replaced.into();
+        }
+    }
+    clean
+}
+
+/// A text for others to read, without these secrets.
+#[cfg(feature = "otel")]
+pub(crate) fn without(secrets: &[Token], text: Vec<u8>) -> Vec<u8> {
+    match clean(secrets, &text) {
+        Cow::Borrowed(_) => text,
+        Cow::Owned(clean) => clean,
     }
 }
 
@@ -116,6 +149,16 @@ mod tests {
     fn every_occurrence_of_every_secret_is_replaced() {
         assert_eq!(written(&["abab", "xyz"], "abab and ababab, xyz"), "(redacted) and (redacted)ab, (redacted)");
         assert_eq!(written(&["secret"], "secret"), "(redacted)");
+    }
+
+    #[test]
+    fn strangers_cannot_fill_the_log_unless_somebody_wants_to_see_them() {
+        for (written, quiet) in
+            [("info", true), ("warn,guildhall=info", true), ("debug", false), ("info,actix_http=info", false)]
+        {
+            let filter = quietly(EnvFilter::builder().with_regex(false).parse_lossy(written), written);
+            assert_eq!(filter.to_string().contains("actix_http::h1::dispatcher=off"), quiet, "{written}: {filter}");
+        }
     }
 
     #[test]

@@ -42,6 +42,30 @@ pub const IDEMPOTENCY_FORGOTTEN: &str = "guildhall_idempotency_forgotten_total";
 pub const API_REQUESTS: &str = "guildhall_api_requests_total";
 /// How long requests to the API took, by route.
 pub const API_REQUEST_SECONDS: &str = "guildhall_api_request_seconds";
+/// Requests that were refused because their caller asked too much, by policy.
+pub const API_LIMITED: &str = "guildhall_api_limited_total";
+/// Requests whose operations are due later because their caller asked too much, by policy.
+pub const API_DELAYED: &str = "guildhall_api_delayed_total";
+/// Requests of callers that were counted together with others, by policy: there were too many callers.
+pub const API_UNTRACKED: &str = "guildhall_api_untracked_total";
+/// 1 while requests are counted together with other processes, else 0.
+pub const API_POLICIES_SHARED: &str = "guildhall_api_policies_shared";
+/// Connections that are served.
+pub const API_CONNECTIONS: &str = "guildhall_api_connections";
+/// Connections that were not served, by why.
+pub const API_CONNECTIONS_REFUSED: &str = "guildhall_api_connections_refused_total";
+/// Connections that were cut, by why.
+pub const API_CONNECTIONS_CUT: &str = "guildhall_api_connections_cut_total";
+/// How often the API's certificate was read again, by result.
+pub const API_CERTIFICATE_LOADS: &str = "guildhall_api_certificate_loads_total";
+/// What people changed by hand that the daemon does by itself, by what they did.
+pub const API_INTERVENTIONS: &str = "guildhall_api_interventions_total";
+/// Streams of operations that are open.
+pub const API_STREAMS: &str = "guildhall_api_streams";
+/// Streams of operations that have ended, by why.
+pub const API_STREAMS_ENDED: &str = "guildhall_api_streams_ended_total";
+/// Callers that wanted to wait for what they submitted, by what came of it.
+pub const API_WAITS: &str = "guildhall_api_waits_total";
 /// What was posted as an interaction and not signed by Discord, by what is wrong with it.
 pub const INTERACTIONS_REFUSED: &str = "guildhall_interactions_refused_total";
 /// What waits: operations by their state, and events.
@@ -68,6 +92,8 @@ pub const TAKEN_OVER: &str = "guildhall_queues_taken_over_total";
 pub const DISOWNED: &str = "guildhall_disowned_total";
 /// 1 while the store can be written to, else 0.
 pub const STORE_UP: &str = "guildhall_store_up";
+/// 1 if PostgreSQL itself keeps callers to the rows of their tenant, else 0.
+pub const STORE_ROW_SECURITY: &str = "guildhall_store_row_security";
 /// Batches of writes that were committed.
 pub const STORE_BATCHES: &str = "guildhall_store_batches_total";
 /// How many requests a batch held.
@@ -76,6 +102,10 @@ pub const STORE_BATCH_REQUESTS: &str = "guildhall_store_batch_requests";
 pub const STORE_BATCH_SECONDS: &str = "guildhall_store_batch_seconds";
 /// What failed, and why.
 pub const STORE_ERRORS: &str = "guildhall_store_errors_total";
+/// Spans that a collector took.
+pub const SPANS_EXPORTED: &str = "guildhall_spans_exported_total";
+/// Spans that were given up, by why.
+pub const SPANS_DROPPED: &str = "guildhall_spans_dropped_total";
 /// Events that a webhook was asked about, by handler and by what came of it.
 pub const WEBHOOK_REQUESTS: &str = "guildhall_webhook_requests_total";
 /// How long webhooks took to answer, by handler.
@@ -152,6 +182,54 @@ const METRICS: &[Metric] = &[
     Metric::counter(API_REQUESTS, &["route", "method", "status"], "Requests to the API, by route and status."),
     Metric::histogram(API_REQUEST_SECONDS, &["route"], "How long requests to the API took, by route.")
         .in_unit(Unit::Seconds),
+    Metric::counter(API_LIMITED, &["policy"], "Requests refused because their caller asked too much, by policy."),
+    Metric::counter(
+        API_DELAYED,
+        &["policy"],
+        "Requests whose operations are due later because their caller asked too much, by policy.",
+    ),
+    Metric::counter(
+        API_UNTRACKED,
+        &["policy"],
+        "Requests counted together with those of others, since there were too many callers, by policy.",
+    ),
+    Metric::gauge(
+        API_POLICIES_SHARED,
+        &[],
+        "1 while requests to the API are counted together with other processes, else 0.",
+    ),
+    Metric::gauge(API_CONNECTIONS, &[], "Connections to the API that are served, and those for interactions."),
+    Metric::counter(
+        API_CONNECTIONS_REFUSED,
+        &["why"],
+        "Connections that were not served: full, flood (so many that they were hardly told), or ending.",
+    ),
+    Metric::counter(
+        API_CONNECTIONS_CUT,
+        &["why"],
+        "Connections that were cut: slow_header, unread, slow_handshake, or a handshake that failed.",
+    ),
+    Metric::counter(
+        API_CERTIFICATE_LOADS,
+        &["result"],
+        "How often the API's certificate had changed, and was read again (ok) or could not be (error).",
+    ),
+    Metric::gauge(API_STREAMS, &[], "Streams of operations that are open."),
+    Metric::counter(
+        API_STREAMS_ENDED,
+        &["why"],
+        "Streams that have ended: gone, stalled (dropped, since nobody read), revoked or draining.",
+    ),
+    Metric::counter(
+        API_WAITS,
+        &["result"],
+        "Callers that wanted to wait for what they submitted: ended, late, refused or draining.",
+    ),
+    Metric::counter(
+        API_INTERVENTIONS,
+        &["action"],
+        "What people changed by hand that the daemon does by itself: breakers.force, breakers.reset, shards.restart.",
+    ),
     Metric::counter(
         INTERACTIONS_REFUSED,
         &["why"],
@@ -168,11 +246,18 @@ const METRICS: &[Metric] = &[
     Metric::counter(TAKEN_OVER, &[], "Queues that were taken over from processes that were gone."),
     Metric::counter(DISOWNED, &[], "How often others took this process for dead."),
     Metric::gauge(STORE_UP, &[], "1 while the store can be written to, else 0."),
+    Metric::gauge(STORE_ROW_SECURITY, &[], "1 if PostgreSQL itself keeps callers to their tenant's rows, else 0."),
     Metric::counter(STORE_BATCHES, &[], "Batches of writes that were committed to the store."),
     Metric::histogram(STORE_BATCH_REQUESTS, &[], "How many requests a batch of writes held."),
     Metric::histogram(STORE_BATCH_SECONDS, &[], "How long a batch of writes took, its commit included.")
         .in_unit(Unit::Seconds),
     Metric::counter(STORE_ERRORS, &["what", "why"], "Calls to the store that failed, by what was tried and why."),
+    Metric::counter(SPANS_EXPORTED, &[], "Spans that an OpenTelemetry collector took."),
+    Metric::counter(
+        SPANS_DROPPED,
+        &["why"],
+        "Spans that no collector was told of: full, refused, rejected or unreachable.",
+    ),
     Metric::counter(
         WEBHOOK_REQUESTS,
         &["handler", "outcome"],

@@ -79,6 +79,43 @@ fn the_demo_survives_its_own_kill_and_exits_with_zero() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "its store went with it");
 }
 
+/// The commands that the demo says to try, in its order.
+fn tries(demo: &Running) -> Vec<String> {
+    demo.says("It goes on until Ctrl-C.");
+    let mut tries: Vec<String> = Vec::new();
+    loop {
+        let line = demo.says("");
+        let Some(command) = line.strip_prefix("  ") else { continue };
+        match tries.last_mut().filter(|last| last.ends_with('\\')) {
+            Some(last) => *last = format!("{last}\n{command}"),
+            None => tries.push(command.to_owned()),
+        }
+        if line.ends_with(" instances") {
+            return tries;
+        }
+    }
+}
+
+#[test]
+fn whatever_the_demo_says_to_try_works_as_it_is_printed() {
+    let demo = Guildhall::new(&["demo"]).spawn();
+    let tries = tries(&demo);
+    let count = |what: &str| tries.iter().filter(|line| line.contains(what)).count();
+    assert!(count("curl -s ") >= 9 && count(" ops ") >= 2, "{tries:?}");
+    // One shell for all, as a person has it; a status that is no success counts as a failure of curl.
+    let mut script = "set -e\ncurl() { command curl -fS --max-time 60 \"$@\"; }\n".to_owned();
+    for (n, line) in tries.iter().enumerate() {
+        script += &format!("{line}\necho \"did {n}\"\n");
+    }
+    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    let done = out.lines().filter(|line| line.contains("did ")).count();
+    assert!(output.status.success() && done == tries.len(), "after {done} of {tries:#?}\n{out}\n{err}");
+    assert!(out.contains("\ngh_") && out.contains("create_role"), "{out}");
+    demo.signal("TERM");
+    assert_eq!(demo.end().code, Some(0));
+}
+
 /// An address as the demo prints it.
 fn address(demo: &Running, start: &str) -> SocketAddr {
     demo.says(start).split(' ').next().unwrap().parse().unwrap()

@@ -80,6 +80,7 @@ fn start(world: &World, notebook: &Arc<Notebook>, token: &str, breakers: Breaker
         request_timeout: Duration::from_secs(15),
         max_response_bytes: 4 << 20,
         pool_idle: Duration::from_secs(60),
+        traceparent: false,
     })
     .unwrap();
     Gate::start(transport, GateConfig { breakers, memory: Some(memory), ..GateConfig::default() })

@@ -19,6 +19,7 @@ pub mod failpoint;
 pub mod leases;
 pub mod memory;
 pub mod operations;
+pub mod policies;
 pub mod rest;
 pub mod right;
 pub mod telemetry;

@@ -17,6 +17,17 @@ pub(crate) fn of_thread() -> anyhow::Result<Duration> {
     used("/proc/thread-self/stat")
 }
 
+/// What the threads that another process has now have used of them, to the nanosecond.
+pub(crate) fn of_threads(process: u32) -> anyhow::Result<Duration> {
+    let mut nanos = 0;
+    for thread in std::fs::read_dir(format!("/proc/{process}/task")).context("there is no such process")? {
+        // One that has ended meanwhile has done little.
+        let Ok(used) = std::fs::read_to_string(thread?.path().join("schedstat")) else { continue };
+        nanos += used.split_whitespace().next().context("an odd schedstat")?.parse::<u64>()?;
+    }
+    Ok(Duration::from_nanos(nanos))
+}
+
 /// User and system time.
 fn used(path: &str) -> anyhow::Result<Duration> {
     let stat = std::fs::read_to_string(path).context("this system does not tell")?;

@@ -15,6 +15,7 @@ use http::Method;
 use serde_json::Value;
 use tokio::time::sleep;
 
+use crate::cpu;
 use crate::load::Connection;
 use crate::metrics::Metrics;
 
@@ -39,6 +40,9 @@ impl Daemon {
         let common = [
             ("API__BIND", "127.0.0.1:0"),
             ("API__ADMIN_KEY", KEY),
+            // One caller asks for everything.
+            ("API__POLICIES__HEAVY_PER_SECOND", "0"),
+            ("API__POLICIES__LIGHT_PER_SECOND", "0"),
             ("LOG__FORMAT", "json"),
             // As good as none.
             ("LIMITS__GLOBAL", "10000"),
@@ -80,6 +84,11 @@ impl Daemon {
         let status = std::fs::read_to_string(&path).context("this system does not tell how large a process is")?;
         let kb = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix("kB"));
         Ok(kb.with_context(|| format!("an odd {path}"))?.trim().parse::<u64>()? * 1_024)
+    }
+
+    /// What it has used of processors so far.
+    pub(crate) fn used(&self) -> anyhow::Result<Duration> {
+        cpu::of_threads(self.process.id())
     }
 
     /// Its metrics, as it tells them.

@@ -3,6 +3,7 @@
 //! Every benchmark takes `--seconds` and ends within a minute by default. Figures that depend on the machine are given
 //! beside a baseline from the same run where there is one.
 
+mod api;
 mod backlog;
 mod budgets;
 mod cpu;
@@ -13,11 +14,13 @@ mod events;
 mod fleet;
 mod gate;
 mod hot_bucket;
+mod idle;
 mod load;
 mod memory;
 mod metrics;
 mod operations;
 mod overhead;
+mod peers;
 mod pipeline;
 mod postgres_server;
 mod processes;
@@ -77,6 +80,10 @@ enum Name {
     Load(stages::Arguments),
     /// How much memory a daemon holds, by its shards and by its guilds.
     Memory(memory::Arguments),
+    /// How many operations a second a daemon accepts over HTTP, beside what BullMQ adds to its queue.
+    Api(api::Arguments),
+    /// What a daemon with nothing to do takes of memory and processors.
+    Idle(idle::Arguments),
     /// A simulator for a benchmark that wants it in another process.
     #[command(name = serve_sim::SUBCOMMAND, hide = true)]
     ServeSim,
@@ -104,6 +111,8 @@ impl Name {
             | Self::Events(_)
             | Self::Load(_)
             | Self::Memory(_)
+            | Self::Api(_)
+            | Self::Idle(_)
             | Self::Processes(_)
             | Self::ServeDaemon
             | Self::Drive(_) => Builder::new_multi_thread(),
@@ -145,6 +154,8 @@ fn measure(arguments: &Arguments) -> anyhow::Result<Option<Value>> {
         Name::Events(options) => as_the_daemon(events::run(options, *seconds, *json))?,
         Name::Load(options) => name.runtime()?.block_on(stages::run(options, *seconds, *json))?,
         Name::Memory(options) => name.runtime()?.block_on(memory::run(options, *json))?,
+        Name::Api(options) => name.runtime()?.block_on(api::run(options, *seconds, *json))?,
+        Name::Idle(options) => name.runtime()?.block_on(idle::run(options, *seconds, *json))?,
         Name::Processes(options) => name.runtime()?.block_on(processes::run(options, *json))?,
         // It has been, before this.
         Name::ServeDaemon => return Ok(None),

@@ -25,6 +25,7 @@ pub(crate) fn transport(api_url: String) -> anyhow::Result<HyperTransport> {
         request_timeout: Duration::from_secs(15),
         max_response_bytes: 8 << 20,
         pool_idle: Duration::from_secs(30),
+        traceparent: false,
     })?)
 }
 

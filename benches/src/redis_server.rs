@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
+use crate::disk;
+
 /// How long the server may take to listen.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -20,11 +22,21 @@ pub(crate) struct RedisServer {
 impl RedisServer {
     /// Starts a server that keeps nothing, and waits until it answers.
     pub(crate) fn start() -> anyhow::Result<Self> {
-        let folder = tempfile::tempdir()?;
+        Self::with(tempfile::tempdir()?, &["--appendonly", "no"])
+    }
+
+    /// Starts a server that writes what it is told to a disk, and sees once a second that it is there.
+    pub(crate) fn keeping() -> anyhow::Result<Self> {
+        Self::with(disk::folder()?, &["--appendonly", "yes", "--appendfsync", "everysec"])
+    }
+
+    fn with(folder: tempfile::TempDir, keeps: &[&str]) -> anyhow::Result<Self> {
         // Somebody else could take the port before the server does; then it ends at once, and says so.
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
         let process = Command::new("redis-server")
-            .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--appendonly", "no", "--dir"])
+            .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
+            .args(keeps)
+            .arg("--dir")
             .arg(folder.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -13,6 +13,9 @@ mod m0004_leases;
 mod m0005_events;
 mod m0006_shards;
 mod m0007_access;
+mod m0008_operation_changes;
+mod m0009_tenants;
+mod m0010_budget_spend;
 
 pub use sea_orm_migration::MigratorTrait;
 use sea_orm_migration::{
@@ -34,6 +37,9 @@ impl MigratorTrait for Migrator {
             Box::new(m0005_events::STEP),
             Box::new(m0006_shards::STEP),
             Box::new(m0007_access::STEP),
+            Box::new(m0008_operation_changes::STEP),
+            Box::new(m0009_tenants::STEP),
+            Box::new(m0010_budget_spend::STEP),
         ]
     }
 }
@@ -67,9 +73,17 @@ impl MigrationTrait for Step {
     }
 }
 
+/// What a statement begins with that SQLite has nothing like.
+const POSTGRES_ALONE: &str = "{postgres}";
+
 async fn run(manager: &SchemaManager<'_>, statements: &[&str]) -> Result<(), DbErr> {
     let engine = manager.get_database_backend();
     for statement in statements {
+        let statement = match statement.strip_prefix(POSTGRES_ALONE) {
+            Some(_) if engine != DbBackend::Postgres => continue,
+            Some(its_own) => its_own,
+            None => statement,
+        };
         manager.get_connection().execute_unprepared(&for_engine(statement, engine)).await?;
     }
     Ok(())

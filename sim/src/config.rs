@@ -42,6 +42,8 @@ pub struct SimConfig {
     pub max_effects: usize,
     /// Messages kept in a channel; the oldest go first.
     pub max_messages: usize,
+    /// How many seconds the `Date` of REST answers is ahead of this machine's clock; behind it, if negative.
+    pub date_ahead_s: i64,
 }
 
 impl Default for SimConfig {
@@ -63,6 +65,7 @@ impl Default for SimConfig {
             idle_timeout: Duration::from_secs(60),
             max_effects: 1_000_000,
             max_messages: 10_000,
+            date_ahead_s: 0,
         }
     }
 }
@@ -105,7 +108,8 @@ pub struct GatewayConfig {
     pub sends_per_minute: u32,
     /// Whether `compress=zlib-stream` is honoured; if not, text frames are sent all the same.
     pub compression: bool,
-    /// Whether bots may ask for the privileged intents; if not, such an IDENTIFY is closed with 4014.
+    /// Whether bots may ask for the privileged intents, and their application's flags say so; if not, such an IDENTIFY is
+    /// closed with 4014.
     pub privileged_intents: bool,
 }
 

@@ -1,7 +1,9 @@
 //! Requests' bodies: those that nobody reads, and those that are read within bounds.
 
 use std::{
+    future::Future,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -18,6 +20,7 @@ use actix_web::{
     web::{Bytes, BytesMut},
 };
 use futures_util::StreamExt as _;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::problem::{Problem, Told};
 
@@ -41,22 +44,61 @@ pub(crate) async fn without_body(
 }
 
 pub(crate) fn announces_more_than(most: u64, headers: &HeaderMap) -> bool {
-    let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    announced.is_some_and(|size| size > most)
+    announced(headers).is_some_and(|size| size > most)
 }
 
-/// Reads a body of so many bytes at most, within so much time.
-pub(crate) async fn read(payload: &mut Payload, most: usize, within: Duration) -> Result<Bytes, Told> {
+/// Whether a body says beforehand that it is no larger than this.
+pub(crate) fn announces_at_most(most: u64, headers: &HeaderMap) -> bool {
+    announced(headers).is_some_and(|size| size <= most)
+}
+
+fn announced(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok())
+}
+
+/// How many bytes of bodies are held at once, over all requests.
+#[derive(Clone, Debug)]
+pub(crate) struct Room(Arc<Semaphore>);
+
+impl Room {
+    pub(crate) fn new(bytes: usize) -> Self {
+        Self(Arc::new(Semaphore::new(bytes.min(Semaphore::MAX_PERMITS))))
+    }
+
+    fn take(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Told> {
+        let taken = u32::try_from(bytes).ok().and_then(|bytes| Arc::clone(&self.0).try_acquire_many_owned(bytes).ok());
+        taken.ok_or_else(|| Problem::Busy.says("Too many large bodies are being read. Try again in a moment."))
+    }
+}
+
+/// A body that was read, and the room that it takes.
+#[derive(Debug)]
+pub(crate) struct Read {
+    pub(crate) bytes: Bytes,
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+impl Read {
+    /// Nothing.
+    pub(crate) const fn nothing() -> Self {
+        Self { bytes: Bytes::new(), _room: None }
+    }
+}
+
+/// Reads a body of so many bytes at most, within so much time, if there is room for it.
+pub(crate) async fn read(payload: &mut Payload, most: usize, within: Duration, room: &Room) -> Result<Read, Told> {
     let all = async {
         let mut read = BytesMut::new();
+        let mut taken = room.take(0)?;
         while let Some(chunk) = payload.next().await {
             let chunk = chunk.map_err(|error| Problem::BadRequest.says(format!("the body cannot be read: {error}")))?;
             if read.len() + chunk.len() > most {
                 return Err(Problem::BodyTooLarge.says(format!("The body is larger than {most} bytes.")));
             }
+            taken.merge(room.take(chunk.len())?);
             read.extend_from_slice(&chunk);
         }
-        Ok(read.freeze())
+        Ok(Read { bytes: read.freeze(), _room: Some(taken) })
     };
     match tokio::time::timeout(within, all).await {
         Ok(read) => read,
@@ -96,5 +138,36 @@ impl MessageBody for Answer {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>> {
         Pin::new(&mut self.body).poll_next(cx)
+    }
+}
+
+/// Ends an answer that goes on and on, when this happens.
+pub(crate) fn until(
+    response: ServiceResponse<BoxBody>,
+    end: impl Future<Output = ()> + 'static,
+) -> ServiceResponse<BoxBody> {
+    if response.response().body().size() != BodySize::Stream {
+        return response;
+    }
+    response.map_body(|_, body| BoxBody::new(Until { body, end: Box::pin(end) }))
+}
+
+struct Until {
+    body: BoxBody,
+    end: Pin<Box<dyn Future<Output = ()>>>,
+}
+
+impl MessageBody for Until {
+    type Error = <BoxBody as MessageBody>::Error;
+
+    fn size(&self) -> BodySize {
+        self.body.size()
+    }
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>> {
+        match Pin::new(&mut self.body).poll_next(cx) {
+            Poll::Pending if self.end.as_mut().poll(cx).is_ready() => Poll::Ready(None),
+            said => said,
+        }
     }
 }

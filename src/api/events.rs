@@ -1,36 +1,282 @@
 //! What there is to say about the API.
 
-use std::{net::SocketAddr, path::Path, time::Duration};
+use std::{fmt::Display, net::SocketAddr, path::Path, time::Duration};
 
 use actix_web::http::StatusCode;
-use metrics::{counter, histogram};
-use tracing::{debug, info, warn};
+use guildhall_actors::{
+    access::{Action, Caller},
+    telemetry::span::{self, Span, SpanKind},
+};
+use guildhall_core::trace::{SpanId, Trace};
+use metrics::{counter, gauge, histogram};
+use tracing::{debug, info, trace, warn};
 
+use super::edge::CertificatesError;
 use crate::{
     events::InternalEvent,
-    metrics::{API_REQUEST_SECONDS, API_REQUESTS, INTERACTIONS_REFUSED},
+    metrics::{
+        API_CERTIFICATE_LOADS, API_CONNECTIONS, API_CONNECTIONS_CUT, API_CONNECTIONS_REFUSED, API_DELAYED,
+        API_INTERVENTIONS, API_LIMITED, API_POLICIES_SHARED, API_REQUEST_SECONDS, API_REQUESTS, API_STREAMS,
+        API_STREAMS_ENDED, API_UNTRACKED, API_WAITS, INTERACTIONS_REFUSED,
+    },
 };
 
 /// A request was answered.
-pub(super) struct ApiAnswered {
+pub(super) struct ApiAnswered<'a> {
     /// The path's pattern, out of a fixed set.
     pub(super) route: String,
     pub(super) method: &'static str,
     pub(super) status: StatusCode,
     pub(super) took: Duration,
+    /// What it is called.
+    pub(super) request: &'a str,
+    /// The part of a trace that it is, and the one that it was asked by.
+    pub(super) trace: Trace,
+    pub(super) asked_by: Option<SpanId>,
 }
 
-impl InternalEvent for ApiAnswered {
+impl InternalEvent for ApiAnswered<'_> {
     fn emit(self) {
-        let Self { route, method, status, took } = self;
+        let Self { route, method, status, took, request, trace, asked_by } = self;
         let (status, duration_ms) = (status.as_u16(), u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
+        let trace_id = trace.id;
         if status >= 500 {
-            warn!(route, method, status, duration_ms, "the API failed");
+            warn!(route, method, status, duration_ms, request_id = request, %trace_id, "the API failed");
         } else {
-            debug!(route, method, status, duration_ms, "the API answered");
+            debug!(route, method, status, duration_ms, request_id = request, %trace_id, "the API answered");
         }
+        span::record(Some(trace), |trace| {
+            let span = Span::just_now(trace, asked_by, format!("{method} {route}"), took).kind(SpanKind::Server);
+            let span = span.text("http.request.method", method).text("http.route", route.clone());
+            let span = span.number("http.response.status_code", status);
+            span.text("guildhall.request_id", request.to_owned()).failed((status >= 500).then(|| status.to_string()))
+        });
         histogram!(API_REQUEST_SECONDS, "route" => route.clone()).record(took);
         counter!(API_REQUESTS, "route" => route, "method" => method, "status" => status.to_string()).increment(1);
+    }
+}
+
+/// A caller asked too much, and was refused.
+pub(super) struct RequestLimited {
+    pub(super) policy: &'static str,
+    pub(super) retry_after: Duration,
+}
+
+impl InternalEvent for RequestLimited {
+    fn emit(self) {
+        let retry_after_ms = u64::try_from(self.retry_after.as_millis()).unwrap_or(u64::MAX);
+        debug!(policy = self.policy, retry_after_ms, "a caller of the API asks too much");
+        counter!(API_LIMITED, "policy" => self.policy).increment(1);
+    }
+}
+
+/// A caller asked too much, and what it asked for is due later.
+pub(super) struct RequestDelayed {
+    pub(super) policy: &'static str,
+    pub(super) delay: Duration,
+}
+
+impl InternalEvent for RequestDelayed {
+    fn emit(self) {
+        let delay_ms = u64::try_from(self.delay.as_millis()).unwrap_or(u64::MAX);
+        debug!(policy = self.policy, delay_ms, "a caller of the API asks much: its operations are due later");
+        counter!(API_DELAYED, "policy" => self.policy).increment(1);
+    }
+}
+
+/// There are so many callers that one was counted together with others.
+pub(super) struct UntrackedCaller {
+    pub(super) policy: &'static str,
+}
+
+impl InternalEvent for UntrackedCaller {
+    fn emit(self) {
+        debug!(policy = self.policy, "more callers of the API than are counted one by one");
+        counter!(API_UNTRACKED, "policy" => self.policy).increment(1);
+    }
+}
+
+/// Requests are counted together with other processes.
+pub(super) struct PoliciesShared;
+
+impl InternalEvent for PoliciesShared {
+    fn emit(self) {
+        info!("requests to the API are counted together with other processes");
+        gauge!(API_POLICIES_SHARED).set(1);
+    }
+}
+
+/// Requests were to be counted together with other processes, and cannot be.
+pub(super) struct PoliciesAlone;
+
+impl InternalEvent for PoliciesAlone {
+    fn emit(self) {
+        warn!("Redis is lost: each process counts requests to the API alone, so that callers may ask more in all");
+        gauge!(API_POLICIES_SHARED).set(0);
+    }
+}
+
+/// A connection is served.
+pub(super) struct ConnectionTaken;
+
+impl InternalEvent for ConnectionTaken {
+    fn emit(self) {
+        trace!("a connection is served");
+        gauge!(API_CONNECTIONS).increment(1);
+    }
+}
+
+/// A connection that was served has ended.
+pub(super) struct ConnectionEnded;
+
+impl InternalEvent for ConnectionEnded {
+    fn emit(self) {
+        trace!("a connection has ended");
+        gauge!(API_CONNECTIONS).decrement(1);
+    }
+}
+
+/// Why a connection is not served.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Refusal {
+    /// There is no room, and it was told so.
+    Full,
+    /// There are so many without room that it was said to them in passing.
+    Flood,
+    /// The process is ending.
+    Ending,
+}
+
+/// A connection is not served.
+pub(super) struct ConnectionRefused {
+    pub(super) why: Refusal,
+}
+
+impl InternalEvent for ConnectionRefused {
+    fn emit(self) {
+        let why = match self.why {
+            Refusal::Full => "full",
+            Refusal::Flood => "flood",
+            Refusal::Ending => "ending",
+        };
+        debug!(why, "a connection is not served");
+        counter!(API_CONNECTIONS_REFUSED, "why" => why).increment(1);
+    }
+}
+
+/// Why a connection was cut.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Cut {
+    /// A request took too long to arrive.
+    SlowHeader,
+    /// Nobody read the answer.
+    Unread,
+    /// TLS could not be agreed on.
+    Handshake,
+    /// The same took too long.
+    SlowHandshake,
+}
+
+/// A connection was cut.
+pub(super) struct ConnectionCut {
+    pub(super) why: Cut,
+}
+
+impl InternalEvent for ConnectionCut {
+    fn emit(self) {
+        let why = match self.why {
+            Cut::SlowHeader => "slow_header",
+            Cut::Unread => "unread",
+            Cut::Handshake => "handshake",
+            Cut::SlowHandshake => "slow_handshake",
+        };
+        debug!(why, "a connection was cut");
+        counter!(API_CONNECTIONS_CUT, "why" => why).increment(1);
+    }
+}
+
+/// A new certificate is shown.
+pub(super) struct CertificateLoaded<'a> {
+    pub(super) file: &'a Path,
+}
+
+impl InternalEvent for CertificateLoaded<'_> {
+    fn emit(self) {
+        info!(file = %self.file.display(), "the API's certificate has changed, and the new one is shown");
+        counter!(API_CERTIFICATE_LOADS, "result" => "ok").increment(1);
+    }
+}
+
+/// A certificate's files have changed, and cannot be used.
+pub(super) struct CertificateKept<'a> {
+    pub(super) error: &'a CertificatesError,
+}
+
+impl InternalEvent for CertificateKept<'_> {
+    fn emit(self) {
+        warn!(error = %self.error, "the API's certificate has changed and cannot be used; the old one is still shown");
+        counter!(API_CERTIFICATE_LOADS, "result" => "error").increment(1);
+    }
+}
+
+/// Somebody changed by hand what the daemon does by itself.
+pub(super) struct SteppedIn<'a> {
+    pub(super) action: Action,
+    /// What it was done to.
+    pub(super) target: &'a dyn Display,
+    pub(super) caller: &'a Caller,
+}
+
+impl InternalEvent for SteppedIn<'_> {
+    fn emit(self) {
+        let (action, on) = (self.action.name(), self.target);
+        let (api_key, request_id) = (&*self.caller.key, &*self.caller.request);
+        info!(action, %on, api_key, request_id, "somebody stepped in");
+        counter!(API_INTERVENTIONS, "action" => action).increment(1);
+    }
+}
+
+/// So many streams are open.
+pub(super) struct StreamsCounted {
+    pub(super) count: usize,
+}
+
+impl InternalEvent for StreamsCounted {
+    fn emit(self) {
+        #[expect(clippy::cast_precision_loss, reason = "there are few")]
+        gauge!(API_STREAMS).set(self.count as f64);
+    }
+}
+
+/// A stream has ended.
+pub(super) struct StreamEnded<'a> {
+    /// Whose it was, by the id of the key.
+    pub(super) key: &'a str,
+    /// Why, out of a fixed set.
+    pub(super) why: &'static str,
+}
+
+impl InternalEvent for StreamEnded<'_> {
+    fn emit(self) {
+        let Self { key, why } = self;
+        if why == "stalled" {
+            warn!(key, why, "a stream was cut: its client does not read");
+        } else {
+            debug!(key, why, "a stream has ended");
+        }
+        counter!(API_STREAMS_ENDED, "why" => why).increment(1);
+    }
+}
+
+/// A caller has waited for what it submitted, or was not let.
+pub(super) struct WaitEnded {
+    /// What came of it, out of a fixed set.
+    pub(super) result: &'static str,
+}
+
+impl InternalEvent for WaitEnded {
+    fn emit(self) {
+        counter!(API_WAITS, "result" => self.result).increment(1);
     }
 }
 

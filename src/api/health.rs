@@ -26,6 +26,9 @@ pub(crate) struct Ops {
     pub(crate) runtime: Handle,
 }
 
+/// All of the paths that are answered here.
+pub(crate) const PATHS: [&str; 4] = ["/livez", "/readyz", "/startupz", "/metrics"];
+
 pub(crate) fn routes(config: &mut web::ServiceConfig) {
     config
         .service(get("/livez", web::get().to(livez), web::head().to(livez)))

@@ -66,6 +66,11 @@ impl Keyring {
         seen.get(&id).filter(|seen| now.saturating_duration_since(seen.at) < FRESH).map(|seen| seen.key.clone())
     }
 
+    /// Whether there was such a key when the store was last asked, however long ago that was.
+    pub(super) fn knew(&self, id: KeyId) -> bool {
+        lock(&self.seen).get(&id).is_some_and(|seen| seen.key.is_some())
+    }
+
     /// Remembers what the store said when it was asked at `asked`.
     pub(super) fn remember(&self, id: KeyId, key: Option<Key>, asked: Instant) -> Option<Arc<Key>> {
         let key = key.map(Arc::new);
@@ -108,6 +113,7 @@ pub(super) fn caller(key: &Key, shown: &KeyText<'_>, now: UnixMs, request: Arc<s
         tenant: (!is_operator).then(|| Arc::clone(&key.made.tenant)),
         grant: Arc::new(key.made.grant.clone()),
         request,
+        trace: None,
     })
 }
 
@@ -161,7 +167,9 @@ mod tests {
         ring.remember(id, Some(key(None, None)), start);
         assert!(ring.recall(id, start + FRESH / 2).flatten().is_some());
         assert!(ring.recall(id, start + FRESH).is_none());
+        assert!(ring.knew(id), "there was one");
         ring.remember(id, None, start + FRESH);
+        assert!(!ring.knew(id));
         assert_eq!(ring.recall(id, start + FRESH), Some(None));
     }
 

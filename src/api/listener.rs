@@ -1,36 +1,36 @@
 //! Binding the address, serving it within bounds, and letting go of it.
 
 use std::{
-    io,
+    fmt, io,
     net::{SocketAddr, TcpListener},
+    sync::Arc,
     time::Duration,
 };
 
+use actix_http::{Request, Response};
+use actix_service::{IntoServiceFactory, ServiceFactory};
 use actix_web::{
-    App, HttpServer,
-    dev::{Server, ServerHandle},
+    App, Error,
+    body::MessageBody,
+    dev::{AppConfig, ServerHandle},
     middleware::from_fn,
     web::{Data, scope},
 };
 use metrics_exporter_prometheus::PrometheusHandle;
-use tokio::{runtime::Handle, task::JoinHandle};
+use socket2::SockRef;
+use tokio::{runtime::Handle, sync::watch, task::JoinHandle, time::timeout};
 
 use super::{
     body,
     control::{self, Control, Served},
+    edge::{self, Certificates, Doors, EdgeConfig},
     health::{self, Ops},
+    openapi,
     readiness::Readiness,
 };
 
-/// Probes, scrapes and calls are small; the daemon's cores belong to its shards.
-const WORKERS: usize = 2;
-const CONNECTIONS_PER_WORKER: usize = 256;
-/// How long a client may take to send its request, so that slow ones cannot hold all connections.
-const REQUEST_WITHIN: Duration = Duration::from_secs(5);
-const DISCONNECT_WITHIN: Duration = Duration::from_secs(1);
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// How long a stop waits for requests under way. They take milliseconds; who is still there only keeps a connection.
-const DRAIN_SECONDS: u64 = 1;
+/// How many connections the system keeps until they are looked at. It may have its own bound, which is this by default on Linux.
+const BACKLOG: i32 = 4_096;
 
 /// The address cannot be listened on.
 #[derive(Debug, thiserror::Error)]
@@ -76,15 +76,22 @@ pub fn bind(address: SocketAddr) -> Result<Bound, BindError> {
 ///
 /// When the address cannot be had; the message says what to do.
 pub fn bind_for(address: SocketAddr, set: &'static str) -> Result<Bound, BindError> {
-    let bound = TcpListener::bind(address).and_then(|listener| Ok((listener.local_addr()?, listener)));
-    bound.map(|(address, listener)| Bound { address, listener }).map_err(|source| BindError { address, set, source })
+    let bound = TcpListener::bind(address).and_then(|listener| {
+        // The standard library asks for less, and whom the system has no place for waits for seconds, or for ever.
+        SockRef::from(&listener).listen(BACKLOG)?;
+        Ok((listener.local_addr()?, listener))
+    });
+    let bound = bound.map(|(address, socket)| Bound { address, socket, edge: EdgeConfig::default(), tls: None });
+    bound.map_err(|source| BindError { address, set, source })
 }
 
 /// An address that is ours.
 #[derive(Debug)]
 pub struct Bound {
     address: SocketAddr,
-    listener: TcpListener,
+    socket: TcpListener,
+    edge: EdgeConfig,
+    tls: Option<Certificates>,
 }
 
 impl Bound {
@@ -93,8 +100,16 @@ impl Bound {
         self.address
     }
 
-    pub(super) fn into_parts(self) -> (SocketAddr, TcpListener) {
-        (self.address, self.listener)
+    /// Keeps connections within these bounds.
+    #[must_use]
+    pub fn within(self, edge: EdgeConfig) -> Self {
+        Self { edge, ..self }
+    }
+
+    /// Speaks TLS with this certificate.
+    #[must_use]
+    pub fn with_tls(self, certificates: Option<Certificates>) -> Self {
+        Self { tls: certificates, ..self }
     }
 
     /// Starts answering: health and metrics, and the API if there is to be one. Must be called within an actix system, on
@@ -111,27 +126,43 @@ impl Bound {
     ) -> io::Result<Listener> {
         let ops = Data::new(Ops { readiness, metrics, runtime: Handle::current() });
         let served = control.map(|control| Data::new(Served::new(control, Handle::current())));
-        let server = HttpServer::new(move || {
+        self.open(move || {
             App::new()
+                .wrap(from_fn(edge::only_health_on_the_doorstep))
                 .app_data(ops.clone())
                 .configure(|config| {
                     if let Some(served) = &served {
                         control::routes(config, served);
                     }
                 })
-                .service(scope("").wrap(from_fn(body::without_body)).configure(health::routes))
+                .service(scope("").wrap(from_fn(body::without_body)).configure(|config| {
+                    if served.is_some() {
+                        openapi::routes(config);
+                    }
+                    health::routes(config);
+                }))
         })
-        .workers(WORKERS)
-        .max_connections(CONNECTIONS_PER_WORKER)
-        .client_request_timeout(REQUEST_WITHIN)
-        .client_disconnect_timeout(DISCONNECT_WITHIN)
-        .keep_alive(KEEP_ALIVE)
-        .shutdown_timeout(DRAIN_SECONDS)
-        // Signals end the whole daemon in order, not this listener first.
-        .disable_signals()
-        .listen(self.listener)?
-        .run();
-        Ok(Listener::of(self.address, server))
+    }
+
+    /// Starts answering with this app.
+    pub(super) fn open<F, I, S, B>(self, app: F) -> io::Result<Listener>
+    where
+        F: Fn() -> I + Clone + Send + 'static,
+        I: IntoServiceFactory<S, Request>,
+        S: ServiceFactory<Request, Config = AppConfig> + 'static,
+        S::Error: Into<Error> + 'static,
+        S::InitError: fmt::Debug,
+        S::Response: Into<Response<B>> + 'static,
+        S::Service: 'static,
+        B: MessageBody + Unpin + 'static,
+    {
+        let Self { address, socket, edge, tls } = self;
+        let doors = Arc::new(Doors::new(edge.connections, edge.doorstep));
+        let (drain, drained) = watch::channel(false);
+        let tls = tls.map(|certificates| certificates.acceptor());
+        let server = edge::serve(socket, edge, Arc::clone(&doors), tls, drained, app)?;
+        let closer = Closer { handle: server.handle(), doors, drain: Arc::new(drain) };
+        Ok(Listener { address, task: actix_rt::spawn(server), closer })
     }
 }
 
@@ -139,16 +170,11 @@ impl Bound {
 #[derive(Debug)]
 pub struct Listener {
     address: SocketAddr,
-    handle: ServerHandle,
     task: JoinHandle<io::Result<()>>,
+    closer: Closer,
 }
 
 impl Listener {
-    pub(super) fn of(address: SocketAddr, server: Server) -> Self {
-        let handle = server.handle();
-        Self { address, handle, task: actix_rt::spawn(server) }
-    }
-
     /// Where it listens, with the real port.
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -159,8 +185,34 @@ impl Listener {
         (&mut self.task).await.unwrap_or_else(|panic| Err(io::Error::other(panic)))
     }
 
-    /// Accepts nothing new, and ends once the requests under way are answered.
-    pub async fn stop(self) {
-        self.handle.stop(true).await;
+    /// What ends it, for somebody else.
+    pub fn closer(&self) -> Closer {
+        self.closer.clone()
+    }
+
+    /// See [`Closer::close`].
+    pub async fn stop(self, within: Duration) -> bool {
+        self.closer.close(within).await
+    }
+}
+
+/// What ends a listener.
+#[derive(Clone, Debug)]
+pub struct Closer {
+    handle: ServerHandle,
+    doors: Arc<Doors>,
+    drain: Arc<watch::Sender<bool>>,
+}
+
+impl Closer {
+    /// Has the listener accept nothing new, and ends it once the requests under way are answered: unused connections end at
+    /// once, others with the request that they are at, and new ones are told. `false` if some were still there after so long,
+    /// and were cut.
+    pub async fn close(&self, within: Duration) -> bool {
+        self.doors.close();
+        self.drain.send_replace(true);
+        let left = timeout(within, self.doors.empty()).await.is_ok();
+        self.handle.stop(false).await;
+        left
     }
 }

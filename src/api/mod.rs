@@ -5,24 +5,36 @@
 //! events ──counters──▶ recorder ◀────────── /metrics ─────────── Prometheus
 //! events ◀───── interactions ◀──────────── POST ─────────────── Discord
 //! supervisor ◀── desk ◀── control ◀──────── /v1 ──────────────── whoever has the key
+//!                           └──▶ openapi ◀─ /openapi.json /docs ─ whoever wants to know
 //! ```
+//!
+//! Every connection passes the edge first: how many there are, how slow they may be, and TLS.
 
 mod admin_key;
 mod body;
 mod control;
+mod edge;
 mod events;
 mod health;
 mod interactions;
 mod keyring;
+mod line;
 mod listener;
+mod openapi;
+mod origin;
+mod policies;
 mod problem;
 mod readiness;
 
 pub use self::{
     admin_key::{AdminKey, AdminKeyError, find_or_make},
-    control::{Control, ControlConfig, Shelf, WAYS, Way},
+    control::{Control, ControlConfig, GateDesk, ShardDesk, Shelf, StreamsConfig, WAYS, Way},
+    edge::{Certificates, CertificatesError, EdgeConfig},
     events::AdminKeyInFile,
     interactions::Endpoint,
-    listener::{API_BIND, BindError, Bound, INTERACTIONS_BIND, Listener, bind, bind_for},
+    listener::{API_BIND, BindError, Bound, Closer, INTERACTIONS_BIND, Listener, bind, bind_for},
+    openapi::description,
+    origin::Proxies,
+    policies::PoliciesConfig,
     readiness::{PartHandle, Readiness},
 };

@@ -44,8 +44,16 @@ pub(crate) enum Problem {
     Starting,
     /// There are too many calls at once.
     Busy,
+    /// The caller asks too much.
+    TooManyRequests,
+    /// There are too many connections.
+    TooManyConnections,
+    /// The process is ending.
+    Draining,
     /// The store cannot be reached.
     StoreUnavailable,
+    /// A shared budget cannot be asked.
+    BudgetUnavailable,
     /// It is our own fault.
     Internal,
 }
@@ -62,7 +70,7 @@ impl Problem {
                 StatusCode::NOT_FOUND,
                 "not-found",
                 "Not found",
-                "There is nothing at this path. Try /livez, /readyz, /startupz, /metrics or what docs/api.md has.",
+                "There is nothing at this path. Try /livez, /readyz, /startupz or /metrics; /docs tells what the API has.",
             ),
             Self::MethodNotAllowed => (
                 StatusCode::METHOD_NOT_ALLOWED,
@@ -144,11 +152,37 @@ impl Problem {
                 "Too many requests at once",
                 "Too many requests are being answered. Try again in a moment.",
             ),
+            Self::TooManyRequests => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "too-many-requests",
+                "The caller asks too much",
+                "Nothing was done. Retry-After says when to try again.",
+            ),
+            Self::TooManyConnections => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too-many-connections",
+                "Too many connections at once",
+                "Nothing was done: there are as many connections as api.max_connections allows. Try again in a moment, and \
+                 use connections again that are open.",
+            ),
+            Self::Draining => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "draining",
+                "The process is ending",
+                "Nothing was done: the process is ending, and takes nothing new. Ask another one, or this one again in a \
+                 moment.",
+            ),
             Self::StoreUnavailable => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "store-unavailable",
                 "The store is not available",
                 "The store is not available.",
+            ),
+            Self::BudgetUnavailable => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "budget-unavailable",
+                "The budget is out of reach",
+                "Nothing was taken. Try again in a moment.",
             ),
             Self::Internal => (
                 StatusCode::INTERNAL_SERVER_ERROR,
@@ -161,6 +195,18 @@ impl Problem {
 
     pub(crate) fn response(self) -> HttpResponse {
         Told::from(self).response()
+    }
+
+    /// The whole answer as it goes over the wire, for connections that are not served.
+    pub(crate) fn words(self) -> String {
+        let (status, ..) = self.about();
+        let body = Told::from(self).body().to_string();
+        let (code, reason) = (status.as_u16(), status.canonical_reason().unwrap_or_default());
+        let length = body.len();
+        format!(
+            "HTTP/1.1 {code} {reason}\r\ncontent-type: application/problem+json\r\nretry-after: {SOON}\r\n\
+             connection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+        )
     }
 
     /// The path takes these methods alone.
@@ -176,17 +222,70 @@ impl Problem {
     }
 }
 
+/// As the API's description has it.
+impl Problem {
+    /// All of them.
+    pub(crate) const ALL: [Self; 21] = [
+        Self::NotFound,
+        Self::MethodNotAllowed,
+        Self::BodyTooLarge,
+        Self::BodyTooSlow,
+        Self::Unauthorized,
+        Self::Forbidden,
+        Self::BadRequest,
+        Self::NotJson,
+        Self::InvalidOperation,
+        Self::KeyReused,
+        Self::Conflict,
+        Self::AlreadyRedriven,
+        Self::QueueFull,
+        Self::Starting,
+        Self::Busy,
+        Self::TooManyRequests,
+        Self::TooManyConnections,
+        Self::Draining,
+        Self::StoreUnavailable,
+        Self::BudgetUnavailable,
+        Self::Internal,
+    ];
+
+    pub(crate) fn status(self) -> StatusCode {
+        self.about().0
+    }
+
+    /// Its name, which `type` ends with.
+    pub(crate) fn name(self) -> &'static str {
+        self.about().1
+    }
+
+    /// Its `type`.
+    pub(crate) fn urn(self) -> String {
+        format!("urn:guildhall:problem:{}", self.name())
+    }
+
+    pub(crate) fn title(self) -> &'static str {
+        self.about().2
+    }
+
+    /// What there is to say in general.
+    pub(crate) fn detail(self) -> &'static str {
+        self.about().3
+    }
+}
+
 /// A problem with what there is to say about this case of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Told {
     problem: Problem,
     detail: Option<String>,
     more: Map<String, Value>,
+    /// When to try again, in seconds, if this case has its own answer to that.
+    after: Option<u64>,
 }
 
 impl From<Problem> for Told {
     fn from(problem: Problem) -> Self {
-        Self { problem, detail: None, more: Map::new() }
+        Self { problem, detail: None, more: Map::new(), after: None }
     }
 }
 
@@ -197,6 +296,11 @@ impl Told {
         self
     }
 
+    /// Says when to try again, in seconds.
+    pub(crate) fn after(self, seconds: u64) -> Self {
+        Self { after: Some(seconds), ..self }
+    }
+
     /// Adds what is wrong with which field.
     pub(crate) fn errors(self, errors: impl IntoIterator<Item = (String, String)>) -> Self {
         let errors = errors.into_iter().map(|(field, message)| json!({"field": field, "message": message}));
@@ -205,13 +309,23 @@ impl Told {
     }
 
     pub(crate) fn response(&self) -> HttpResponse {
-        let (status, name, title, general) = self.problem.about();
+        let (status, ..) = self.problem.about();
         let mut response = HttpResponseBuilder::new(status);
+        if let Some(after) = self.after {
+            response.insert_header(("Retry-After", after.to_string()));
+        }
         match self.problem {
+            _ if self.after.is_some() => {}
             Problem::Unauthorized => {
                 response.insert_header(("WWW-Authenticate", "Bearer realm=\"guildhall\""));
             }
-            Problem::Starting | Problem::Busy | Problem::StoreUnavailable => {
+            Problem::Starting
+            | Problem::Busy
+            | Problem::TooManyRequests
+            | Problem::TooManyConnections
+            | Problem::Draining
+            | Problem::StoreUnavailable
+            | Problem::BudgetUnavailable => {
                 response.insert_header(("Retry-After", SOON.to_string()));
             }
             Problem::QueueFull => {
@@ -230,6 +344,11 @@ impl Told {
             | Problem::AlreadyRedriven
             | Problem::Internal => {}
         }
+        response.content_type("application/problem+json").body(self.body().to_string())
+    }
+
+    fn body(&self) -> Value {
+        let (status, name, title, general) = self.problem.about();
         let mut body = json!({
             "type": format!("urn:guildhall:problem:{name}"),
             "title": title,
@@ -239,7 +358,7 @@ impl Told {
         if let Some(body) = body.as_object_mut() {
             body.extend(self.more.clone());
         }
-        response.content_type("application/problem+json").body(body.to_string())
+        body
     }
 }
 

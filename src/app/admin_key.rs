@@ -41,7 +41,8 @@ pub fn find(settings: &Settings) -> Result<FoundKey, AdminKeyError> {
 }
 
 /// Where the key is kept if nobody chose one.
-fn file(store: &StoreUrl) -> PathBuf {
+#[must_use]
+pub fn file(store: &StoreUrl) -> PathBuf {
     let folder = match store {
         StoreUrl::Sqlite(path) => path.parent().filter(|folder| !folder.as_os_str().is_empty()),
         StoreUrl::Postgres { .. } => Some(Path::new("data")),

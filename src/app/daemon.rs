@@ -12,6 +12,8 @@ use tokio::{task::JoinHandle, time::Instant};
 
 use super::{
     admin_key::FoundKey,
+    api_part::{self, Entrance},
+    budgets::BudgetsPart,
     discovery::{self, DiscoveryError},
     events::{self, EventsPart, WebhookError},
     gateway_part::GatewayPart,
@@ -20,9 +22,13 @@ use super::{
     redis_part::RedisPart,
     rest::{Rest, RestError},
     shards::{Keeping, ShardsPart},
+    spans::SpansPart,
 };
 use crate::{
-    api::{self, AdminKey, BindError, Control, ControlConfig, Endpoint, Listener, Readiness, Shelf},
+    api::{
+        self, AdminKey, BindError, Certificates, CertificatesError, Control, Endpoint, GateDesk, Listener, Readiness,
+        ShardDesk, Shelf,
+    },
     discord::{
         FatalClose, IdentifyQueue, Reconnects, ShardEnd, ShardEvent, Shards, ShardsConfig,
         operations::{PerformConfig, Performer},
@@ -48,6 +54,9 @@ pub enum StartError {
     /// The listener's address cannot be had.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// TLS cannot be spoken.
+    #[error(transparent)]
+    Tls(#[from] CertificatesError),
     /// The listener cannot start.
     #[error("cannot serve the API: {0}")]
     Serve(#[source] io::Error),
@@ -57,6 +66,9 @@ pub enum StartError {
     /// Metrics cannot be recorded.
     #[error("cannot record metrics: {0}")]
     Metrics(#[from] BuildError),
+    /// Nobody can be told of traces.
+    #[error("{0}")]
+    Spans(String),
     /// Calls to Discord cannot be made.
     #[error(transparent)]
     Rest(#[from] RestError),
@@ -133,6 +145,9 @@ impl fmt::Display for Unfinished {
 #[derive(Debug)]
 pub struct Daemon {
     readiness: Readiness,
+    control: Control,
+    /// How long the API still takes new requests once the daemon ends.
+    delay: Duration,
     listener: Listener,
     /// Where interactions are posted.
     interactions: Option<Listener>,
@@ -140,14 +155,17 @@ pub struct Daemon {
     rest: Rest,
     events: EventsPart,
     operations: OperationsPart,
+    budgets: BudgetsPart,
     upkeep: JoinHandle<()>,
+    certificates: Option<JoinHandle<()>>,
+    spans: SpansPart,
     _redis: Option<RedisPart>,
 }
 
 impl Daemon {
     /// Opens the store, starts the listener and the gate, waits for Redis if there is to be one, takes up the operations that
     /// the store holds, asks Discord where the gateway is, then starts the shards. Until Discord has answered, the listener
-    /// tells what is waited for. `observer` sees what the shards tell; it is called on their tasks and must not block.
+    /// tells what is waited for, and `entrance` has it. `observer` sees what the shards tell; it is called on their tasks and must not block.
     ///
     /// # Errors
     ///
@@ -156,20 +174,24 @@ impl Daemon {
         settings: &Settings,
         handlers: Handlers,
         key: &FoundKey,
+        entrance: &Entrance,
         observer: impl Fn(ShardEvent) + Send + Sync + 'static,
     ) -> Result<Self, StartError> {
         let token = settings.discord.token.clone().ok_or(StartError::NoToken)?;
         // Before anything has something to say: a taken port or store should be the only line.
-        let bound = api::bind(settings.api.bind)?;
+        let certificates = settings.api.tls.as_ref().map(Certificates::load).transpose()?;
+        let bound = api::bind(settings.api.bind)?.within(api_part::edge(&settings.api)).with_tls(certificates.clone());
         let posts = settings
             .interactions
             .public_key
             .map(|key| api::bind_for(settings.interactions.bind, api::INTERACTIONS_BIND).map(|bound| (bound, key)));
         let posts = posts.transpose()?;
         let store = Store::approach(&settings.store).await?;
-        let control = Control::new(AdminKey::new(&key.key), ControlConfig::default());
+        let control = Control::new(AdminKey::new(&key.key), api_part::control(&settings.api));
+        let control = control.behind(api_part::proxies(&settings.api));
         control.open_keys(Arc::new(store.clone()));
         let recorder = metrics::install()?;
+        let spans = SpansPart::start(settings).map_err(|error| StartError::Spans(error.to_string()))?;
         process::record_start();
 
         let readiness = Readiness::default();
@@ -177,7 +199,9 @@ impl Daemon {
         let kept = readiness.register("store");
         let listener =
             bound.serve(readiness.clone(), recorder.clone(), Some(control.clone())).map_err(StartError::Serve)?;
-        emit(ListenerStarted { address: listener.address() });
+        entrance.open(&control, &listener);
+        emit(ListenerStarted { address: listener.address(), tls: certificates.is_some() });
+        let certificates = certificates.map(|certificates| tokio::spawn(certificates.follow(api_part::LOOK_EVERY)));
         key.tell();
 
         let shares = settings.redis.url.is_some().then(|| readiness.register("redis"));
@@ -187,16 +211,26 @@ impl Daemon {
         let notices = store.notices();
         let values = Arc::clone(&shared);
         let rest = Rest::start(settings, token.clone(), Some(Arc::clone(&shared)))?;
+        if settings.api.policies.shared
+            && let Some(shared) = rest.policies(settings.api.policies.heavy_max_wait)
+        {
+            control.share_policies(Arc::new(shared));
+        }
+        // From the start on: whoever wants to know why nothing goes out asks just then.
+        control.open_gate(GateDesk { gate: Arc::clone(&rest.gate), credential: rest.credential() });
         let redis = match shares {
             Some(part) => Some(RedisPart::start(&rest.gate, part).await),
             None => None,
         };
+        let budgets = BudgetsPart::start(settings, &rest, Arc::new(store.clone())).await;
+        control.open_budgets(Arc::clone(budgets.treasury()));
         let who = identity::find(&token, rest.gate.as_ref(), &rest.calls, &part).await?;
         let gate: Arc<dyn guildhall_actors::rest::Rest> = rest.gate.clone();
         let performer = Performer::new(gate, who.application, who.bot, shared, PerformConfig::default());
         let cache = rest.idempotency().map(|cache| Arc::new(cache) as Arc<dyn IdempotencyCache>);
         let operations = OperationsPart::start(settings, store, Arc::new(performer), cache, kept);
         control.open(Arc::clone(operations.desk()));
+        control.open_changes(operations.changes());
         operations.arrive_when(rest.opens(OPENS_WITHIN));
         let upkeep = tokio::spawn(upkeep(recorder));
         let known = events::sessions(&*sessions, &part).await;
@@ -221,6 +255,7 @@ impl Daemon {
             watched.observe(event);
             observer(event);
         });
+        let kept_sessions = Arc::clone(&sessions);
         let queue = IdentifyQueue::new(sessions, found.limits, WallClock::system(), observer.clone());
         let config = ShardsConfig {
             token,
@@ -251,7 +286,24 @@ impl Daemon {
         let events_handle = events.events().clone();
         let keeping = Keeping { store: claims, events: events_handle, part: gateway, wanted, looks_every, notices };
         let shards = ShardsPart::start(shards, keeping);
-        Ok(Self { readiness, listener, interactions, shards, rest, events, operations, upkeep, _redis: redis })
+        let board = shards.board(events.events(), found.shards);
+        control.open_shards(ShardDesk { board, sessions: kept_sessions });
+        Ok(Self {
+            readiness,
+            control,
+            delay: settings.shutdown.delay,
+            listener,
+            interactions,
+            shards,
+            rest,
+            events,
+            operations,
+            budgets,
+            upkeep,
+            certificates,
+            spans,
+            _redis: redis,
+        })
     }
 
     /// The way to Discord's REST API.
@@ -276,20 +328,30 @@ impl Daemon {
         }
     }
 
-    /// Ends everything: nothing is ready any more, no operation is started, those under way end, the shards close so that
-    /// their sessions can be resumed, and the listener, which tells of all this until then, drains.
+    /// Says at once that the daemon is about to end: nothing is ready any more, and the API takes nothing new unless it is to
+    /// do so for a while.
+    pub fn stopping(&self) {
+        self.readiness.stopping();
+        if self.delay.is_zero() {
+            self.control.drain();
+        }
+    }
+
+    /// Ends everything: nothing is ready any more, the API takes nothing new and answers what it has taken, no operation is
+    /// started, those under way end, the shards close so that their sessions can be resumed, and the listener, which tells of
+    /// all this until then, drains.
     ///
     /// # Errors
     ///
     /// When that takes longer than `timeout`; what had not ended is dropped, and named.
     pub async fn shutdown(mut self, timeout: Duration) -> Result<(), Unfinished> {
         let deadline = Instant::now() + timeout;
-        self.readiness.stopping();
+        self.stopping();
         // What has come is handled while operations end: what handlers give is kept, and done by whoever comes next.
         let told = async {
             // Discord would be told that somebody answers who does not.
             if let Some(posts) = self.interactions.take() {
-                let _ = tokio::time::timeout_at(deadline, posts.stop()).await;
+                posts.stop(deadline.saturating_duration_since(Instant::now())).await;
             }
             let closed = tokio::time::timeout_at(deadline, self.shards.close()).await;
             let handled = self.events.drain(deadline.saturating_duration_since(Instant::now())).await;
@@ -297,16 +359,26 @@ impl Daemon {
             let _ = tokio::time::timeout_at(deadline, self.shards.release()).await;
             (closed, handled)
         };
-        let (drained, (closed, handled)) = tokio::join!(self.operations.drain(timeout), told);
+        let refused = async {
+            tokio::time::sleep(self.delay.min(timeout)).await;
+            self.control.drain();
+        };
+        let (drained, (closed, handled), ()) = tokio::join!(self.operations.drain(timeout), told, refused);
         let shards = if closed.is_ok() { Vec::new() } else { self.shards.open() };
         // If there is no time for it, the others find out by the silence.
         let _ = tokio::time::timeout_at(deadline, self.rest.leave()).await;
-        let listener = tokio::time::timeout_at(deadline, self.listener.stop()).await.is_err();
+        let listener = !self.listener.stop(deadline.saturating_duration_since(Instant::now())).await;
         // It asks the store for nothing more.
         self.events.stop();
+        let _ = tokio::time::timeout_at(deadline, self.budgets.close()).await;
         // What it has said it keeps it has kept; this only lets others in sooner.
         let _ = tokio::time::timeout_at(deadline, self.operations.close()).await;
         self.upkeep.abort();
+        if let Some(certificates) = self.certificates {
+            certificates.abort();
+        }
+        // What has ended until now is told; a collector that takes its time holds nobody up.
+        let _ = tokio::time::timeout_at(deadline, self.spans.finish()).await;
         if drained && handled && shards.is_empty() && !listener {
             Ok(())
         } else {

@@ -82,6 +82,11 @@ impl Fleet {
         &self.redis
     }
 
+    /// What the others know this process by.
+    pub(super) fn member(&self) -> &str {
+        self.seat.id()
+    }
+
     /// How the token bucket shares its limits.
     pub(super) fn limits(&self, credential: Credential) -> SharedLimits {
         let sharing = Sharing { rules: self.rules.clone(), seat: self.seat.id().to_owned(), life: self.seat.life() };

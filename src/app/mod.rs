@@ -1,10 +1,13 @@
 //! The daemon put together: what starts in which order, what ends it, and how it ends.
 
 pub mod admin_key;
+mod api_part;
+mod budgets;
 mod commands;
 mod daemon;
 mod demo;
 mod discovery;
+mod doctor;
 mod events;
 mod fleet;
 mod gateway_part;
@@ -14,17 +17,20 @@ mod redis_part;
 mod rest;
 mod shards;
 mod signals;
+mod spans;
 
-use std::{future::Future, io};
+use std::{future::Future, io, pin::pin};
 
 use guildhall_core::event::handler::Handlers;
 
 pub use self::{
     admin_key::FoundKey,
+    api_part::Entrance,
     commands::{SyncError, SyncMode, Synced, sync},
     daemon::{Daemon, Ended, StartError, Unfinished},
     demo::{Demo, DemoError, DemoSettings, NoAnswer},
     discovery::DiscoveryError,
+    doctor::{Examination, Finding, Verdict, examine},
     events::{EventsPart, WebhookError},
     operations::OperationsPart,
     rest::{Rest, RestError},
@@ -65,18 +71,25 @@ pub async fn serve(
 ) -> Result<(), ServeError> {
     // First of all, so that a signal during the start is not lost.
     let mut signals = Signals::listen(ends_with).map_err(ServeError::Signals)?;
-    let mut daemon = tokio::select! {
-        started = Daemon::start(settings, handlers, key, |_| {}) => started?,
-        signal = signals.first() => {
-            // No shard is connected yet, so there is nothing to end in order.
-            emit(ShutdownStarted { reason: signal.name() });
-            emit(ShutdownFinished);
-            return Ok(());
+    let entrance = Entrance::default();
+    let mut daemon = {
+        let mut start = pin!(Daemon::start(settings, handlers, key, &entrance, |_| {}));
+        tokio::select! {
+            started = &mut start => started?,
+            signal = signals.first() => {
+                // No shard is connected yet, so there is nothing to end in order but requests to the API.
+                entrance.drain();
+                emit(ShutdownStarted { reason: signal.name() });
+                entrance.close(settings.shutdown.timeout).await;
+                emit(ShutdownFinished);
+                return Ok(());
+            }
         }
     };
     let ended = tokio::select! {
         ended = daemon.ended() => Some(ended),
         signal = signals.first() => {
+            daemon.stopping();
             emit(ShutdownStarted { reason: signal.name() });
             None
         }

@@ -4,13 +4,15 @@ use std::{sync::Arc, time::Duration};
 
 use actix_rt::Arbiter;
 use guildhall_actors::access::KeyStore as _;
+use guildhall_actors::budgets::SpendStore as _;
 use guildhall_actors::events::EventStore as _;
 use guildhall_actors::operations::{
-    Desk, IdempotencyCache, OperationStore, Operations, OperationsConfig, Pausable, Perform, Retention, Seat,
+    Changes, Desk, IdempotencyCache, OperationStore, Operations, OperationsConfig, Pausable, Perform, Retention, Seat,
     StoreError, Swept, WallClock, Word,
     desk::{DeskConfig, Hears},
 };
 use guildhall_core::{
+    budget::Hour,
     guild::LineConfig,
     operation::{Backoff, OperationId, Queue},
     time::UnixMs,
@@ -70,6 +72,7 @@ impl OperationsPart {
             every: settings.operations.sweep_every,
             retention: retention(settings),
             keep_audit: settings.operations.retention.audit,
+            keep_spend: settings.operations.retention.budget_spend,
         };
         let tasks = vec![
             tokio::spawn(count(Arc::clone(&sweeper.store))),
@@ -83,6 +86,11 @@ impl OperationsPart {
     /// The one way in.
     pub fn desk(&self) -> &Arc<Desk> {
         &self.desk
+    }
+
+    /// Operations as they change.
+    pub fn changes(&self) -> Arc<dyn Changes> {
+        Arc::new(self.store.clone())
     }
 
     /// Takes this process's part of the work once it can send: what other processes have would wait here for that.
@@ -167,6 +175,7 @@ struct Sweeper {
     every: Duration,
     retention: Retention,
     keep_audit: Duration,
+    keep_spend: Duration,
 }
 
 impl Sweeper {
@@ -189,7 +198,8 @@ impl Sweeper {
             let kept_for = u64::try_from(self.retention.dead_letters.as_millis()).unwrap_or(u64::MAX);
             let events = self.whole.sweep_events(UnixMs::new(now.millis().saturating_sub(kept_for))).await?;
             let notes = self.whole.sweep_access(now.before(self.keep_audit)).await?;
-            if swept == Swept::default() && events == 0 && notes == 0 {
+            let spend = self.whole.sweep_spend(Hour::first_within(now, self.keep_spend)).await?;
+            if swept == Swept::default() && events == 0 && notes == 0 && spend == 0 {
                 return Ok(());
             }
             emit(SweptEvent { swept });

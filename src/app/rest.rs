@@ -17,7 +17,7 @@ use crate::{
         application_of,
         rest::{Calls, HyperTransport, TransportConfig, TransportConfigError},
     },
-    redis::{Keys, Redis, RedisConfigError, RedisIdempotency, fingerprint},
+    redis::{Keys, Redis, RedisBudgets, RedisConfigError, RedisIdempotency, RedisPolicies, fingerprint},
     settings::{Settings, Token},
 };
 
@@ -42,6 +42,8 @@ pub struct Rest {
     application: Id<ApplicationMarker>,
     membership: Option<Membership>,
     redis: Option<Redis>,
+    /// What the other processes know this one by, if there is a Redis.
+    member: Option<String>,
 }
 
 impl Rest {
@@ -57,6 +59,7 @@ impl Rest {
         let application = application_of(&token).and_then(Id::new_checked).unwrap_or(Id::new(1));
         let fleet = Fleet::meet(settings, application.get(), &token)?;
         let redis = fleet.as_ref().map(|fleet| fleet.redis().clone());
+        let member = fleet.as_ref().map(|fleet| fleet.member().to_owned());
         let lease = store.as_ref().map_or_else(Right::always, |store| store.lease());
         let memory = store.map(|store| {
             let memory = StoreMemory::new(store, application.get(), None);
@@ -76,7 +79,7 @@ impl Rest {
         };
         let gate = Gate::start(transport, config);
         let membership = fleet.map(|fleet| fleet.join(&gate));
-        Ok(Self { gate, calls: Calls::new(application), application, membership, redis })
+        Ok(Self { gate, calls: Calls::new(application), application, membership, redis, member })
     }
 
     /// Waits until the gate would let a call go: a fresh one has to wait out what others may have sent. Ends when it says
@@ -100,6 +103,20 @@ impl Rest {
     pub fn idempotency(&self) -> Option<RedisIdempotency> {
         let redis = self.redis.clone()?;
         Some(RedisIdempotency::start(redis, Keys::new(self.application.get())))
+    }
+
+    /// Where requests to the API are counted together with other processes, if there is a Redis. None may wait for longer.
+    #[must_use]
+    pub fn policies(&self, longest: Duration) -> Option<RedisPolicies> {
+        let redis = self.redis.clone()?;
+        Some(RedisPolicies::new(redis, Keys::new(self.application.get()), longest))
+    }
+
+    /// Where named budgets are shared, if there is a Redis.
+    #[must_use]
+    pub fn budgets(&self) -> Option<RedisBudgets> {
+        let (redis, member) = (self.redis.clone()?, self.member.as_deref()?);
+        Some(RedisBudgets::new(redis, Keys::new(self.application.get()), member))
     }
 
     /// Keeps what must not be forgotten, and says goodbye to the processes that share the limits: they need not wait to find

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use guildhall_actors::{
-    events::{Events, ShardClaim, ShardStore, Taken, WantedShards},
+    events::{Boarded, Events, ShardBoard, ShardClaim, ShardStore, Taken, WantedShards},
     right::Right,
 };
 use tokio::{
@@ -75,6 +75,11 @@ impl ShardsPart {
         Self { shards, store, stop, keeper, held: Vec::new() }
     }
 
+    /// Where the shards are seen, and restarted.
+    pub(super) fn board(&self, events: &Events, total: u32) -> Arc<dyn ShardBoard> {
+        Arc::new(Board { roster: self.shards.roster().clone(), events: events.clone(), total })
+    }
+
     /// Waits until a shard ends that should not. Nothing is lost when the wait is cancelled.
     pub(super) async fn ended(&mut self) -> ShardEnd {
         self.shards.next_end().await
@@ -107,6 +112,37 @@ impl ShardsPart {
         if timeout(ANSWERS_WITHIN, self.store.release_shards(held)).await.is_ok_and(|released| released.is_ok()) {
             emit(ShardsMoved { became: ShardsBecame::Released, shards: &shards, held: 0 });
         }
+    }
+}
+
+/// The shards of this process, as others see them.
+struct Board {
+    roster: Roster,
+    events: Events,
+    total: u32,
+}
+
+impl ShardBoard for Board {
+    fn total(&self) -> u32 {
+        self.total
+    }
+
+    fn shards(&self) -> Boarded<'_> {
+        Box::pin(async {
+            let sessions = self.events.sessions().await.unwrap_or_default();
+            let mut shards = self.roster.views();
+            for shard in &mut shards {
+                let its = sessions.iter().find(|session| session.shard == shard.shard);
+                // One that is about another session says nothing of this one.
+                let its = its.filter(|its| shard.session.as_ref().is_some_and(|session| **session == *its.session));
+                shard.confirmed = its.map(|session| session.confirmed);
+            }
+            shards
+        })
+    }
+
+    fn restart(&self, shard: u32) -> bool {
+        self.roster.restart(shard)
     }
 }
 

@@ -1,17 +1,20 @@
 //! `guildhall healthcheck`: what a container's health check runs, so the image needs no other program for it.
 
 use std::{
-    io::{self, Read as _, Write as _},
+    io::{self, Read, Write},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs as _},
     path::PathBuf,
     process::ExitCode,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, bail};
+use rustls::{ClientConfig, ClientConnection, StreamOwned, pki_types::ServerName};
 use url::Url;
 
 use super::setting_flags::{self, SettingFlags};
+use crate::{client, webhook};
 
 /// Health answers are small; more than this is not one.
 const ANSWER_MAX: u64 = 64 * 1024;
@@ -21,22 +24,39 @@ pub(super) struct Args {
     /// Ask only whether the process is alive, not whether it is ready
     #[arg(long)]
     live: bool,
-    /// Where the daemon listens, such as http://127.0.0.1:8080; without this, api.bind of the settings
+    /// Where the daemon listens, such as http://127.0.0.1:8080 or https://guildhall.example:8443; without this, api.bind of the
+    /// settings, whatever certificate it shows
     #[arg(long)]
     url: Option<Url>,
+    /// Authorities to trust beside the public ones when --url is https, as PEM
+    #[arg(long, value_name = "PATH", requires = "url")]
+    ca_file: Option<PathBuf>,
     /// How long the whole exchange may take
     #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     timeout_ms: u64,
 }
 
+/// Whom to ask, and how.
+struct Asked {
+    address: SocketAddr,
+    tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+}
+
 pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode> {
-    let address = match &args.url {
-        Some(url) => of_url(url)?,
-        None => reachable(setting_flags::load(file, SettingFlags::default())?.settings.api.bind)?,
+    let asked = match &args.url {
+        Some(url) => of_url(url, args.ca_file.as_deref())?,
+        None => {
+            let api = setting_flags::load(file, SettingFlags::default())?.settings.api;
+            let address = reachable(api.bind)?;
+            // Its certificate is for a name under which others know it. No secret is told to it, so any will do.
+            let tls = api.tls.map(|_| (Arc::new(client::anybody()), ServerName::from(address.ip())));
+            Asked { address, tls }
+        }
     };
+    let address = asked.address;
     let path = if args.live { "/livez" } else { "/readyz" };
     let deadline = Instant::now() + Duration::from_millis(args.timeout_ms);
-    let answer = ask(address, path, deadline).map_err(|error| {
+    let answer = ask(asked, path, deadline).map_err(|error| {
         let why = match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => format!("no answer in {} ms", args.timeout_ms),
             _ => error.to_string(),
@@ -51,14 +71,23 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
     bail!("{address}{path} answered {status}{}", reasons(body));
 }
 
-fn of_url(url: &Url) -> anyhow::Result<SocketAddr> {
-    let plain = url.scheme() == "http" && matches!(url.path(), "/" | "");
+fn of_url(url: &Url, ca_file: Option<&std::path::Path>) -> anyhow::Result<Asked> {
+    let plain = matches!(url.scheme(), "http" | "https") && matches!(url.path(), "/" | "");
     let (true, Some(host), Some(port)) = (plain, url.host_str(), url.port_or_known_default()) else {
-        bail!("--url must be http://HOST:PORT, not {url}");
+        bail!("--url must be http://HOST:PORT or https://HOST:PORT, not {url}");
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let mut found = (host, port).to_socket_addrs().with_context(|| format!("{host} has no address"))?;
-    found.next().with_context(|| format!("{host} has no address"))
+    let address = found.next().with_context(|| format!("{host} has no address"))?;
+    let tls = match url.scheme() {
+        "https" => {
+            let trusting = webhook::trusting(ca_file);
+            let trusting = trusting.map_err(|why| anyhow::anyhow!("--ca-file names a file that {why}"))?;
+            Some((Arc::new(trusting), ServerName::try_from(host.to_owned())?))
+        }
+        _ => None,
+    };
+    Ok(Asked { address, tls })
 }
 
 /// A daemon that listens on every address is asked over the loopback one.
@@ -74,25 +103,66 @@ fn reachable(bind: SocketAddr) -> anyhow::Result<SocketAddr> {
     Ok(SocketAddr::new(ip, bind.port()))
 }
 
-fn ask(address: SocketAddr, path: &str, deadline: Instant) -> io::Result<Vec<u8>> {
-    let left = || {
-        let left = deadline.saturating_duration_since(Instant::now());
+/// A connection on which nothing takes longer than until then. Set anew before each step: a peer that sends a byte now and then
+/// must not stretch it.
+struct InTime {
+    stream: TcpStream,
+    deadline: Instant,
+}
+
+impl InTime {
+    fn left(&self) -> io::Result<Duration> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(io::Error::from(io::ErrorKind::TimedOut)) } else { Ok(left) }
-    };
-    let mut stream = TcpStream::connect_timeout(&address, left()?)?;
-    stream.set_write_timeout(Some(left()?))?;
+    }
+}
+
+impl Read for InTime {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(self.left()?))?;
+        self.stream.read(buffer)
+    }
+}
+
+impl Write for InTime {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(self.left()?))?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+fn ask(asked: Asked, path: &str, deadline: Instant) -> io::Result<Vec<u8>> {
+    let Asked { address, tls } = asked;
+    let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    let stream = InTime { stream: TcpStream::connect_timeout(&address, left)?, deadline };
+    match tls {
+        None => exchange(stream, address, path),
+        Some((config, name)) => {
+            let connection = ClientConnection::new(config, name).map_err(io::Error::other)?;
+            exchange(StreamOwned::new(connection, stream), address, path)
+        }
+    }
+}
+
+fn exchange(mut stream: impl Read + Write, address: SocketAddr, path: &str) -> io::Result<Vec<u8>> {
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    stream.flush()?;
     let mut answer = Vec::new();
     let mut piece = [0; 4096];
     loop {
-        // Set anew before each read: a peer that sends a byte now and then must not stretch the deadline.
-        stream.set_read_timeout(Some(left()?))?;
-        match stream.read(&mut piece)? {
-            0 => return Ok(answer),
-            read if answer.len() as u64 + read as u64 > ANSWER_MAX => {
+        match stream.read(&mut piece) {
+            Ok(0) => return Ok(answer),
+            // A peer that ends without saying so has ended.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && !answer.is_empty() => return Ok(answer),
+            Err(error) => return Err(error),
+            Ok(read) if answer.len() as u64 + read as u64 > ANSWER_MAX => {
                 return Err(io::Error::other("the answer is too long"));
             }
-            read => answer.extend_from_slice(&piece[..read]),
+            Ok(read) => answer.extend_from_slice(&piece[..read]),
         }
     }
 }

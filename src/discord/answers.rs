@@ -7,7 +7,7 @@ use guildhall_actors::{
     events::{AnswerFuture, AnswerTold, Answers, First},
     rest::{Body, Outcome, Rest},
 };
-use guildhall_core::{answer::Credential, event::Interaction, lane::Lane};
+use guildhall_core::{answer::Credential, event::Interaction, lane::Lane, trace::Trace};
 use http::{HeaderMap, HeaderValue, Method, header};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -46,14 +46,14 @@ impl FirstAnswers {
 }
 
 impl Answers for FirstAnswers {
-    fn tell(&self, interaction: Arc<Interaction>, first: First) -> AnswerFuture {
+    fn tell(&self, interaction: Arc<Interaction>, first: First, trace: Trace) -> AnswerFuture {
         let (rest, deadline) = (Arc::clone(&self.rest), Instant::now() + self.within);
         Box::pin(async move {
             let response = Bytes::from(response(first).to_string());
             let late = AnswerTold::Failed("Discord did not take it in time".to_owned());
             let mut why = late.clone();
             loop {
-                match timeout_at(deadline, once(&*rest, &interaction, response.clone(), deadline)).await {
+                match timeout_at(deadline, once(&*rest, &interaction, response.clone(), deadline, trace)).await {
                     Err(_) => return why,
                     Ok(Err(told)) => return told,
                     Ok(Ok(again)) => why = AnswerTold::Failed(again),
@@ -72,6 +72,7 @@ async fn once(
     interaction: &Interaction,
     body: Bytes,
     deadline: Instant,
+    trace: Trace,
 ) -> Result<String, AnswerTold> {
     let path = format!("/interactions/{}/{}/callback", interaction.id, interaction.token);
     let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
@@ -80,6 +81,7 @@ async fn once(
     // Its own error shows the path, and in it the token.
     let mut request = request.map_err(|_| AnswerTold::Failed("its token is none of Discord's".to_owned()))?;
     request.lane = Lane::Interactive;
+    request.trace = Some(trace);
     request.max_wait = deadline.saturating_duration_since(Instant::now());
     match rest.call(request).await {
         Outcome::Answered(answered) if answered.status.is_success() => Err(AnswerTold::Now),

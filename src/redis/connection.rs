@@ -54,7 +54,8 @@ impl Connection {
         Ok(connection)
     }
 
-    async fn info(&self, section: &str) -> Result<String, Failure> {
+    /// What the server tells of itself.
+    pub(super) async fn info(&self, section: &str) -> Result<String, Failure> {
         let answer = self.send(cmd("INFO").arg(section)).await.map_err(|error| self.explain(&error))?;
         ::redis::from_redis_value(answer)
             .map_err(|_| Failure::new(Reason::Error, "the server's answer to INFO is not text; is it a Redis?"))
@@ -99,6 +100,11 @@ impl Connection {
         self.wire.clone().subscribe(channels).await.map_err(|error| self.explain(&error))
     }
 
+    /// Asks for nothing but an answer.
+    pub(super) async fn ping(&self) -> Result<(), Failure> {
+        self.send(&cmd("PING")).await.map(drop).map_err(|error| self.explain(&error))
+    }
+
     /// Whether anything was ever answered over it.
     pub(super) fn was_of_use(&self) -> bool {
         self.of_use.load(Ordering::Relaxed)
@@ -114,6 +120,6 @@ impl Connection {
 }
 
 /// The value of a line such as `role:master`.
-fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }

@@ -18,8 +18,10 @@ mod keeper;
 mod keys;
 mod leases;
 mod link;
+mod look;
 mod lost;
 mod news;
+mod policies;
 mod script;
 mod seat;
 mod state;
@@ -53,8 +55,10 @@ pub use self::{
     idempotency::{REMEMBERED_FOR, RedisIdempotency},
     keys::Keys,
     leases::RedisLeases,
+    look::{LookError, Looked, look},
     lost::{ACL_RULES, Lost, Reason},
     news::{Block, News, NoNews, Record},
+    policies::RedisPolicies,
     script::Script,
     seat::{Seat, SeatError},
     state::{SharedState, StateConfig, fingerprint},

@@ -8,9 +8,12 @@
 //!                          Settings
 //! ```
 
+mod api;
+mod budgets;
 mod error;
 mod gateway;
 mod handlers;
+mod network;
 mod operations;
 mod public_key;
 mod redis;
@@ -21,6 +24,7 @@ mod secret;
 mod source;
 mod store;
 mod store_url;
+mod telemetry;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -28,7 +32,6 @@ mod value;
 
 use std::{
     ffi::OsString,
-    net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -37,17 +40,21 @@ use guildhall_core::{breaker::BreakerConfig, invalid::InvalidConfig, limit::Limi
 use url::Url;
 
 pub use self::{
+    api::{Api, ForwardedHeader, Policies, Tls},
+    budgets::{BudgetSettingError, Budgets, NamedBudget},
     error::{Problem, SettingsError},
     gateway::{Gateway, ShardRange, ShardRangeError},
     handlers::{Handlers, Interactions},
+    network::{Network, NetworkError},
     operations::{Operations, Retention},
     public_key::{PublicKey, PublicKeyError},
     redis::Redis,
     redis_url::{RedisNode, RedisPlace, RedisUrl, RedisUrlError},
     secret::Token,
     source::{Flag, Origin},
-    store::{Lease, Store},
+    store::{Lease, RowSecurity, RowSecurityMode, Store},
     store_url::{StoreUrl, StoreUrlError},
+    telemetry::Telemetry,
     template::template,
 };
 pub(crate) use self::{public_key::from_hex, schema::env_name as environment_name};
@@ -75,6 +82,8 @@ pub struct Settings {
     pub handlers: Handlers,
     /// What becomes of interactions.
     pub interactions: Interactions,
+    /// Named budgets of other upstreams.
+    pub budgets: Budgets,
     /// What processes that reach Discord from one address share.
     pub egress: Egress,
     /// Where everything is kept.
@@ -83,6 +92,8 @@ pub struct Settings {
     pub api: Api,
     /// What is logged, and how.
     pub log: Log,
+    /// Where traces go.
+    pub telemetry: Telemetry,
     /// How the process ends.
     pub shutdown: Shutdown,
 }
@@ -99,6 +110,7 @@ impl Settings {
             .cloned()
             .chain(self.store.url.secrets())
             .chain(self.store.direct_url.iter().flat_map(StoreUrl::secrets))
+            .chain(telemetry::secrets(&self.telemetry.otlp_headers))
             .collect()
     }
 }
@@ -125,6 +137,8 @@ pub struct Rest {
     pub max_response_bytes: usize,
     /// How long an unused connection is kept.
     pub pool_idle: Duration,
+    /// Whether calls carry `traceparent`.
+    pub traceparent: bool,
 }
 
 /// Rate limits, breakers and the budget of invalid requests.
@@ -143,15 +157,6 @@ pub struct Gate {
 pub struct Egress {
     /// The name of that address: letters, digits, `.`, `_` and `-`.
     pub ip_group: String,
-}
-
-/// The listener for health, metrics and the API.
-#[derive(Clone, Debug)]
-pub struct Api {
-    /// Where it listens; port 0 takes a free one.
-    pub bind: SocketAddr,
-    /// What callers of the API have to show.
-    pub admin_key: Option<Token>,
 }
 
 /// What is logged, and how.
@@ -179,6 +184,8 @@ pub enum LogFormat {
 pub struct Shutdown {
     /// How long everything together may take to end.
     pub timeout: Duration,
+    /// How long the API still takes new requests.
+    pub delay: Duration,
 }
 
 /// Where values may come from.
@@ -244,11 +251,12 @@ pub fn load(sources: Sources) -> Result<Loaded, SettingsError> {
         source::from_flags(sources.flags),
     ];
     let (effective, mut problems) = resolve::resolve(layers);
-    problems.extend(refuse_open_bind(&effective));
-    problems.extend(refuse_short_key(&effective));
+    problems.extend(api::check(&effective));
     problems.extend(gateway::check(&effective));
     problems.extend(redis::check(&effective));
     problems.extend(store::check(&effective));
+    problems.extend(budgets::check(&effective));
+    problems.extend(telemetry::check(&effective));
     if problems.is_empty() {
         Ok(Loaded { settings: typed(&effective), effective })
     } else {
@@ -312,6 +320,7 @@ fn typed(effective: &[Effective]) -> Settings {
             request_timeout: Duration::from_millis(take!(effective, "rest.request_timeout_ms", Integer)),
             max_response_bytes: take!(effective, "rest.max_response_bytes", Integer).try_into().expect(narrow),
             pool_idle: Duration::from_millis(take!(effective, "rest.pool_idle_ms", Integer)),
+            traceparent: take!(effective, "rest.traceparent", Bool),
         },
         gate: Gate {
             limits: LimitConfig {
@@ -344,8 +353,9 @@ fn typed(effective: &[Effective]) -> Settings {
         operations: operations::typed(effective),
         handlers: handlers::typed(effective),
         interactions: handlers::interactions(effective),
+        budgets: budgets::typed(effective),
         egress: Egress { ip_group: take!(effective, "egress.ip_group", Text) },
-        api: Api { bind: take!(effective, "api.bind", Address), admin_key: secret(effective, "api.admin_key") },
+        api: api::typed(effective),
         store: store::typed(effective),
         log: Log {
             format: match take!(effective, "log.format", Text).as_str() {
@@ -355,40 +365,10 @@ fn typed(effective: &[Effective]) -> Settings {
             },
             filter: take!(effective, "log.filter", Text),
         },
-        shutdown: Shutdown { timeout: Duration::from_millis(take!(effective, "shutdown.timeout_ms", Integer)) },
+        telemetry: telemetry::typed(effective),
+        shutdown: Shutdown {
+            timeout: Duration::from_millis(take!(effective, "shutdown.timeout_ms", Integer)),
+            delay: Duration::from_millis(take!(effective, "shutdown.delay_ms", Integer)),
+        },
     }
-}
-
-/// A key that is made on the fly is of use to this machine alone; whoever lets others in has to choose one.
-fn refuse_open_bind(effective: &[Effective]) -> Option<Problem> {
-    let find = |path| effective.iter().find(|setting| setting.key.path == path);
-    // Where either of the two is wrong itself, that is already said.
-    let bind = find("api.bind")?;
-    let (Some(Value::Address(address)), None) = (&bind.value, &find("api.admin_key")?.value) else {
-        return None;
-    };
-    let open = !address.ip().to_canonical().is_loopback();
-    open.then(|| Problem {
-        key: "api.bind".to_owned(),
-        origin: Some(bind.origin.clone()),
-        says: format!(
-            "is {address}, which other machines can reach, and there is no api.admin_key to keep them out; set \
-             GUILDHALL__API__ADMIN_KEY, or GUILDHALL__API__ADMIN_KEY_FILE to a file that holds it, or bind a loopback \
-             address such as 127.0.0.1:8080"
-        ),
-    })
-}
-
-/// The fewest characters of a key that nobody guesses.
-const KEY_SHORTEST: usize = 16;
-
-fn refuse_short_key(effective: &[Effective]) -> Option<Problem> {
-    let key = effective.iter().find(|setting| setting.key.path == "api.admin_key")?;
-    let Some(Value::Secret(secret)) = &key.value else { return None };
-    let length = secret.expose().len();
-    (length < KEY_SHORTEST).then(|| Problem {
-        key: "api.admin_key".to_owned(),
-        origin: Some(key.origin.clone()),
-        says: format!("has {length} characters, which is too easy to guess; allowed: {}", key.key.allowed),
-    })
 }

@@ -48,6 +48,8 @@ pub struct Retention {
     pub idempotency: Duration,
     /// Who changed what, and keys that are over.
     pub audit: Duration,
+    /// What was spent of named budgets.
+    pub budget_spend: Duration,
 }
 
 pub(super) fn typed(effective: &[Effective]) -> Operations {
@@ -77,6 +79,7 @@ pub(super) fn typed(effective: &[Effective]) -> Operations {
             dead_letters: Duration::from_millis(take!(effective, "retention.dead_letters_ms", Integer)),
             idempotency: Duration::from_millis(take!(effective, "retention.idempotency_ms", Integer)),
             audit: Duration::from_millis(take!(effective, "retention.audit_ms", Integer)),
+            budget_spend: Duration::from_millis(take!(effective, "retention.budget_spend_ms", Integer)),
         },
     }
 }

@@ -10,6 +10,8 @@ pub(crate) enum Kind {
     Secret,
     /// Where Redis is. It may hold a password, so it is treated like a secret, `*_file` form and all.
     RedisUrl,
+    /// Headers of HTTP requests. They hold what lets somebody in, so they are treated like a secret, `*_file` form and all.
+    Headers,
     /// Where the store is. It may hold a password, so it is treated like a secret, `*_file` form and all.
     StoreUrl,
     /// An absolute URL with one of these schemes. `optional` also takes the empty text, for "none".
@@ -32,8 +34,14 @@ pub(crate) enum Kind {
     Line { most: usize },
     /// An address and a port, as numbers.
     Address,
+    /// A list of addresses and of networks.
+    Networks,
     /// An Ed25519 key in hexadecimal. The empty text stands for none.
     PublicKey,
+    /// Named budgets, each as `name=maximum/restored a second`.
+    Budgets,
+    /// What budgets hold, as `maximum/restored a second`. The empty text stands for none.
+    BudgetLimits,
     /// Directives for the log, as `tracing` understands them.
     Filter,
 }
@@ -41,7 +49,8 @@ pub(crate) enum Kind {
 /// One setting.
 #[derive(Debug)]
 pub(crate) struct Key {
-    /// `section.name`: in the file `name` under `[section]`, in the environment `GUILDHALL__SECTION__NAME`.
+    /// `section.name`: in the file `name` under `[section]`, in the environment `GUILDHALL__SECTION__NAME`. A section may have
+    /// sections of its own (`api.tls`), which come after all that stands in it alone.
     pub(crate) path: &'static str,
     pub(crate) kind: Kind,
     /// The default, written as in the file. `None` means that there is no value unless somebody gives one.
@@ -220,6 +229,14 @@ pub(crate) const SCHEMA: &[Key] = &[
         default: Some("30000"),
         help: "How long an unused connection to Discord's REST API is kept, in milliseconds.",
         allowed: "a whole number from 1 to 3600000",
+    },
+    Key {
+        path: "rest.traceparent",
+        kind: Kind::Bool,
+        default: Some("false"),
+        help: "Whether REST calls carry the header traceparent, for something between Guildhall and Discord that keeps \
+               traces. Discord itself has no use for it.",
+        allowed: "true or false",
     },
     Key {
         path: "limits.global",
@@ -567,6 +584,13 @@ pub(crate) const SCHEMA: &[Key] = &[
         allowed: "a whole number from 0 to 315360000000",
     },
     Key {
+        path: "retention.budget_spend_ms",
+        kind: Kind::Integer { min: 3_600_000, max: 31_536_000_000 },
+        default: Some("604800000"),
+        help: "How long it is kept what was spent of each named budget in each hour, in milliseconds.",
+        allowed: "a whole number from 3600000 to 31536000000",
+    },
+    Key {
         path: "handlers.file",
         kind: Kind::Path,
         default: Some("\"\""),
@@ -670,6 +694,36 @@ pub(crate) const SCHEMA: &[Key] = &[
         allowed: "a whole number from 1000 to 3600000",
     },
     Key {
+        path: "budgets.named",
+        kind: Kind::Budgets,
+        default: Some("[]"),
+        help: "Budgets of other upstreams that a bot's brain calls, each as a name, what it holds, and what comes back of that \
+               in a second, such as shop=1000/50. What an upstream reports of itself takes their place. See docs/budgets.md.",
+        allowed: "`name=maximum/restored a second` (a comma between them in the environment), such as shop=1000/50, rpc=300/0.5",
+    },
+    Key {
+        path: "budgets.others",
+        kind: Kind::BudgetLimits,
+        default: Some("\"\""),
+        help: "What a budget holds that is asked for and is not named above, and what comes back of that in a second. Empty: \
+               there are no others.",
+        allowed: "`maximum/restored a second`, such as 1000/50, or nothing",
+    },
+    Key {
+        path: "budgets.most",
+        kind: Kind::Integer { min: 1, max: 1_000 },
+        default: Some("100"),
+        help: "How many budgets there may be.",
+        allowed: "a whole number from 1 to 1000",
+    },
+    Key {
+        path: "budgets.longest_wait_ms",
+        kind: Kind::Integer { min: 0, max: 86_400_000 },
+        default: Some("60000"),
+        help: "How far ahead a turn in a budget may be booked, in milliseconds, whatever somebody would wait.",
+        allowed: "a whole number from 0 to 86400000",
+    },
+    Key {
         path: "egress.ip_group",
         kind: Kind::Name,
         default: Some("\"default\""),
@@ -707,6 +761,21 @@ pub(crate) const SCHEMA: &[Key] = &[
         default: Some("true"),
         help: "Whether `serve` brings an older store up to date by itself. Otherwise `guildhall migrate up` does.",
         allowed: "true or false",
+    },
+    Key {
+        path: "store.row_security",
+        kind: Kind::Choice(&["auto", "required", "off"]),
+        default: Some("\"auto\""),
+        help: "Whether PostgreSQL itself keeps callers of the API to the rows of their tenant. `auto`: if the role for it is \
+               there or can be made. `required`: without it nothing starts. `off`: never. SQLite has nothing like it.",
+        allowed: "auto, required or off",
+    },
+    Key {
+        path: "store.api_role",
+        kind: Kind::Name,
+        default: Some("\"guildhall_api\""),
+        help: "The role of PostgreSQL that what is done for callers with a tenant runs as. It owns nothing and cannot log in.",
+        allowed: "1 to 64 letters, digits, `.`, `_` and `-`",
     },
     Key {
         path: "store.timeout_ms",
@@ -769,6 +838,178 @@ pub(crate) const SCHEMA: &[Key] = &[
         allowed: "16 or more letters, digits, `.`, `_` and `-`",
     },
     Key {
+        path: "api.allow_plaintext",
+        kind: Kind::Bool,
+        default: Some("false"),
+        help: "Whether `api.bind` may be an address that other machines can reach without TLS (`api.tls`). Keys can then be \
+               read on the way: only where something in front of it speaks TLS, or where nobody else is on the network.",
+        allowed: "true or false",
+    },
+    Key {
+        path: "api.trusted_proxies",
+        kind: Kind::Networks,
+        default: Some("[]"),
+        help: "Proxies whose word counts on whom they speak for, so that callers without a good key are told apart behind \
+               them. Empty: whoever connects is the caller.",
+        allowed: "addresses and networks (a comma between them in the environment), such as 10.0.0.0/8, ::1",
+    },
+    Key {
+        path: "api.forwarded_header",
+        kind: Kind::Choice(&["x-forwarded-for", "forwarded"]),
+        default: Some("\"x-forwarded-for\""),
+        help: "The header in which those proxies say so. It is read from the right, up to the first address that is no proxy \
+               of these.",
+        allowed: "x-forwarded-for or forwarded",
+    },
+    Key {
+        path: "api.max_connections",
+        kind: Kind::Integer { min: 1, max: 100_000 },
+        default: Some("1024"),
+        help: "How many connections are served at once. More are told so and closed; a few more may ask for health and \
+               metrics.",
+        allowed: "a whole number from 1 to 100000",
+    },
+    Key {
+        path: "api.header_timeout_ms",
+        kind: Kind::Integer { min: 1, max: 600_000 },
+        default: Some("5000"),
+        help: "How long a request may take to arrive up to its body, and a TLS handshake, in milliseconds.",
+        allowed: "a whole number from 1 to 600000",
+    },
+    Key {
+        path: "api.body_timeout_ms",
+        kind: Kind::Integer { min: 1, max: 600_000 },
+        default: Some("10000"),
+        help: "How long a request's body may take to arrive, in milliseconds.",
+        allowed: "a whole number from 1 to 600000",
+    },
+    Key {
+        path: "api.write_timeout_ms",
+        kind: Kind::Integer { min: 1, max: 600_000 },
+        default: Some("10000"),
+        help: "How long a caller may take nothing of its answer, in milliseconds, before the connection is cut.",
+        allowed: "a whole number from 1 to 600000",
+    },
+    Key {
+        path: "api.keep_alive_ms",
+        kind: Kind::Integer { min: 1, max: 3_600_000 },
+        default: Some("15000"),
+        help: "How long a connection is kept for the next request, in milliseconds.",
+        allowed: "a whole number from 1 to 3600000",
+    },
+    Key {
+        path: "api.max_body_bytes",
+        kind: Kind::Integer { min: 1_024, max: 67_108_864 },
+        default: Some("8388608"),
+        help: "The largest body of a submission that is read, in bytes. Other bodies may have so many as well, but no more than \
+               1048576.",
+        allowed: "a whole number from 1024 to 67108864",
+    },
+    Key {
+        path: "api.max_streams",
+        kind: Kind::Integer { min: 1, max: 10_000 },
+        default: Some("64"),
+        help: "How many streams of operations may be open at once. A key has a quarter of them at most.",
+        allowed: "a whole number from 1 to 10000",
+    },
+    Key {
+        path: "api.stream_stall_ms",
+        kind: Kind::Integer { min: 100, max: 600_000 },
+        default: Some("10000"),
+        help: "How long the client of a stream may take to read what is ready for it, in milliseconds, before it is cut off.",
+        allowed: "a whole number from 100 to 600000",
+    },
+    Key {
+        path: "api.max_waiters",
+        kind: Kind::Integer { min: 1, max: 10_000 },
+        default: Some("256"),
+        help: "How many callers may wait at once for the end of what they submitted (`Prefer: wait`). Others are answered as if \
+               they had not asked to.",
+        allowed: "a whole number from 1 to 10000",
+    },
+    Key {
+        path: "api.tls.cert_file",
+        kind: Kind::Path,
+        default: Some("\"\""),
+        help: "The certificate that the API shows, and those between it and its authority, as PEM. With `key_file`, the API \
+               speaks TLS. Both files are looked at every few seconds and read again when they change. Empty: no TLS.",
+        allowed: "the path of a file, or nothing",
+    },
+    Key {
+        path: "api.tls.key_file",
+        kind: Kind::Path,
+        default: Some("\"\""),
+        help: "The private key of that certificate, as PEM, not encrypted.",
+        allowed: "the path of a file, or nothing",
+    },
+    Key {
+        path: "api.policies.heavy_per_second",
+        kind: Kind::Integer { min: 0, max: 100_000 },
+        default: Some("10"),
+        help: "How many requests a second each key may make in the long run that submit operations, or do much at once. 0: \
+               without a limit.",
+        allowed: "a whole number from 0 to 100000",
+    },
+    Key {
+        path: "api.policies.heavy_burst",
+        kind: Kind::Integer { min: 1, max: 1_000_000 },
+        default: Some("30"),
+        help: "How many of them at once.",
+        allowed: "a whole number from 1 to 1000000",
+    },
+    Key {
+        path: "api.policies.heavy_max_wait_ms",
+        kind: Kind::Integer { min: 0, max: 3_600_000 },
+        default: Some("60000"),
+        help: "Operations submitted beyond that are accepted, and due only when they would not have been too many. If that is \
+               further away than this, in milliseconds, they are refused.",
+        allowed: "a whole number from 0 to 3600000",
+    },
+    Key {
+        path: "api.policies.light_per_second",
+        kind: Kind::Integer { min: 0, max: 100_000 },
+        default: Some("100"),
+        help: "How many other requests a second each key may make in the long run. More are refused. 0: without a limit.",
+        allowed: "a whole number from 0 to 100000",
+    },
+    Key {
+        path: "api.policies.light_burst",
+        kind: Kind::Integer { min: 1, max: 1_000_000 },
+        default: Some("300"),
+        help: "How many of them at once.",
+        allowed: "a whole number from 1 to 1000000",
+    },
+    Key {
+        path: "api.policies.failed_per_second",
+        kind: Kind::Integer { min: 0, max: 100_000 },
+        default: Some("10"),
+        help: "How many requests a second each address may make in the long run with no key or a wrong one. 0: without a \
+               limit.",
+        allowed: "a whole number from 0 to 100000",
+    },
+    Key {
+        path: "api.policies.failed_burst",
+        kind: Kind::Integer { min: 1, max: 1_000_000 },
+        default: Some("200"),
+        help: "How many of them at once.",
+        allowed: "a whole number from 1 to 1000000",
+    },
+    Key {
+        path: "api.policies.max_tracked",
+        kind: Kind::Integer { min: 1, max: 10_000_000 },
+        default: Some("10000"),
+        help: "How many keys, and how many addresses, are counted one by one at once. Those who come last share one count.",
+        allowed: "a whole number from 1 to 10000000",
+    },
+    Key {
+        path: "api.policies.shared",
+        kind: Kind::Bool,
+        default: Some("true"),
+        help: "Whether processes that share a Redis (`redis.url`) count a key's requests together. Without Redis, or while it \
+               is lost, each process counts alone.",
+        allowed: "true or false",
+    },
+    Key {
         path: "log.format",
         kind: Kind::Choice(&["auto", "pretty", "json"]),
         default: Some("\"auto\""),
@@ -783,11 +1024,55 @@ pub(crate) const SCHEMA: &[Key] = &[
         allowed: "a level (error, warn, info, debug, trace) or `target=level` directives with commas between them",
     },
     Key {
+        path: "telemetry.otlp_endpoint",
+        kind: Kind::Url { schemes: &["https", "http"], optional: true },
+        default: Some("\"\""),
+        help: "An OpenTelemetry collector that is told of traces, by OTLP over HTTP; /v1/traces is added. Empty: nobody is. \
+               Needs a program that was built with the feature `otel`.",
+        allowed: "an http or https URL without user name, password, query or fragment, or nothing",
+    },
+    Key {
+        path: "telemetry.otlp_headers",
+        kind: Kind::Headers,
+        default: None,
+        help: "Headers that requests to the collector carry, such as authorization=Bearer abc.",
+        allowed: "name=value, with commas between several",
+    },
+    Key {
+        path: "telemetry.otlp_timeout_ms",
+        kind: Kind::Integer { min: 1, max: 600_000 },
+        default: Some("10000"),
+        help: "How long a request to the collector may take, in milliseconds.",
+        allowed: "a whole number from 1 to 600000",
+    },
+    Key {
+        path: "telemetry.otlp_queue",
+        kind: Kind::Integer { min: 1, max: 1_000_000 },
+        default: Some("4096"),
+        help: "Spans that may wait for the collector. More are dropped, and counted.",
+        allowed: "a whole number from 1 to 1000000",
+    },
+    Key {
+        path: "telemetry.service_name",
+        kind: Kind::Name,
+        default: Some("\"guildhall\""),
+        help: "What this service is called at the collector.",
+        allowed: "1 to 64 letters, digits, `.`, `_` and `-`",
+    },
+    Key {
         path: "shutdown.timeout_ms",
         kind: Kind::Integer { min: 1, max: 600_000 },
         default: Some("10000"),
         help: "How long a shutdown may take, in milliseconds, before the process gives up and exits with 1.",
         allowed: "a whole number from 1 to 600000",
+    },
+    Key {
+        path: "shutdown.delay_ms",
+        kind: Kind::Integer { min: 0, max: 600_000 },
+        default: Some("0"),
+        help: "How long the API still takes new requests once a shutdown has begun and `/readyz` says so, in milliseconds, for \
+               load balancers that need a while to notice. Less than `timeout_ms`, of which it is a part.",
+        allowed: "a whole number from 0 to 600000",
     },
 ];
 
@@ -806,7 +1091,7 @@ pub(crate) enum Named {
 impl Key {
     /// Whether its value must never be shown.
     pub(crate) fn is_secret(&self) -> bool {
-        matches!(self.kind, Kind::Secret | Kind::RedisUrl | Kind::StoreUrl)
+        matches!(self.kind, Kind::Secret | Kind::RedisUrl | Kind::StoreUrl | Kind::Headers)
     }
 
     /// The name of the secret's file form, when the setting is a secret.
@@ -816,7 +1101,7 @@ impl Key {
 
     /// The section and the name in it.
     pub(crate) fn section_and_name(&self) -> (&'static str, &'static str) {
-        self.path.split_once('.').expect("invariant: every path in the schema is section.name")
+        self.path.rsplit_once('.').expect("invariant: every path in the schema is section.name")
     }
 }
 
@@ -838,9 +1123,10 @@ pub(crate) fn find(path: &str) -> Option<Named> {
     })
 }
 
-/// Whether settings stand under this name.
+/// Whether settings stand under this name, or sections of its own.
 pub(crate) fn is_section(name: &str) -> bool {
-    SCHEMA.iter().any(|key| key.section_and_name().0 == name)
+    let stands_under = |path: &str| path.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
+    SCHEMA.iter().any(|key| stands_under(key.path))
 }
 
 /// The known path most like a wrong one, if any is like it at all.
@@ -868,6 +1154,22 @@ mod tests {
         assert_eq!(nearest("discord.tokn").as_deref(), Some("discord.token"));
         assert_eq!(nearest("gatway.shards").as_deref(), Some("gateway.shards"));
         assert_eq!(nearest("zzz.qqq"), None);
+    }
+
+    #[test]
+    fn a_section_may_have_sections_and_none_begins_twice() {
+        for section in ["api", "api.tls", "log"] {
+            assert!(is_section(section), "{section}");
+        }
+        for other in ["ap", "api.bind", "api.tl", "tls", ""] {
+            assert!(!is_section(other), "{other}");
+        }
+        let mut sections: Vec<_> = SCHEMA.iter().map(|key| key.section_and_name().0).collect();
+        sections.dedup();
+        let begun = sections.len();
+        sections.sort_unstable();
+        sections.dedup();
+        assert_eq!(sections.len(), begun, "a file could not have them in this order");
     }
 
     #[test]

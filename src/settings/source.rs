@@ -103,26 +103,27 @@ pub(crate) fn from_file(path: &std::path::Path, text: &str) -> Layer {
         }));
         return layer;
     }
-    for (section, value) in table.get_ref().iter() {
-        let name = section.get_ref().as_ref();
+    take_table(&mut layer, "", table.get_ref(), &place);
+    layer
+}
+
+/// Takes what stands in a table, and in the tables in it.
+fn take_table(layer: &mut Layer, section: &str, table: &DeTable<'_>, place: &impl Fn(usize) -> Origin) {
+    for (key, value) in table.iter() {
+        let path = if section.is_empty() { key.get_ref().to_string() } else { format!("{section}.{}", key.get_ref()) };
+        let origin = place(key.span().start);
         match value.get_ref() {
-            DeValue::Table(settings) if schema::is_section(name) => {
-                for (key, value) in settings.iter() {
-                    let path = format!("{name}.{}", key.get_ref());
-                    layer.push(&path, raw_of(value.get_ref()), place(key.span().start));
-                }
-            }
+            DeValue::Table(settings) if schema::is_section(&path) => take_table(layer, &path, settings, place),
             // A section nobody knows: name the settings in it, so that each gets its own "did you mean".
-            DeValue::Table(settings) if !settings.is_empty() => {
+            DeValue::Table(settings) if section.is_empty() && !settings.is_empty() => {
                 for (key, _) in settings.iter() {
-                    let path = format!("{name}.{}", key.get_ref());
-                    layer.problems.push(unknown(&path, place(key.span().start)));
+                    layer.problems.push(unknown(&format!("{path}.{}", key.get_ref()), place(key.span().start)));
                 }
             }
-            _ => layer.problems.push(unknown(name, place(section.span().start))),
+            _ if section.is_empty() => layer.problems.push(unknown(&path, origin)),
+            value => layer.push(&path, raw_of(value), origin),
         }
     }
-    layer
 }
 
 fn raw_of(value: &DeValue<'_>) -> Raw {

@@ -17,6 +17,8 @@ pub struct Store {
     pub lease: Lease,
     /// Whether an older store is brought up to date when it is opened.
     pub migrate: bool,
+    /// Whether PostgreSQL itself keeps callers to the rows of their tenant.
+    pub row_security: RowSecurity,
     /// How long a call may take as a whole.
     pub timeout: Duration,
     /// How long to wait for another process that migrates the same PostgreSQL.
@@ -31,6 +33,32 @@ pub struct Store {
     pub max_bytes: u64,
     /// How long an idempotency key is kept once its operation is done.
     pub keep_keys: Duration,
+}
+
+/// Whether PostgreSQL itself keeps callers to the rows of their tenant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowSecurity {
+    /// Whether it has to.
+    pub mode: RowSecurityMode,
+    /// The role that what is done for callers with a tenant runs as.
+    pub role: String,
+}
+
+/// Whether PostgreSQL has to keep callers to their rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowSecurityMode {
+    /// If the role for it is there, or can be made.
+    Auto,
+    /// Without it nothing starts.
+    Required,
+    /// Never.
+    Off,
+}
+
+impl Default for RowSecurity {
+    fn default() -> Self {
+        Self { mode: RowSecurityMode::Auto, role: "guildhall_api".to_owned() }
+    }
 }
 
 /// How long a process counts as alive that shares a PostgreSQL with others.
@@ -104,6 +132,14 @@ pub(super) fn typed(effective: &[Effective]) -> Store {
             margin: Duration::from_millis(take!(effective, "operations.lease_margin_ms", Integer)),
         },
         migrate: take!(effective, "store.migrate", Bool),
+        row_security: RowSecurity {
+            mode: match take!(effective, "store.row_security", Text).as_str() {
+                "required" => RowSecurityMode::Required,
+                "off" => RowSecurityMode::Off,
+                _ => RowSecurityMode::Auto,
+            },
+            role: take!(effective, "store.api_role", Text),
+        },
         timeout: Duration::from_millis(take!(effective, "store.timeout_ms", Integer)),
         lock_wait: Duration::from_millis(take!(effective, "store.lock_wait_ms", Integer)),
         read_connections: take!(effective, "store.read_connections", Integer).try_into().expect(narrow),

@@ -1,6 +1,6 @@
 use std::{fs, path::Path};
 
-use guildhall_core::limit::shared::OnLoss;
+use guildhall_core::{limit::shared::OnLoss, policy::Rate};
 use twilight_model::gateway::Intents;
 
 use super::{schema::SCHEMA, *};
@@ -365,15 +365,84 @@ fn the_documentation_has_a_row_for_every_setting_with_its_variable_and_default()
 
 #[test]
 fn an_address_that_others_can_reach_needs_a_key() {
+    let plaintext = ("GUILDHALL__API__ALLOW_PLAINTEXT", "true");
     for address in ["0.0.0.0:8080", "[::]:8080", "192.0.2.1:80", "[::ffff:192.0.2.1]:80"] {
-        let errors = errors_of("", &[("GUILDHALL__API__BIND", address)]);
+        let errors = errors_of("", &[("GUILDHALL__API__BIND", address), plaintext]);
         assert!(errors.len() == 1 && errors[0].contains("there is no api.admin_key"), "{errors:#?}");
-        let set = [("GUILDHALL__API__BIND", address), ("GUILDHALL__API__ADMIN_KEY", CANARY)];
+        let set = [("GUILDHALL__API__BIND", address), ("GUILDHALL__API__ADMIN_KEY", CANARY), plaintext];
         assert!(load_with("", &set, &[]).is_ok(), "{address}");
     }
     for address in ["127.0.0.1:0", "127.9.9.9:80", "[::1]:80", "[::ffff:127.0.0.1]:80"] {
         assert!(load_with("", &[("GUILDHALL__API__BIND", address)], &[]).is_ok(), "{address}");
     }
+}
+
+#[test]
+fn an_address_that_others_can_reach_needs_tls_or_somebody_who_says_that_it_does_not() {
+    let open = [("GUILDHALL__API__BIND", "0.0.0.0:8080"), ("GUILDHALL__API__ADMIN_KEY", CANARY)];
+    let errors = errors_of("", &open);
+    assert!(errors.len() == 1 && errors[0].starts_with("api.bind is 0.0.0.0:8080"), "{errors:#?}");
+    assert!(errors[0].contains("api.tls.cert_file") && errors[0].contains("api.allow_plaintext = true"), "{errors:#?}");
+    let loaded = load_with("[api]\nallow_plaintext = true\n", &open, &[]).unwrap();
+    assert!(loaded.settings.api.tls.is_none());
+    let loaded = load_with("[api.tls]\ncert_file = \"a.pem\"\nkey_file = \"b.pem\"\n", &open, &[]).unwrap();
+    let files = Tls { cert_file: "a.pem".into(), key_file: "b.pem".into() };
+    assert_eq!(loaded.settings.api.tls, Some(files));
+    assert!(origin_of(&loaded, "api.tls.key_file").ends_with("guildhall.toml:3"));
+}
+
+#[test]
+fn tls_needs_both_of_its_files() {
+    for (name, given, other) in [
+        ("GUILDHALL__API__TLS__CERT_FILE", "api.tls.cert_file", "api.tls.key_file is not"),
+        ("GUILDHALL__API__TLS__KEY_FILE", "api.tls.key_file", "api.tls.cert_file is not"),
+    ] {
+        let errors = errors_of("", &[(name, "some.pem")]);
+        assert!(errors.len() == 1 && errors[0].starts_with(given) && errors[0].contains(other), "{errors:#?}");
+    }
+}
+
+#[test]
+fn a_section_of_a_section_is_read_and_what_is_wrong_in_it_is_found() {
+    let loaded = load_with("[api]\nmax_connections = 7\npolicies.light_burst = 5\n", &[], &[]).unwrap();
+    assert_eq!(loaded.settings.api.policies.light.unwrap().burst(), 5);
+    assert_eq!(loaded.settings.api.max_connections, 7);
+    let errors = errors_of("[api.policies]\nheavy_brust = 5\n[api.tsl]\ncert_file = \"\"\n", &[]);
+    assert_eq!(errors.len(), 2, "{errors:#?}");
+    assert!(errors.iter().any(|error| error.contains("did you mean `api.policies.heavy_burst`?")), "{errors:#?}");
+    assert!(errors.iter().any(|error| error.starts_with("api.tsl is not a setting")), "{errors:#?}");
+    let errors = errors_of("", &[("GUILDHALL__API__POLICIES", "1")]);
+    assert!(errors[0].contains("is a section, not a setting"), "{errors:#?}");
+}
+
+#[test]
+fn proxies_are_addresses_and_networks() {
+    let in_file = load_with("[api]\ntrusted_proxies = [\"10.0.0.0/8\", \"::1\"]\n", &[], &[]).unwrap();
+    let set = [("GUILDHALL__API__TRUSTED_PROXIES", "10.0.0.0/8, ::1,")];
+    for loaded in [in_file, load_with("", &set, &[]).unwrap()] {
+        let named: Vec<_> = loaded.settings.api.trusted_proxies.iter().map(ToString::to_string).collect();
+        assert_eq!(named, ["10.0.0.0/8", "::1"]);
+        let shown = loaded.shown().into_iter().find(|shown| shown.key == "api.trusted_proxies").unwrap();
+        assert_eq!(shown.value, serde_json::json!(["10.0.0.0/8", "::1"]));
+    }
+    let errors = errors_of("[api]\ntrusted_proxies = [\"10.1.0.0/8\"]\n", &[]);
+    assert!(errors.len() == 1 && errors[0].contains("write 10.0.0.0/8 for the network"), "{errors:#?}");
+}
+
+#[test]
+fn a_delay_leaves_time_for_the_shutdown_itself() {
+    let errors = errors_of("[shutdown]\ntimeout_ms = 5000\ndelay_ms = 5000\n", &[]);
+    assert!(errors.len() == 1 && errors[0].starts_with("shutdown.delay_ms is 5000"), "{errors:#?}");
+    assert!(load_with("[shutdown]\ntimeout_ms = 5000\ndelay_ms = 4999\n", &[], &[]).is_ok());
+}
+
+#[test]
+fn a_rate_of_nothing_is_no_limit() {
+    let policies = load_with("", &[], &[]).unwrap().settings.api.policies;
+    let rates = [policies.heavy, policies.light, policies.failed].map(|rate| rate.map(Rate::burst));
+    assert_eq!(rates, [Some(30), Some(300), Some(200)]);
+    let set = [("GUILDHALL__API__POLICIES__HEAVY_PER_SECOND", "0")];
+    assert!(load_with("", &set, &[]).unwrap().settings.api.policies.heavy.is_none());
 }
 
 #[test]
@@ -385,4 +454,29 @@ fn a_key_that_is_easily_guessed_is_refused_and_none_is_shown() {
     assert!(!format!("{:?} {:?}", loaded.settings, loaded.shown()).contains("sixteen-letters"));
     let secrets: Vec<_> = loaded.settings.secrets().iter().map(|secret| secret.expose().to_owned()).collect();
     assert_eq!(secrets, ["sixteen-letters."]);
+}
+
+#[test]
+fn budgets_are_read_from_a_list_or_a_variable_and_every_mistake_says_what_is_wrong() {
+    let text = "[budgets]\nnamed = [\"shop=1000/50\", \"rpc=300/0.5\"]\nothers = \"5/1\"\n";
+    let loaded = load_with(text, &[], &[]).unwrap();
+    let named: Vec<_> = loaded.settings.budgets.named.iter().map(ToString::to_string).collect();
+    assert_eq!(named, ["shop=1000/50", "rpc=300/0.5"]);
+    assert!(loaded.settings.budgets.others.is_some());
+    let set = [("GUILDHALL__BUDGETS__NAMED", "a=1/0, b=2/1"), ("GUILDHALL__BUDGETS__OTHERS", "")];
+    let loaded = load_with(text, &set, &[]).unwrap();
+    assert_eq!(loaded.settings.budgets.named.len(), 2);
+    assert_eq!(loaded.settings.budgets.others, None);
+    for (value, says) in [
+        ("shop", "not of the form"),
+        ("Shop=1/1", "name"),
+        ("a=0/1", "before the `/`"),
+        ("a=1/x", "after the `/`"),
+        ("a=1/1,a=2/2", "twice"),
+    ] {
+        let errors = errors_of("", &[("GUILDHALL__BUDGETS__NAMED", value)]);
+        assert!(errors.len() == 1 && errors[0].contains(says) && errors[0].contains("allowed"), "{errors:?}");
+    }
+    let many = errors_of("[budgets]\nnamed = [\"a=1/1\", \"b=1/1\"]\nmost = 1\n", &[]);
+    assert!(many[0].contains("budgets.most") && many[0].contains(":2"), "{many:?}");
 }

@@ -2,18 +2,22 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
+use guildhall_core::budget::Limits;
 use tracing_subscriber::EnvFilter;
 use twilight_model::gateway::Intents;
 use url::Url;
 
 use super::{
+    budgets::{self, BudgetSettingError, NamedBudget},
     gateway::{ShardRange, ShardRangeError},
+    network::{Network, NetworkError},
     public_key::{PublicKey, PublicKeyError},
     redis_url::{RedisUrl, RedisUrlError},
     schema::{Key, Kind, nearest_of},
     secret::Token,
     source::Raw,
     store_url::{StoreUrl, StoreUrlError},
+    telemetry,
 };
 
 /// A checked value.
@@ -22,6 +26,7 @@ pub(crate) enum Value {
     Secret(Token),
     RedisUrl(RedisUrl),
     StoreUrl(StoreUrl),
+    Headers(Vec<(String, Token)>),
     Text(String),
     Url(Option<Url>),
     Integer(u64),
@@ -30,14 +35,17 @@ pub(crate) enum Value {
     Intents(Intents),
     ShardRange(Option<ShardRange>),
     Address(SocketAddr),
+    Networks(Vec<Network>),
     PublicKey(Option<PublicKey>),
+    Budgets(Vec<NamedBudget>),
+    BudgetLimits(Option<Limits>),
 }
 
 impl Value {
     /// The value as `config check` shows it: a secret stays one.
     pub(crate) fn shown(&self) -> serde_json::Value {
         match self {
-            Self::Secret(_) => "(redacted)".into(),
+            Self::Secret(_) | Self::Headers(_) => "(redacted)".into(),
             Self::RedisUrl(url) => url.to_string().into(),
             Self::StoreUrl(url) => url.to_string().into(),
             Self::Text(text) => text.as_str().into(),
@@ -48,7 +56,10 @@ impl Value {
             Self::Intents(intents) => intent_names(*intents).into(),
             Self::ShardRange(range) => range.map_or_else(String::new, |range| range.to_string()).into(),
             Self::Address(address) => address.to_string().into(),
+            Self::Networks(networks) => networks.iter().map(ToString::to_string).collect::<Vec<_>>().into(),
             Self::PublicKey(key) => key.map_or_else(String::new, |key| key.to_string()).into(),
+            Self::Budgets(budgets) => budgets.iter().map(ToString::to_string).collect::<Vec<_>>().into(),
+            Self::BudgetLimits(limits) => limits.map_or_else(String::new, budgets::written).into(),
         }
     }
 }
@@ -102,6 +113,9 @@ fn parse(kind: Kind, raw: &Raw) -> Result<Value, Wrong> {
         (Kind::Secret, Raw::Text(text) | Raw::String(text)) => secret(text).map(Value::Secret),
         (Kind::RedisUrl, Raw::Text(text) | Raw::String(text)) => redis_url(text).map(Value::RedisUrl),
         (Kind::StoreUrl, Raw::Text(text) | Raw::String(text)) => store_url(text).map(Value::StoreUrl),
+        (Kind::Headers, Raw::Text(text) | Raw::String(text)) => {
+            telemetry::headers(text).map(Value::Headers).map_err(Wrong::Value)
+        }
         (Kind::Url { schemes, optional }, Raw::Text(text) | Raw::String(text)) => {
             if text.is_empty() && optional {
                 Ok(Value::Url(None))
@@ -137,12 +151,20 @@ fn parse(kind: Kind, raw: &Raw) -> Result<Value, Wrong> {
         (Kind::Address, Raw::Text(text) | Raw::String(text)) => {
             text.parse().map(Value::Address).map_err(|_| Wrong::Unfit)
         }
+        (Kind::Networks, Raw::List(networks)) => all_networks(networks.iter().map(String::as_str)),
+        (Kind::Networks, Raw::Text(text)) => all_networks(text.split(',').filter(|text| !text.trim().is_empty())),
         (Kind::PublicKey, Raw::Text(text) | Raw::String(text)) => public_key(text).map(Value::PublicKey),
+        (Kind::Budgets, Raw::List(named)) => named_budgets(named.iter().map(String::as_str)),
+        (Kind::Budgets, Raw::Text(text)) => {
+            named_budgets(text.split(',').map(str::trim).filter(|named| !named.is_empty()))
+        }
+        (Kind::BudgetLimits, Raw::Text(text) | Raw::String(text)) => budget_limits(text).map(Value::BudgetLimits),
         (Kind::Filter, Raw::Text(text) | Raw::String(text)) => filter(text),
         (
             Kind::Secret
             | Kind::RedisUrl
             | Kind::StoreUrl
+            | Kind::Headers
             | Kind::Url { .. }
             | Kind::Integer { .. }
             | Kind::Bool
@@ -153,7 +175,10 @@ fn parse(kind: Kind, raw: &Raw) -> Result<Value, Wrong> {
             | Kind::ShardRange
             | Kind::Line { .. }
             | Kind::Address
+            | Kind::Networks
             | Kind::PublicKey
+            | Kind::Budgets
+            | Kind::BudgetLimits
             | Kind::Filter,
             _,
         ) => Err(Wrong::Unfit),
@@ -222,11 +247,35 @@ fn shard_range(text: &str) -> Result<Option<ShardRange>, Wrong> {
     text.parse().map(Some).map_err(|error: ShardRangeError| Wrong::Value(error.to_string()))
 }
 
+fn all_networks<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Value, Wrong> {
+    let networks = texts.map(|text| text.trim().parse()).collect::<Result<_, NetworkError>>();
+    networks.map(Value::Networks).map_err(|error| Wrong::Value(error.to_string()))
+}
+
 fn public_key(text: &str) -> Result<Option<PublicKey>, Wrong> {
     if text.trim().is_empty() {
         return Ok(None);
     }
     text.parse().map(Some).map_err(|error: PublicKeyError| Wrong::Value(error.to_string()))
+}
+
+fn named_budgets<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Value, Wrong> {
+    let mut all: Vec<NamedBudget> = Vec::new();
+    for text in texts {
+        let named: NamedBudget = text.parse().map_err(|error: BudgetSettingError| Wrong::Value(error.to_string()))?;
+        if all.iter().any(|known| known.name == named.name) {
+            return Err(Wrong::Value(format!("has the budget {:?} twice", named.name.as_str())));
+        }
+        all.push(named);
+    }
+    Ok(Value::Budgets(all))
+}
+
+fn budget_limits(text: &str) -> Result<Option<Limits>, Wrong> {
+    if text.trim().is_empty() {
+        return Ok(None);
+    }
+    budgets::read_limits(text).map(Some).map_err(|error| Wrong::Value(error.to_string()))
 }
 
 fn line(text: &str, most: usize) -> Result<String, Wrong> {

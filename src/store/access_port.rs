@@ -1,5 +1,7 @@
 //! The store as whoever knows keys sees it.
 
+use std::sync::Arc;
+
 use guildhall_actors::{
     access::{Added, AuditFilter, AuditRow, Key, KeyFilter, KeyStore, NewKey, Note, Revoked, Rotated},
     operations::StoreFuture,
@@ -8,18 +10,26 @@ use guildhall_core::{access::KeyId, time::UnixMs};
 
 use super::{
     Store,
-    port::answer,
+    port::{answer, look},
     read::access,
     write::{Answer, Job},
 };
 
 impl KeyStore for Store {
+    fn within(self: Arc<Self>, tenant: Arc<str>) -> Arc<dyn KeyStore> {
+        Arc::new(self.of_tenant(tenant))
+    }
+
     fn key(&self, id: KeyId) -> StoreFuture<'_, Option<Key>> {
         Box::pin(self.read(access::key(&self.shared.reading, id)))
     }
 
     fn keys(&self, filter: KeyFilter) -> StoreFuture<'_, Vec<Key>> {
-        Box::pin(async move { self.read(access::keys(&self.shared.reading, &filter)).await })
+        Box::pin(async move {
+            let mut keys = look!(self, |view| access::keys(&view, &filter)).await?;
+            keys.retain(|key| self.is_own(&key.made.tenant));
+            Ok(keys)
+        })
     }
 
     fn add_key(&self, key: NewKey, note: Note) -> StoreFuture<'_, Added> {
@@ -42,7 +52,11 @@ impl KeyStore for Store {
     }
 
     fn audit(&self, filter: AuditFilter) -> StoreFuture<'_, Vec<AuditRow>> {
-        Box::pin(async move { self.read(access::audit(&self.shared.reading, &filter)).await })
+        Box::pin(async move {
+            let mut rows = look!(self, |view| access::audit(&view, &filter)).await?;
+            rows.retain(|row| self.is_own(&row.note.tenant));
+            Ok(rows)
+        })
     }
 
     fn sweep_access(&self, before: UnixMs) -> StoreFuture<'_, u64> {

@@ -13,6 +13,7 @@ use sea_orm::{
     },
 };
 
+use super::row_security::RowSecurity;
 use crate::settings::{Store as Settings, StoreUrl};
 
 /// Names the lock that whoever migrates a database of PostgreSQL holds.
@@ -133,6 +134,16 @@ impl Reader {
         let _ = self.connection.close().await;
     }
 
+    /// What a tenant sees, in a transaction of its own, if PostgreSQL can tell its rows; else everything.
+    pub(super) async fn view(&self, security: Option<&RowSecurity>, tenant: Option<&str>) -> Result<View, DbErr> {
+        let Some((security, tenant)) = security.zip(tenant) else { return Ok(View::Whole(self.clone())) };
+        let on = self.connection.begin().await?;
+        let confine = security.confine(tenant);
+        let told = self.session.0.as_ref().map_or_else(|| confine.clone(), |told| format!("{told}; {confine}"));
+        on.execute_unprepared(&told).await?;
+        Ok(View::Own(on))
+    }
+
     async fn begin(&self) -> Result<DatabaseTransaction, DbErr> {
         let on = self.connection.begin().await?;
         self.session.prepare(&on).await?;
@@ -172,6 +183,63 @@ impl ConnectionTrait for Reader {
         let rows = on.query_all_raw(statement).await?;
         on.commit().await?;
         Ok(rows)
+    }
+}
+
+/// What somebody reads through.
+#[derive(Debug)]
+pub(super) enum View {
+    /// Everything.
+    Whole(Reader),
+    /// A tenant's own rows.
+    Own(DatabaseTransaction),
+}
+
+impl View {
+    /// It was read. A view that is not ended is undone, which does nothing to what was only read.
+    pub(super) async fn end(self) -> Result<(), DbErr> {
+        match self {
+            Self::Whole(_) => Ok(()),
+            Self::Own(on) => on.commit().await,
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl ConnectionTrait for View {
+    fn get_database_backend(&self) -> DbBackend {
+        match self {
+            Self::Whole(reader) => reader.get_database_backend(),
+            Self::Own(on) => on.get_database_backend(),
+        }
+    }
+
+    async fn execute_raw(&self, statement: Statement) -> Result<ExecResult, DbErr> {
+        match self {
+            Self::Whole(reader) => reader.execute_raw(statement).await,
+            Self::Own(on) => on.execute_raw(statement).await,
+        }
+    }
+
+    async fn execute_unprepared(&self, sql: &str) -> Result<ExecResult, DbErr> {
+        match self {
+            Self::Whole(reader) => reader.execute_unprepared(sql).await,
+            Self::Own(on) => on.execute_unprepared(sql).await,
+        }
+    }
+
+    async fn query_one_raw(&self, statement: Statement) -> Result<Option<QueryResult>, DbErr> {
+        match self {
+            Self::Whole(reader) => reader.query_one_raw(statement).await,
+            Self::Own(on) => on.query_one_raw(statement).await,
+        }
+    }
+
+    async fn query_all_raw(&self, statement: Statement) -> Result<Vec<QueryResult>, DbErr> {
+        match self {
+            Self::Whole(reader) => reader.query_all_raw(statement).await,
+            Self::Own(on) => on.query_all_raw(statement).await,
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{
     events::InternalEvent,
     metrics::{
         CLAIMS, DISOWNED, FENCED_WRITES, INSTANCES, LEASE_HELD, STORE_BATCH_REQUESTS, STORE_BATCH_SECONDS,
-        STORE_BATCHES, STORE_ERRORS, STORE_UP, TAKE_OVERS, TAKEN_OVER,
+        STORE_BATCHES, STORE_ERRORS, STORE_ROW_SECURITY, STORE_UP, TAKE_OVERS, TAKEN_OVER,
     },
 };
 
@@ -26,6 +26,22 @@ impl InternalEvent for StoreAttached<'_> {
     }
 }
 
+/// Operations came from another server, and have new numbers for whoever follows them.
+pub(super) struct ChangesMended {
+    pub(super) operations: u64,
+}
+
+impl InternalEvent for ChangesMended {
+    fn emit(self) {
+        if self.operations > 0 {
+            warn!(
+                operations = self.operations,
+                "operations were copied from another server; whoever followed them there is told of a gap"
+            );
+        }
+    }
+}
+
 /// Whether the store can be written to.
 pub(super) struct StoreStands {
     pub(super) up: bool,
@@ -34,6 +50,24 @@ pub(super) struct StoreStands {
 impl InternalEvent for StoreStands {
     fn emit(self) {
         gauge!(STORE_UP).set(u8::from(self.up));
+    }
+}
+
+/// Whether PostgreSQL itself keeps tenants apart.
+pub(super) struct RowSecurityStands<'a> {
+    /// The role that does it, if it does.
+    pub(super) role: Option<&'a str>,
+    /// Why it does not.
+    pub(super) why: &'a str,
+}
+
+impl InternalEvent for RowSecurityStands<'_> {
+    fn emit(self) {
+        match self.role {
+            Some(role) => info!(role, "PostgreSQL keeps callers to the rows of their tenant"),
+            None => warn!(why = self.why, "queries alone keep callers to the rows of their tenant, not PostgreSQL"),
+        }
+        gauge!(STORE_ROW_SECURITY).set(u8::from(self.role.is_some()));
     }
 }
 

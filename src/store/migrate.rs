@@ -7,6 +7,7 @@ use super::{
     OpenError,
     connect::{self, ADVISORY_LOCK},
     let_go, lock_file,
+    row_security::{self, Mend},
     rows::query,
 };
 use crate::settings::{Store as Settings, StoreUrl};
@@ -32,6 +33,7 @@ pub async fn up(settings: &Settings) -> Result<Vec<Step>, OpenError> {
     let on = alone(settings).await?;
     refuse_newer(&steps(&on).await?)?;
     Migrator::up(&on, None).await.map_err(OpenError::migration)?;
+    row_security::prepare(settings, Mend::Yes).await?;
     let steps = steps(&on).await;
     let_go(on).await;
     steps
@@ -144,7 +146,7 @@ fn names() -> Vec<String> {
     Migrator::migrations().iter().map(|migration| migration.name().to_owned()).collect()
 }
 
-async fn steps(connection: &impl ConnectionTrait) -> Result<Vec<Step>, OpenError> {
+pub(super) async fn steps(connection: &impl ConnectionTrait) -> Result<Vec<Step>, OpenError> {
     let applied = applied(connection).await.map_err(OpenError::engine)?;
     let known = names();
     let unknown = applied.iter().filter(|name| !known.contains(name));

@@ -11,11 +11,16 @@
 //! it renews ([`members`]), each queue one owner and a fence, and every write locks the queues that it is about first.
 
 mod access_port;
+mod budgets_port;
+mod changes_port;
+#[cfg(test)]
+mod confined;
 mod connect;
 mod events;
 mod events_port;
 mod file_lock;
 mod leases;
+mod look;
 mod members;
 pub mod migrate;
 mod operation_row;
@@ -23,6 +28,7 @@ mod operation_row;
 mod plans;
 mod port;
 mod read;
+mod row_security;
 mod rows;
 mod trouble;
 mod write;
@@ -41,14 +47,19 @@ use tokio::{
 };
 
 use self::{
-    connect::{Reader, Session},
+    connect::{Reader, Session, View},
     file_lock::{FileLock, LockError},
     members::{Keeper, Members, Standing},
+    row_security::{Mend, RowSecurity},
     rows::query,
     trouble::{Meaning, Trouble},
     write::{Request, Writer},
 };
-pub use self::{leases::SqlLeases, members::Notice};
+pub use self::{
+    leases::SqlLeases,
+    look::{Looked, look},
+    members::Notice,
+};
 use crate::settings::{Store as Settings, StoreUrl};
 
 /// How often it is tried to open a store whose connection is lost meanwhile.
@@ -103,6 +114,20 @@ pub enum OpenError {
     /// A migration failed.
     #[error("cannot migrate the store: {0}")]
     Migration(String),
+    /// The tables are somebody else's, and what is in them is kept from this user.
+    #[error(
+        "the tables belong to {owner}, and {user} of store.url sees no row of them; as a superuser run: GRANT \"{owner}\" TO \
+         \"{user}\"; or name the owner in store.url"
+    )]
+    NotTheOwner {
+        /// As whom this process is there.
+        user: String,
+        /// Whose the tables are.
+        owner: String,
+    },
+    /// Tenants cannot be kept apart by PostgreSQL, and have to be.
+    #[error("store.row_security is \"required\", and cannot be had: {0}")]
+    RowSecurity(String),
     /// The connection cannot be made, or was lost.
     #[error(
         "cannot open the store: {0}; check store.url (GUILDHALL__STORE__URL), and that what it names is there and lets \
@@ -161,12 +186,15 @@ pub struct Store {
     shared: Arc<Shared>,
     /// What the first change is to leave, on an errand of somebody.
     note: Option<Arc<Mutex<Option<Note>>>>,
+    /// Whose rows it is about, if not everybody's.
+    tenant: Option<Arc<str>>,
 }
 
 #[derive(Debug)]
 struct Shared {
     requests: mpsc::Sender<Request>,
     reading: Reader,
+    row_security: Option<RowSecurity>,
     members: Arc<Members>,
     timeout: Duration,
     health: watch::Receiver<Health>,
@@ -217,6 +245,8 @@ impl Store {
         standing: Standing,
     ) -> Result<Self, OpenError> {
         migrate::prepare(settings).await?;
+        let mend = if settings.migrate { Mend::Yes } else { Mend::No };
+        let row_security = row_security::prepare(settings, mend).await?;
         let trouble = OpenError::trouble;
         let reading = connect::reading(settings).map_err(OpenError::engine)?;
         let (requests, waiting) = mpsc::channel(settings.max_waiting);
@@ -234,19 +264,30 @@ impl Store {
             }
             None => None,
         };
-        let attaching = Writer::attach(settings.clone(), file, Arc::clone(&members), channel.clone(), tell);
+        let attaching =
+            Writer::attach(settings.clone(), file, Arc::clone(&members), channel.clone(), row_security.clone(), tell);
         let mut tasks = vec![tokio::spawn(attaching.await.map_err(trouble)?.run(waiting, stopped))];
         tasks.extend(keeper.map(|keeper| tokio::spawn(keeper.run(ended))));
         let ear =
             listening.map(|pool| tokio::spawn(members::listen(Arc::clone(&members), pool, channel, settings.timeout)));
         let (timeout, tasks) = (settings.timeout, Mutex::new(tasks));
-        let shared = Shared { requests, reading, members, timeout, health, tasks, ear, stop, end };
-        Ok(Self { shared: Arc::new(shared), note: None })
+        let shared = Shared { requests, reading, row_security, members, timeout, health, tasks, ear, stop, end };
+        Ok(Self { shared: Arc::new(shared), note: None, tenant: None })
     }
 
     /// The same store for one errand: its first change leaves this note.
     fn with_note(&self, note: Note) -> Self {
         Self { note: Some(Arc::new(Mutex::new(Some(note)))), ..self.clone() }
+    }
+
+    /// The same store as this tenant sees it.
+    fn of_tenant(&self, tenant: Arc<str>) -> Self {
+        Self { tenant: Some(tenant), ..self.clone() }
+    }
+
+    /// What it is read through: everything, or what PostgreSQL shows of it to the tenant.
+    async fn view(&self) -> Result<View, Trouble> {
+        Ok(self.shared.reading.view(self.shared.row_security.as_ref(), self.tenant.as_deref()).await?)
     }
 
     /// Whether it can be written to, now and from now on.

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use guildhall_actors::operations::{Attempt, IdempotencyKey, NewOperation, Shown, Stored};
 use guildhall_core::{
+    access::Bounds,
     lane::Lane,
     operation::{Failure, Kind, OperationId, Queue, State},
     time::UnixMs,
+    trace::Trace,
 };
 use sea_orm::QueryResult;
 use uuid::Uuid;
@@ -16,13 +18,13 @@ use super::trouble::Trouble;
 /// What [`stored`] reads, with `operations o` and `intents i`.
 pub(super) const STORED: &str = "o.id, o.tenant, o.queue, o.guild_id, o.seq, o.kind, o.payload, o.payload_hash, o.lane,
     o.state, o.attempts, o.delays, o.max_attempts, o.eligible_at, o.deadline_at, o.parked, o.deployment_id, o.trace,
-    o.reason, o.error, o.redrive_of, o.created_at, i.at";
+    o.reason, o.error, o.redrive_of, o.created_at, i.at, o.bounds";
 
 /// What [`shown`] reads beside, with `idempotency k`.
 pub(super) const SHOWN: &str = "o.result, o.updated_at, o.finished_at, k.scope, k.key";
 
 /// How many columns [`STORED`] has.
-const AFTER_STORED: usize = 23;
+const AFTER_STORED: usize = 24;
 
 /// Reads the columns of [`STORED`].
 pub(super) fn stored(row: &QueryResult) -> Result<Stored, Trouble> {
@@ -34,6 +36,7 @@ pub(super) fn stored(row: &QueryResult) -> Result<Stored, Trouble> {
     let lane: String = row.try_get_by_index(8)?;
     let state: String = row.try_get_by_index(9)?;
     let error: Option<String> = row.try_get_by_index(19)?;
+    let trace: Option<String> = row.try_get_by_index(17)?;
     let deployment: Option<Uuid> = row.try_get_by_index(16)?;
     let redrive_of: Option<Uuid> = row.try_get_by_index(20)?;
     let operation = NewOperation {
@@ -41,6 +44,7 @@ pub(super) fn stored(row: &QueryResult) -> Result<Stored, Trouble> {
         tenant: Arc::from(tenant),
         queue: Queue::from_number(row.try_get_by_index(2)?),
         guild: row.try_get_by_index::<Option<i64>>(3)?.map(i64::cast_unsigned),
+        bounds: Bounds::from_number(row.try_get_by_index(23)?),
         kind: Kind::from_name(&kind).ok_or_else(|| wrong("a kind that nobody knows"))?,
         payload: row.try_get_by_index(6)?,
         payload_hash: hash.try_into().map_err(|_| wrong("a hash of a wrong length"))?,
@@ -49,7 +53,7 @@ pub(super) fn stored(row: &QueryResult) -> Result<Stored, Trouble> {
         eligible_at: time(row.try_get_by_index(13)?),
         deadline_at: row.try_get_by_index::<Option<i64>>(14)?.map(time),
         deployment: deployment.map(OperationId::from_uuid),
-        trace: row.try_get_by_index(17)?,
+        trace: trace.as_deref().and_then(Trace::read),
         reason: row.try_get_by_index(18)?,
         idempotency: None,
         refers_to: Vec::new(),

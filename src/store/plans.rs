@@ -6,13 +6,13 @@ pub(super) mod postgres;
 use std::time::Duration;
 
 use guildhall_actors::operations::ListFilter;
-use guildhall_core::operation::{Kind, State};
-use sea_orm::{ConnectionTrait as _, DatabaseConnection, DbBackend, Statement, Value};
+use guildhall_core::operation::{Frontier, Kind, Seen, State};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, Statement, TransactionTrait as _, Value};
 use uuid::Uuid;
 
 use super::{
     Store, connect,
-    read::{events, operations, resolve},
+    read::{changes, events, locations, operations, resolve},
     rows::{self, Cell, Rows},
     write,
 };
@@ -20,18 +20,19 @@ use crate::settings::Store as Settings;
 
 /// Operations that are done, made by the engine itself; `{n}` is their number, `{uuid}` a name from it.
 const FILL: &str = "INSERT INTO operations (id, tenant, queue, guild_id, seq, kind, payload, payload_hash, lane, state,
-    attempts, delays, max_attempts, eligible_at, parked, created_at, updated_at, finished_at)
+    attempts, delays, max_attempts, eligible_at, parked, created_at, updated_at, finished_at, changed)
     SELECT {uuid}, 'default', {n} % 100, {n} % 100, {n}, CASE WHEN {n} % 2 = 0 THEN 'create_role' ELSE 'assign_role' END,
     '{}', {hash}, 'operation', CASE WHEN {n} % 50 = 0 THEN 'dead' ELSE 'succeeded' END,
-    1, 0, 3, {n}, 0, {n}, {n}, {n} FROM {numbers}";
+    1, 0, 3, {n}, 0, {n}, {n}, {n}, {n} FROM {numbers}";
 
-fn settings(url: &str) -> Settings {
+pub(super) fn settings(url: &str) -> Settings {
     Settings {
         url: url.parse().unwrap(),
         direct_url: None,
         instance: None,
         lease: crate::settings::Lease::default(),
         migrate: true,
+        row_security: crate::settings::RowSecurity::default(),
         timeout: Duration::from_secs(60),
         lock_wait: Duration::ZERO,
         read_connections: 1,
@@ -43,7 +44,7 @@ fn settings(url: &str) -> Settings {
 }
 
 /// What a statement would do, in the engine's words.
-async fn plan(on: &DatabaseConnection, explain: &str, mut statement: Statement) -> String {
+async fn plan(on: &impl ConnectionTrait, explain: &str, mut statement: Statement) -> String {
     statement.sql = format!("{explain} {}", statement.sql);
     let rows = on.query_all_raw(statement).await.unwrap();
     let column = usize::from(explain.contains("QUERY PLAN")) * 3;
@@ -58,7 +59,18 @@ async fn check(on: &DatabaseConnection, explain: &str, is_scan: impl Fn(&str) ->
     let (by_guild, guild) = page(ListFilter { among: Some(vec![7]), ..any() });
     let (by_state, state) = page(ListFilter { state: Some(State::Dead), ..any() });
     let (by_kind, kind) = page(ListFilter { kind: Some(Kind::CreateRole), ..any() });
+    let deployment = Some(guildhall_core::operation::OperationId::from_uuid(Uuid::nil()));
+    let (by_deployment, deployed) = page(ListFilter { deployment, ..any() });
+    let time = |at| Some(guildhall_core::time::UnixMs::new(at));
+    let (by_time, times) = page(ListFilter { created_after: time(5), created_before: time(9), ..any() });
     let (newest, nothing) = page(any());
+    let by_key = |table, key| if on.get_database_backend() == DbBackend::Postgres { table } else { key };
+    let after = Frontier::at(Seen { next: 99_000, ..Seen::default() });
+    let (follow, followed) = changes::follow_sql(on.get_database_backend(), &after, &any(), 50);
+    let mut after = Frontier::at(Seen { next: 99_000, open: [7, 98_000].into() });
+    let (follow_open, followed_open) = changes::follow_sql(on.get_database_backend(), &after, &any(), 50);
+    after.on_told(&Seen { next: 99_000, open: [98_000].into() }, 7, Uuid::nil());
+    let (follow_begun, followed_begun) = changes::follow_sql(on.get_database_backend(), &after, &any(), 50);
     let me = || Value::from(Uuid::nil());
     let engine = on.get_database_backend();
     let alone = [
@@ -67,13 +79,22 @@ async fn check(on: &DatabaseConnection, explain: &str, is_scan: impl Fn(&str) ->
         (by_guild, guild, "operations_guild"),
         (by_state, state, "operations_state"),
         (by_kind, kind, "operations_kind"),
+        (by_deployment, deployed, "operations_deployment"),
+        (by_time, times, by_key("Index Cond: ((id >= ", "(id>? AND id<?)")),
         (newest, nothing, "operations"),
+        (follow, followed, "operations_changed"),
+        (follow_open, followed_open, "operations_changed"),
+        (follow_begun, followed_begun, "operations_changed"),
         (write::SWEEP.to_owned(), vec!["dead".into(), 90_i64.into(), 10_i64.into()], "operations_finished"),
     ];
     let alone = alone.map(|(sql, values, index)| (Statement::from_sql_and_values(engine, sql, values), index));
+    let stamp = if engine == DbBackend::Postgres { write::Stamp::Postgres } else { write::Stamp::Counted(7) };
+    let (update, updated) = stamp.put(write::UPDATE, vec![me()], 1);
     let with_rows = [
-        (write::UPDATE, write::CHANGES, vec![me()], "operations"),
+        (update.as_str(), write::CHANGES, updated, "operations"),
+        (operations::ENDED, operations::IDS, Vec::new(), by_key("operations_pkey", "sqlite_autoindex_operations_1")),
         (resolve::BOUND, resolve::OBJECTS, vec!["role".into()], "operations_made"),
+        (locations::WHOSE, locations::NAMED, vec![], "channel_guilds"),
     ];
     let alone = alone.into_iter().chain(events_alone(engine));
     let with_rows = with_rows.into_iter().chain(events_with_rows(engine));
@@ -90,6 +111,7 @@ async fn check(on: &DatabaseConnection, explain: &str, is_scan: impl Fn(&str) ->
         let plan = plan(on, explain, statement).await;
         assert!(plan.contains(index), "{sql}\nshould use {index}:\n{plan}");
         assert!(!plan.lines().any(&is_scan), "{sql}\nscans:\n{plan}");
+        assert!(!plan.contains("(tenant = $"), "{sql}\nlooks for a tenant's rows:\n{plan}");
     }
 }
 
@@ -168,9 +190,9 @@ async fn sqlite_finds_rows_by_their_indexes() {
     // Only the rows that a statement takes or names itself are read from first to last; an index, in its order and up to a
     // limit.
     let is_scan = |line: &str| {
-        let given = ["SCAN v", "SCAN (subquery", "VALUES CLAUSE", "CONSTANT ROW", "SCAN named", "SCAN oldest"]
-            .iter()
-            .any(|rows| line.contains(rows));
+        let given = ["SCAN v", "SCAN (subquery", "VALUES CLAUSE", "CONSTANT ROW", "SCAN named", "SCAN oldest"];
+        let found = ["SCAN moment", "SCAN found", "SCAN piece"];
+        let given = given.iter().chain(&found).any(|rows| line.contains(rows));
         let whole = line.contains("SCAN ") && !line.contains(" USING ") && !given;
         whole || line.contains("TEMP B-TREE FOR ORDER BY") || line.contains("AUTOMATIC")
     };
@@ -180,13 +202,33 @@ async fn sqlite_finds_rows_by_their_indexes() {
 #[tokio::test]
 async fn postgres_finds_rows_by_their_indexes() {
     let server = postgres::PostgresServer::start();
-    let settings = settings(&server.database().await);
+    // As a user who is no superuser, so that policies count.
+    let settings = settings(&server.database_of("CREATEROLE").await.0);
     Store::open(&settings).await.unwrap().close().await;
     let on = connect::writing(&settings).await.unwrap();
     let hash = "decode(repeat('00', 32), 'hex')";
     fill(&on, "lpad(to_hex(n), 32, '0')::uuid", hash, "generate_series(1, 100000) AS n").await;
     check(&on, "EXPLAIN", |line| line.contains("Seq Scan") || line.contains("Sort")).await;
     claims_are_found_by_their_index(&on).await;
+    tenants_rows_are_found_by_the_same_indexes(&on).await;
+}
+
+/// What a tenant asks is answered by way of the same indexes, and then looked through for what is the tenant's.
+async fn tenants_rows_are_found_by_the_same_indexes(on: &DatabaseConnection) {
+    let whole = on.begin().await.unwrap();
+    let security = "SET LOCAL ROLE guildhall_api; SET LOCAL guildhall.tenant = 'default'";
+    whole.execute_unprepared(security).await.unwrap();
+    let page = |filter: ListFilter| operations::list_sql(&ListFilter { limit: 50, ..filter });
+    for (filter, index) in [
+        (ListFilter { among: Some(vec![7]), ..ListFilter::default() }, "operations_guild"),
+        (ListFilter { state: Some(State::Dead), ..ListFilter::default() }, "operations_state"),
+        (ListFilter::default(), "operations_pkey"),
+    ] {
+        let (sql, values) = page(filter);
+        let plan = plan(&whole, "EXPLAIN", Statement::from_sql_and_values(DbBackend::Postgres, sql, values)).await;
+        assert!(plan.contains(index) && plan.contains("(tenant = $"), "{plan}");
+        assert!(!plan.contains("Seq Scan") && !plan.contains("Sort"), "{plan}");
+    }
 }
 
 /// With 10,000 guilds that have work.

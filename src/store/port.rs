@@ -11,9 +11,14 @@ use guildhall_actors::operations::{
     Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, Stored, SubmitError, Submitted, Swept,
     Wanted,
 };
-use guildhall_actors::{access::Note, events::SetState, right::Right};
+use guildhall_actors::{
+    access::{DEFAULT_TENANT, Note},
+    events::SetState,
+    right::Right,
+};
 use guildhall_core::{
-    operation::{ManagedKind, OperationId, Queue, State},
+    access::Whose,
+    operation::{ManagedKind, OperationId, Queue, State, payload::Location},
     time::UnixMs,
 };
 use tokio::{sync::oneshot, time::timeout};
@@ -21,7 +26,7 @@ use tokio::{sync::oneshot, time::timeout};
 use super::{
     Store,
     events::StoreFailed,
-    read::{access, instances, letters, operations, resolve, totals},
+    read::{access, instances, letters, locations, operations, resolve, totals},
     rows::kept,
     trouble::Trouble,
     write::{Answer, Job, Request},
@@ -33,7 +38,8 @@ impl Store {
     pub(super) async fn write(&self, job: Job) -> Result<Answer, StoreError> {
         let (reply, answer) = oneshot::channel();
         let note = self.note.as_ref().and_then(|note| note.lock().unwrap_or_else(PoisonError::into_inner).clone());
-        let sent = timeout(self.shared.timeout, self.shared.requests.send(Request { job, note, reply })).await;
+        let request = Request { job, note, tenant: self.tenant.clone(), reply };
+        let sent = timeout(self.shared.timeout, self.shared.requests.send(request)).await;
         match sent {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return Err(closed()),
@@ -48,6 +54,12 @@ impl Store {
             *note.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
         Ok(answer)
+    }
+
+    /// Whether a row of this tenant is for whoever asks. It is, unless something was forgotten that keeps others' rows away;
+    /// then it is not passed on all the same.
+    pub(super) fn is_own(&self, tenant: &str) -> bool {
+        self.tenant.as_deref().is_none_or(|own| own == tenant)
     }
 
     /// Reads, for as long as a call may take.
@@ -79,15 +91,46 @@ macro_rules! answer {
     };
 }
 
-pub(super) use answer;
+/// Reads as whoever asks.
+macro_rules! look {
+    ($store:expr, |$view:ident| $question:expr) => {
+        $store.read(async {
+            let $view = $store.view().await?;
+            let found = $question.await?;
+            $view.end().await?;
+            Ok(found)
+        })
+    };
+}
+
+pub(super) use {answer, look};
 
 impl OperationStore for Store {
     fn noting(self: Arc<Self>, note: Note) -> Arc<dyn OperationStore> {
         Arc::new(self.with_note(note))
     }
 
+    fn within(self: Arc<Self>, tenant: Arc<str>) -> Arc<dyn OperationStore> {
+        Arc::new(self.of_tenant(tenant))
+    }
+
     fn tenant(&self, guild: u64) -> StoreFuture<'_, Option<Arc<str>>> {
         Box::pin(self.read(access::tenant(&self.shared.reading, guild)))
+    }
+
+    fn whose(&self, asked: Vec<Location>) -> StoreFuture<'_, Vec<Option<Whose>>> {
+        Box::pin(async move { self.read(locations::whose(&self.shared.reading, &asked)).await })
+    }
+
+    fn learn(&self, location: Location, guild: Option<u64>) -> StoreFuture<'_, Whose> {
+        Box::pin(async move {
+            self.write(Job::Learn(location, guild)).await?;
+            let tenant = match guild {
+                Some(guild) => self.tenant(guild).await?,
+                None => None,
+            };
+            Ok(Whose { guild, tenant: tenant.as_deref().unwrap_or(DEFAULT_TENANT).to_owned() })
+        })
     }
 
     fn submit(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<Submitted>, SubmitError> {
@@ -122,7 +165,11 @@ impl OperationStore for Store {
     }
 
     fn load(&self, queue: Queue, after: u64, limit: usize) -> StoreFuture<'_, Vec<Stored>> {
-        Box::pin(self.read(operations::load(&self.shared.reading, queue, after, limit)))
+        Box::pin(async move {
+            let mut waiting = look!(self, |view| operations::load(&view, queue, after, limit)).await?;
+            waiting.retain(|stored| self.is_own(&stored.operation.tenant));
+            Ok(waiting)
+        })
     }
 
     fn record(&self, changes: Vec<Change>) -> StoreFuture<'_, Vec<Recorded>> {
@@ -142,11 +189,18 @@ impl OperationStore for Store {
     }
 
     fn show(&self, id: OperationId) -> StoreFuture<'_, Option<Shown>> {
-        Box::pin(self.read(operations::show(&self.shared.reading, id)))
+        Box::pin(async move {
+            let shown = look!(self, |view| operations::show(&view, id)).await?;
+            Ok(shown.filter(|shown| self.is_own(&shown.stored.operation.tenant)))
+        })
     }
 
     fn list(&self, filter: ListFilter) -> StoreFuture<'_, Vec<Shown>> {
-        Box::pin(async move { self.read(operations::list(&self.shared.reading, &filter)).await })
+        Box::pin(async move {
+            let mut listed = look!(self, |view| operations::list(&view, &filter)).await?;
+            listed.retain(|shown| self.is_own(&shown.stored.operation.tenant));
+            Ok(listed)
+        })
     }
 
     fn cancel(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(State, Queue)>> {
@@ -158,7 +212,11 @@ impl OperationStore for Store {
     }
 
     fn letters(&self, filter: LetterFilter) -> StoreFuture<'_, Vec<DeadLetter>> {
-        Box::pin(async move { self.read(letters::list(&self.shared.reading, &filter)).await })
+        Box::pin(async move {
+            let mut listed = look!(self, |view| letters::list(&view, &filter)).await?;
+            listed.retain(|letter| self.is_own(&letter.tenant));
+            Ok(listed)
+        })
     }
 
     fn redrive(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<OperationId>, SubmitError> {
@@ -174,7 +232,7 @@ impl OperationStore for Store {
     }
 
     fn paused(&self) -> StoreFuture<'_, (bool, Vec<Queue>)> {
-        Box::pin(self.read(totals::paused(&self.shared.reading)))
+        Box::pin(look!(self, |view| totals::paused(&view, self.tenant.as_deref())))
     }
 
     fn instances(&self) -> StoreFuture<'_, Vec<Instance>> {

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use guildhall_actors::events::{Body, Said};
 use guildhall_actors::operations::WallClock;
 use guildhall_core::time::UnixMs;
+use guildhall_core::trace::Trace;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::{Body as _, Incoming};
@@ -82,8 +83,8 @@ impl Client {
     }
 
     /// Sends an event, and reads the answer.
-    pub(super) async fn exchange(&self, body: &Body) -> Result<Said, Fault> {
-        let request = self.request(body, self.clock.now())?;
+    pub(super) async fn exchange(&self, body: &Body, trace: Trace) -> Result<Said, Fault> {
+        let request = self.request(body, trace, self.clock.now())?;
         let response = self.http.request(request).await.map_err(|error| failure(&error))?;
         let (head, incoming) = response.into_parts();
         let wait = retry_after(&head.headers, self.clock.now(), self.max_retry_after);
@@ -97,7 +98,7 @@ impl Client {
         answer::read(&answer, self.kept_for).map_err(Fault::Unusable)
     }
 
-    fn request(&self, body: &Body, now: UnixMs) -> Result<Request<Full<Bytes>>, Fault> {
+    fn request(&self, body: &Body, trace: Trace, now: UnixMs) -> Result<Request<Full<Bytes>>, Fault> {
         let json = Bytes::copy_from_slice(body.json.as_bytes());
         let signed = sign(&self.secrets, &body.id, &json, now);
         let plain = |text: &str| HeaderValue::from_str(text).map_err(|_| Fault::Malformed);
@@ -109,6 +110,7 @@ impl Client {
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         headers.insert(header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
+        headers.insert("traceparent", plain(&trace.to_string())?);
         headers.insert("webhook-id", plain(&body.id)?);
         headers.insert("webhook-timestamp", plain(&signed.timestamp)?);
         headers.insert("webhook-signature", plain(&signed.signatures)?);

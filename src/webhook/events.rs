@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use guildhall_actors::telemetry::span::{self, Span, SpanKind};
+use guildhall_core::trace::{SpanId, Trace};
 use metrics::{counter, histogram};
 use tracing::{debug, warn};
 
@@ -17,6 +19,9 @@ pub(super) struct WebhookAsked<'a> {
     pub(super) handler: &'a Arc<str>,
     /// What the event is called for this handler.
     pub(super) id: &'a str,
+    /// The part of the event's trace that the request is, and the handler that it is made for.
+    pub(super) trace: Trace,
+    pub(super) asked_by: SpanId,
     /// What is wrong, if there is no answer.
     pub(super) fault: Option<&'a Fault>,
     /// How long it took, if a request was sent or tried.
@@ -27,12 +32,23 @@ impl InternalEvent for WebhookAsked<'_> {
     fn emit(self) {
         let (handler, id) = (&**self.handler, self.id);
         let duration_ms = self.took.map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
-        let result = self.fault.map_or("answered", Fault::name);
+        let (result, trace_id) = (self.fault.map_or("answered", Fault::name), self.trace.id);
         match self.fault {
-            None => debug!(handler, id, result, duration_ms, "webhook answered"),
+            None => debug!(handler, id, result, duration_ms, %trace_id, "webhook answered"),
             // The breaker has told that it opened.
-            Some(fault @ Fault::Open { .. }) => debug!(handler, id, result, why = %fault, "webhook not asked"),
-            Some(fault) => warn!(handler, id, result, duration_ms, why = %fault, "webhook gave no answer of use"),
+            Some(fault @ Fault::Open { .. }) => {
+                debug!(handler, id, result, why = %fault, %trace_id, "webhook not asked");
+            }
+            Some(fault) => {
+                warn!(handler, id, result, duration_ms, why = %fault, %trace_id, "webhook gave no answer of use");
+            }
+        }
+        if let Some(took) = self.took {
+            span::record(Some(self.trace), |trace| {
+                let span = Span::just_now(trace, Some(self.asked_by), "POST webhook", took).kind(SpanKind::Client);
+                let span = span.text("guildhall.handler", handler.to_owned()).text("guildhall.result", result);
+                span.failed(self.fault.map(ToString::to_string))
+            });
         }
         // A name that no settings know would be a label without bounds.
         let label =

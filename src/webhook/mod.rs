@@ -31,6 +31,7 @@ use std::time::Duration;
 use actix::Addr;
 use guildhall_actors::circuit_breaker::{CallError, CircuitBreaker};
 use guildhall_actors::events::{Asks, Body, Brain, BrainFuture, Said};
+use guildhall_core::trace::Trace;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
@@ -41,6 +42,7 @@ use self::fault::Fault;
 pub use self::resolve::{Lookup, Resolve, SystemResolver};
 pub use self::secret::{Secret, SecretError};
 pub use self::target::{Target, TargetError, TargetProblem};
+pub(crate) use self::tls::trusting;
 use crate::events::emit;
 
 /// What webhooks need to know.
@@ -125,7 +127,7 @@ impl Webhooks {
         resolve: &Arc<dyn Resolve>,
     ) -> Result<Self, TargetError> {
         let mut problems = target::problems(&targets);
-        let tls = tls::trusting(config.ca_file.as_deref());
+        let tls = trusting(config.ca_file.as_deref());
         let path = config.ca_file.clone().unwrap_or_default();
         let tls = tls.map_err(|why| problems.push(TargetProblem::Authorities { path, why }));
         let (Ok(tls), true) = (tls, problems.is_empty()) else { return Err(TargetError { problems }) };
@@ -139,7 +141,7 @@ impl Webhooks {
         Ok(Self { webhooks: targets.into_iter().map(webhook).collect(), breaker })
     }
 
-    async fn tell(&self, asks: &Asks, body: &Body) -> (Result<Said, Fault>, Option<Duration>) {
+    async fn tell(&self, asks: &Asks, body: &Body, trace: Trace) -> (Result<Said, Fault>, Option<Duration>) {
         let deadline = Instant::now() + asks.within;
         let Some(webhook) = self.webhooks.get(&asks.handler) else { return (Err(Fault::Unknown), None) };
         let Ok(_place) = webhook.places.try_acquire() else { return (Err(Fault::Busy), None) };
@@ -150,7 +152,7 @@ impl Webhooks {
         let began = Instant::now();
         let left = deadline.saturating_duration_since(began);
         let call = async {
-            match webhook.client.exchange(body).await {
+            match webhook.client.exchange(body, trace).await {
                 Err(fault) if fault.is_outage() => Err(fault),
                 ended => Ok(ended),
             }
@@ -170,8 +172,11 @@ impl Webhooks {
 impl Brain for Webhooks {
     fn ask(&self, asks: Asks, body: Body) -> BrainFuture<'_> {
         Box::pin(async move {
-            let (ended, took) = self.tell(&asks, &body).await;
-            emit(WebhookAsked { handler: &asks.handler, id: &body.id, fault: ended.as_ref().err(), took });
+            // A part of its own for each request.
+            let trace = asks.trace.child(fastrand::u64(..));
+            let (ended, took) = self.tell(&asks, &body, trace).await;
+            let (handler, asked_by, fault) = (&asks.handler, asks.trace.span, ended.as_ref().err());
+            emit(WebhookAsked { handler, id: &body.id, trace, asked_by, fault, took });
             Ok(ended?)
         })
     }

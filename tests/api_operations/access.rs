@@ -53,6 +53,7 @@ impl Town {
 /// A path of a way, with something in place of its names.
 fn filled(path: &str, guild: &str, id: &str) -> String {
     let path = path.replace("{guild_id}", guild).replace("{place}", "1").replace("{key:.+}", "a");
+    let path = path.replace("{name}", "shop");
     format!("/v1{}", path.replace("{id}", id))
 }
 

@@ -110,7 +110,7 @@ fn until_there_is_a_desk_everything_says_so() {
 #[test]
 fn a_body_that_is_too_large_is_refused_whether_it_is_announced_or_not() {
     run(async {
-        let control = ControlConfig { body_most: 2_000, ..ControlConfig::default() };
+        let control = ControlConfig { body_most: 2_000, submission_most: 2_000, ..ControlConfig::default() };
         let api = Setup { control, ..Setup::default() }.start();
         let path = format!("/v1/guilds/{GUILD}/operations");
         let fits = role(&"x".repeat(50)).to_string();

@@ -8,7 +8,7 @@ use proptest::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{Api, GUILD, call, run};
+use super::{Api, GUILD, call, run, sqlite::OnSqlite};
 
 /// Any JSON, with names that mean something among the others.
 fn any_json() -> impl Strategy<Value = Value> {
@@ -105,6 +105,50 @@ fn no_body_makes_the_server_fail() {
             let body = bodies.new_tree(&mut runner).unwrap().current();
             for path in [guild.as_str(), "/v1/operations", "/v1/dead-letters/redrive"] {
                 let answer = call(api.address(), "POST", path, &[], &body).await;
+                assert!((200..500).contains(&answer.status), "{path} {body}: {answer:?}");
+                answer.json();
+            }
+        }
+    });
+}
+
+/// What people do by hand, with anything where something else should be.
+fn by_hand() -> impl Strategy<Value = Value> {
+    let name = prop_oneof![
+        Just("key"),
+        Just("for_ms"),
+        Just("cost"),
+        Just("max_wait_ms"),
+        Just("available"),
+        Just("maximum"),
+        Just("restore_per_second"),
+        Just("retry_after_ms"),
+        Just("age_ms"),
+    ];
+    let key = "(discord|target)(:(42|43|anonymous|crm)?(/(GET|BREW)? ?/?[a-z]{0,4}(#[0-9x]{0,2})?)?)?";
+    let value = prop_oneof![
+        any_json(),
+        (0..5_000_u64).prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        key.prop_map(Value::String),
+    ];
+    vec((name, value), 0..4)
+        .prop_map(|fields| Value::Object(fields.into_iter().map(|(k, v)| (k.to_owned(), v)).collect::<Map<_, _>>()))
+}
+
+#[test]
+fn nothing_that_people_do_by_hand_makes_the_server_fail() {
+    run(async {
+        let folder = tempfile::tempdir().unwrap();
+        let api = OnSqlite::open(&folder).await;
+        let mut runner = TestRunner::new(Config::default());
+        let bodies = by_hand();
+        for _ in 0..150 {
+            let body = bodies.new_tree(&mut runner).unwrap().current().to_string();
+            for path in
+                ["breakers/force", "breakers/reset", "shards/1/restart", "budgets/shop/acquire", "budgets/shop/observe"]
+            {
+                let answer = call(api.address(), "POST", &format!("/v1/{path}"), &[], &body).await;
                 assert!((200..500).contains(&answer.status), "{path} {body}: {answer:?}");
                 answer.json();
             }

@@ -3,22 +3,37 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod access;
+mod bounds;
+mod budgets;
+mod bulk;
+mod description;
 mod docs;
 mod entry;
 mod faults;
 mod fuzz;
+mod hall;
 mod idempotency;
 mod letters;
+mod limits;
 mod look;
 mod people;
+mod policies;
+#[path = "../support/postgres.rs"]
+mod postgres;
 mod process;
+mod real;
 #[path = "../support/redis.rs"]
 mod redis_server;
+mod schema;
+mod shards;
 mod sqlite;
+mod sse;
 mod store;
+mod stream;
 mod submit;
 #[path = "../support/mod.rs"]
 mod support;
+mod wait;
 
 use std::{
     future::Future,
@@ -31,7 +46,7 @@ use std::{
 };
 
 use guildhall::{
-    api::{self, AdminKey, Control, ControlConfig, Listener, Readiness},
+    api::{self, AdminKey, Control, ControlConfig, EdgeConfig, Listener, Proxies, Readiness},
     settings::Token,
 };
 use guildhall_actors::operations::{
@@ -102,8 +117,9 @@ impl Hears for Ear {
 pub(crate) struct Api {
     pub(crate) store: Arc<Memory>,
     pub(crate) desk: Arc<Desk>,
+    pub(crate) control: Control,
     ear: Arc<Ear>,
-    listener: Listener,
+    pub(crate) listener: Listener,
 }
 
 /// What an API is started with.
@@ -112,23 +128,32 @@ pub(crate) struct Setup {
     pub(crate) desk: DeskConfig,
     pub(crate) control: ControlConfig,
     pub(crate) cache: Option<Arc<dyn IdempotencyCache>>,
+    pub(crate) edge: EdgeConfig,
+    pub(crate) proxies: Proxies,
 }
 
 impl Default for Setup {
     fn default() -> Self {
         let desk = DeskConfig { store_within: Duration::from_secs(60), ..DeskConfig::default() };
-        Self { most: 1_000, desk, control: ControlConfig::default(), cache: None }
+        Self {
+            most: 1_000,
+            desk,
+            control: ControlConfig::default(),
+            cache: None,
+            edge: EdgeConfig::default(),
+            proxies: Proxies::default(),
+        }
     }
 }
 
 impl Setup {
     pub(crate) fn start(self) -> Api {
-        let Self { most, desk, control, cache } = self;
+        let Self { most, desk, control, cache, edge, proxies } = self;
         let (store, ear) = (Memory::new(most), Arc::new(Ear::default()));
         let desk = Arc::new(new_desk(store.clone(), ear.clone(), cache, desk));
-        let control = new_control(control);
+        let control = new_control(control).behind(proxies);
         control.open(desk.clone());
-        Api { store, desk, ear, listener: listen(control) }
+        Api { store, desk, ear, listener: listen_within(control.clone(), edge), control }
     }
 }
 
@@ -147,8 +172,12 @@ pub(crate) fn new_control(config: ControlConfig) -> Control {
 }
 
 pub(crate) fn listen(control: Control) -> Listener {
+    listen_within(control, EdgeConfig::default())
+}
+
+pub(crate) fn listen_within(control: Control, edge: EdgeConfig) -> Listener {
     let metrics = PrometheusBuilder::new().build_recorder().handle();
-    let bound = api::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let bound = api::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap().within(edge);
     bound.serve(Readiness::default(), metrics, Some(control)).unwrap()
 }
 
@@ -237,7 +266,8 @@ impl Answer {
     }
 }
 
-/// One request with the key, on a connection of its own. A body is JSON unless a header says something else.
+/// One request with the key, on a connection of its own. A body is JSON unless a header says something else. Whatever the
+/// answer is, it is one that the API's description tells of.
 pub(crate) async fn call(
     address: SocketAddr,
     method: &str,
@@ -259,7 +289,9 @@ pub(crate) async fn call(
     for (name, value) in headers {
         head += &format!("{name}: {value}\r\n");
     }
-    raw(address, format!("{head}\r\n{body}").as_bytes()).await
+    let answer = raw(address, format!("{head}\r\n{body}").as_bytes()).await;
+    description::hold(method, path, &answer);
+    answer
 }
 
 /// Sends bytes and reads what comes back until the other side has had enough.

@@ -15,35 +15,57 @@ use guildhall_core::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{Answer, BEGIN, Ear, GUILD, GUILD_QUEUE, call, listen, new_control, new_desk, role, run};
+use super::{Answer, BEGIN, Ear, GUILD, GUILD_QUEUE, call, hall::Hall, listen, new_control, new_desk, role, run};
 
 pub(crate) struct OnSqlite {
     store: Store,
+    pub(crate) hall: Hall,
     listener: Listener,
 }
 
 impl OnSqlite {
     pub(crate) async fn open(folder: &TempDir) -> Self {
+        Self::open_for(folder, 5).await
+    }
+
+    /// With room for so many operations in each queue.
+    pub(crate) async fn open_for(folder: &TempDir, max_queued: u64) -> Self {
+        Self::open_with(folder, max_queued, ControlConfig::default()).await
+    }
+
+    pub(crate) async fn open_with(folder: &TempDir, max_queued: u64, control: ControlConfig) -> Self {
         let settings = settings::Store {
             url: format!("sqlite:{}/guildhall.db", folder.path().display()).parse().unwrap(),
             direct_url: None,
             instance: None,
             lease: settings::Lease::default(),
             migrate: true,
+            row_security: settings::RowSecurity::default(),
             timeout: Duration::from_secs(20),
             lock_wait: Duration::ZERO,
             read_connections: 2,
             max_waiting: 100,
-            max_queued: 5,
+            max_queued,
             max_bytes: 0,
             keep_keys: Duration::from_secs(3_600),
         };
         let store = Store::open(&settings).await.unwrap();
         let desk = new_desk(Arc::new(store.clone()), Arc::new(Ear::default()), None, DeskConfig::default());
-        let control = new_control(ControlConfig::default());
+        let control = new_control(control);
         control.open(Arc::new(desk));
         control.open_keys(Arc::new(store.clone()));
-        Self { store, listener: listen(control) }
+        let hall = Hall::open(&control, &store).await;
+        Self { store, hall, listener: listen(control) }
+    }
+
+    /// Lets go of the file, so that it can be opened again.
+    pub(crate) async fn close(self) {
+        self.away().await;
+    }
+
+    /// From now on the store is not available.
+    pub(crate) async fn away(&self) {
+        self.store.close().await;
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -57,6 +79,13 @@ impl OnSqlite {
 
     async fn submit(&self, body: Value) -> Answer {
         self.ask("POST", &format!("/v1/guilds/{GUILD}/operations"), body).await
+    }
+
+    /// Has a role made in the guild of these tests; the operation's id.
+    pub(crate) async fn create_role(&self, name: &str) -> String {
+        let answer = self.submit(role(name)).await;
+        assert_eq!(answer.status, 202, "{answer:?}");
+        answer.text("id")
     }
 
     /// Gives an operation up, as its guild would.

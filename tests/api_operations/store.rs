@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use guildhall_actors::access::Note;
+use guildhall_actors::access::{DEFAULT_TENANT, Note};
 use guildhall_actors::operations::{
     Change, Claim, ClaimFrom, DeadLetter, Fence, IdempotencyKey, Instance, LetterFilter, ListFilter, NewOperation,
     OperationStore, Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, Stored, SubmitError,
@@ -92,6 +92,7 @@ impl Memory {
                 tenant: operation.tenant,
                 queue: operation.queue,
                 guild: operation.guild,
+                bounds: operation.bounds,
                 kind: operation.kind,
                 payload: operation.payload,
                 error: Failure::new(FailureClass::Forbidden, "Missing Permissions"),
@@ -133,7 +134,10 @@ impl Inner {
         self.rows.iter_mut().find(|row| row.stored.operation.id == id)
     }
 
-    fn keep(&mut self, operation: NewOperation) -> u64 {
+    fn keep(&mut self, mut operation: NewOperation) -> u64 {
+        if operation.tenant.is_empty() {
+            operation.tenant = Arc::from(DEFAULT_TENANT);
+        }
         let seq = self.rows.iter().filter(|row| row.stored.operation.queue == operation.queue).count() as u64 + 1;
         let (updated_at, state) = (operation.created_at, State::Queued);
         let stored = Stored { operation, seq, state, attempts: 0, delays: 0, parked: false, intent: None, error: None };
@@ -147,6 +151,12 @@ impl Inner {
                 && is_among(filter.among.as_deref(), letter.guild)
                 && filter.kind.is_none_or(|kind| letter.kind == kind)
                 && filter.class.as_ref().is_none_or(|class| letter.error.class.name() == class)
+                && filter
+                    .says
+                    .as_ref()
+                    .is_none_or(|says| letter.error.message.to_lowercase().contains(&says.to_lowercase()))
+                && filter.died_after.is_none_or(|after| letter.died_at >= after)
+                && filter.died_before.is_none_or(|before| letter.died_at < before)
                 && filter.redriven.is_none_or(|redriven| letter.redriven_as.is_some() == redriven)
                 && filter.before.is_none_or(|before| letter.id < before)
         };
@@ -163,6 +173,10 @@ fn missing<T>() -> Result<T, StoreError> {
 
 impl OperationStore for Memory {
     fn noting(self: Arc<Self>, _: Note) -> Arc<dyn OperationStore> {
+        self
+    }
+
+    fn within(self: Arc<Self>, _: Arc<str>) -> Arc<dyn OperationStore> {
         self
     }
 
@@ -257,6 +271,9 @@ impl OperationStore for Memory {
                     && filter.state.is_none_or(|state| row.stored.state == state)
                     && filter.kind.is_none_or(|kind| operation.kind == kind)
                     && filter.parked.is_none_or(|parked| row.stored.parked == parked)
+                    && filter.deployment.is_none_or(|deployment| operation.deployment == Some(deployment))
+                    && filter.created_after.is_none_or(|after| operation.created_at >= after)
+                    && filter.created_before.is_none_or(|before| operation.created_at < before)
                     && filter.before.is_none_or(|before| operation.id < before)
             };
             let mut rows: Vec<_> = inner.rows.iter().filter(fits).cloned().collect();

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use guildhall_core::operation::{OperationId, Queue};
+use guildhall_core::trace::Trace;
 use serde_json::json;
 
 use super::{Api, BEGIN, GUILD, GUILD_QUEUE, Heard, Setup, role, run};
@@ -21,6 +22,7 @@ fn an_operation_is_accepted_kept_and_told_to_whoever_does_it() {
             "delay_ms": 1_000, "deadline_ms": 60_000,
         });
         let answer = api.post_with(&path(), &[("traceparent", trace)], asked).await;
+        let trace = Trace::read(trace).unwrap();
         assert_eq!(answer.status, 202, "{answer:?}");
         let id = answer.text("id");
         assert_eq!(answer.header("location").unwrap(), format!("/v1/operations/{id}"));
@@ -29,11 +31,13 @@ fn an_operation_is_accepted_kept_and_told_to_whoever_does_it() {
         assert_eq!(api.heard(), [Heard::Wake(GUILD_QUEUE)]);
 
         let kept = api.store.kept(&id);
-        assert_eq!((&*kept.tenant, kept.queue, kept.max_attempts), ("default", GUILD_QUEUE, 7));
+        // The operator's key has no tenant: the store knows whose the guild is.
+        assert_eq!((&*kept.tenant, kept.queue, kept.max_attempts), ("", GUILD_QUEUE, 7));
         let now = kept.created_at.millis();
         assert!(now >= BEGIN && kept.eligible_at.millis() == now + 1_000);
         assert_eq!(kept.deadline_at.unwrap().millis(), now + 60_000);
-        assert_eq!((kept.reason.as_deref(), kept.trace.as_deref()), (Some("a new crew"), Some(trace)));
+        assert_eq!((kept.reason.as_deref(), kept.trace.map(|kept| kept.id)), (Some("a new crew"), Some(trace.id)));
+        assert_ne!(kept.trace, Some(trace), "what asked for it is the request, not whoever made that");
         assert_eq!(id.parse::<OperationId>().unwrap().uuid().as_u128() >> 80, u128::from(now));
     });
 }
@@ -110,10 +114,10 @@ fn everything_that_is_wrong_in_any_operation_is_told_at_once_and_nothing_is_kept
 }
 
 #[test]
-fn a_batch_has_at_least_one_operation_at_most_a_hundred_and_nothing_beside_them() {
+fn a_batch_has_at_least_one_operation_at_most_a_thousand_and_nothing_beside_them() {
     run(async {
         let api = Api::start();
-        let too_many: Vec<_> = (0..101).map(|n| role(&n.to_string())).collect();
+        let too_many: Vec<_> = (0..1_001).map(|n| role(&n.to_string())).collect();
         for (body, field) in [
             (json!({"operations": []}), "operations"),
             (json!({"operations": too_many}), "operations"),
@@ -228,11 +232,43 @@ fn a_key_in_the_header_is_for_one_operation_and_printable() {
 }
 
 #[test]
-fn a_trace_that_is_none_is_not_there_in_the_header_and_wrong_in_the_body() {
+fn a_request_without_a_trace_begins_one_and_what_is_none_counts_as_none() {
+    const FIRST: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    const SECOND: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     run(async {
         let api = Api::start();
-        let answer = api.post_with(&path(), &[("traceparent", "00-nonsense")], role("a")).await;
-        assert_eq!((answer.status, api.store.kept(&answer.text("id")).trace), (202, None));
+        let none: [&[(&str, &str)]; 4] = [
+            &[],
+            &[("traceparent", "00-nonsense")],
+            &[("traceparent", "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")],
+            // It is not for us to choose.
+            &[("traceparent", FIRST), ("traceparent", SECOND)],
+        ];
+        let mut begun = BTreeSet::new();
+        for headers in none {
+            let many = json!({"operations": [role("a"), role("b")]});
+            let answer = api.post_with(&path(), headers, many).await;
+            let ids = answer.json()["operations"].as_array().unwrap().clone();
+            let kept = ids.iter().map(|one| api.store.kept(one["id"].as_str().unwrap()).trace.unwrap());
+            let kept: BTreeSet<String> = kept.map(|trace| trace.to_string()).collect();
+            assert_eq!(kept.len(), 1, "operations of one request are of one trace");
+            begun.extend(kept);
+        }
+        assert_eq!(begun.len(), none.len(), "each request begins its own");
+        let begun: String = begun.into_iter().collect();
+        assert!([FIRST, SECOND].iter().all(|given| !begun.contains(&given[3..35])), "{begun}");
+    });
+}
+
+#[test]
+fn an_operation_may_say_which_trace_it_belongs_to_and_one_that_is_none_is_wrong() {
+    run(async {
+        let api = Api::start();
+        let given = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
+        let mut own = role("a");
+        own["trace"] = given.into();
+        let answer = api.post(&path(), own).await;
+        assert_eq!(api.store.kept(&answer.text("id")).trace, Trace::read(given));
         let mut wrong = role("a");
         wrong["trace"] = "00-nonsense".into();
         assert_eq!(api.post(&path(), wrong).await.is_problem(422, "invalid-operation").wrong(), ["trace"]);

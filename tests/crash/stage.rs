@@ -207,6 +207,9 @@ impl Stage {
             ("DISCORD__GATEWAY_URL", &gateway),
             ("API__BIND", "127.0.0.1:0"),
             ("API__ADMIN_KEY", ADMIN_KEY),
+            // How much one caller may ask is not what this is about.
+            ("API__POLICIES__HEAVY_PER_SECOND", "0"),
+            ("API__POLICIES__LIGHT_PER_SECOND", "0"),
             ("STORE__URL", &self.store),
             ("LOG__FORMAT", "json"),
             ("REST__REQUEST_TIMEOUT_MS", "400"),

@@ -54,7 +54,7 @@ const FROM_THE_START: [&str; 17] = [
 ];
 
 /// Asks until all of these are told.
-async fn until_told(address: std::net::SocketAddr, lines: &[&str]) -> String {
+pub(crate) async fn until_told(address: std::net::SocketAddr, lines: &[&str]) -> String {
     let deadline = Instant::now() + STUCK;
     loop {
         let text = tokio::task::block_in_place(|| get(address, "/metrics")).body;

@@ -9,6 +9,7 @@ mod files;
 #[path = "../support/postgres.rs"]
 mod postgres;
 mod promql;
+mod series;
 #[path = "../support/mod.rs"]
 mod support;
 

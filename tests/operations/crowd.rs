@@ -13,6 +13,7 @@ use guildhall_actors::operations::{
     Done, NewOperation, OperationStore as _, Perform, PerformFuture, Performed, Reconciled, Work,
 };
 use guildhall_core::{
+    access::Bounds,
     lane::Lane,
     operation::{Kind, OperationId, Queue},
     time::UnixMs,
@@ -83,6 +84,7 @@ fn operation(guild: u64, n: u64, at: u64) -> NewOperation {
         tenant: Arc::from("default"),
         queue: Queue::Guild(guild),
         guild: Some(guild),
+        bounds: Bounds::Anywhere,
         kind: Kind::SendMessage,
         payload: format!(r#"{{"channel_id":"{}","content":"{content}"}}"#, guild + 1),
         payload_hash: [0; 32],

@@ -6,7 +6,7 @@ use guildhall_sim::{SimHandle, Snowflake};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::support::{Answer, CANARY, Guildhall, Running, STUCK, request};
+use super::support::{Answer, CANARY, Guildhall, Running, STUCK, get, request};
 
 const KEY: &str = "gh_test_0123456789";
 
@@ -18,15 +18,33 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     pub(crate) fn start(sim: &SimHandle, folder: &TempDir) -> Self {
-        let running = Guildhall::serve(&sim.gateway_url())
+        Self::start_with(sim, folder, &[])
+    }
+
+    /// With these settings, by their names in the environment.
+    pub(crate) fn start_with(sim: &SimHandle, folder: &TempDir, set: &[(&str, &str)]) -> Self {
+        let program = Guildhall::serve(&sim.gateway_url())
             .env("GUILDHALL__DISCORD__TOKEN", CANARY)
             .env("GUILDHALL__DISCORD__API_URL", &sim.api_url())
             .env("GUILDHALL__STORE__URL", &format!("sqlite:{}/guildhall.db", folder.path().display()))
-            .env("GUILDHALL__API__ADMIN_KEY", KEY)
-            .spawn();
+            .env("GUILDHALL__API__ADMIN_KEY", KEY);
+        let running = set.iter().fold(program, |program, (name, value)| program.env(name, value)).spawn();
         let address = running.address();
         running.line_with("\"part is ready\",\"part\":\"store\"");
         Self { running, address }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The next line of its log that holds this text.
+    pub(crate) fn line_with(&self, text: &str) -> String {
+        self.running.line_with(text)
+    }
+
+    pub(crate) fn metrics(&self) -> String {
+        get(self.address, "/metrics").body
     }
 
     pub(crate) fn stop(self) {

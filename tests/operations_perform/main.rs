@@ -6,6 +6,7 @@
 mod gate;
 mod stage;
 
+mod bounds;
 mod channels;
 mod doubt_channels;
 mod doubt_messages;

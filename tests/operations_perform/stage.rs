@@ -1,6 +1,6 @@
 //! A guild, a gate and a performer; what is known of its objects is a set.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,11 +9,13 @@ use guildhall::discord::operations::{Known, PerformConfig, Performer};
 use guildhall_actors::operations::{Done, Perform as _, Performed, Reconciled, StoreFuture, Work};
 use guildhall_actors::rest::{Gate, GateConfig, Outcome, Rest as _};
 use guildhall_actors::right::Right;
+use guildhall_core::access::{Bounds, Whose};
 use guildhall_core::answer::Credential;
 use guildhall_core::breaker::BreakerConfig;
 use guildhall_core::limit::LimitConfig;
 use guildhall_core::operation::payload::{
-    ChannelType, CreateChannel, CreateRole, MessageBody, NewChannel, NewRole, Overwrite, OverwriteTarget, SendMessage,
+    ChannelType, CreateChannel, CreateRole, Location, MessageBody, NewChannel, NewRole, Overwrite, OverwriteTarget,
+    SendMessage,
 };
 use guildhall_core::operation::{Failure, FailureClass, ManagedKind, Marker, OperationId, Payload, Reference};
 use guildhall_core::time::UnixMs;
@@ -34,11 +36,16 @@ const PATIENT: u32 = 1_000;
 
 /// The objects that belong to somebody.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Bound(Arc<Mutex<BTreeSet<(ManagedKind, u64)>>>);
+pub(crate) struct Bound(Arc<Mutex<BTreeSet<(ManagedKind, u64)>>>, Arc<Mutex<BTreeMap<Location, Whose>>>);
 
 impl Bound {
     pub(crate) fn insert(&self, kind: ManagedKind, id: u64) {
         self.0.lock().unwrap().insert((kind, id));
+    }
+
+    /// Somebody has found out whose this is.
+    pub(crate) fn place(&self, location: Location, whose: Whose) {
+        self.1.lock().unwrap().insert(location, whose);
     }
 }
 
@@ -47,6 +54,18 @@ impl Known for Bound {
         let bound = self.0.lock().unwrap();
         let kept = ids.into_iter().filter(|id| bound.contains(&(kind, *id))).collect();
         Box::pin(async move { Ok(kept) })
+    }
+
+    fn whose(&self, locations: Vec<Location>) -> StoreFuture<'_, Vec<Option<Whose>>> {
+        let whose = self.1.lock().unwrap();
+        let found = locations.iter().map(|location| whose.get(location).cloned()).collect();
+        Box::pin(async move { Ok(found) })
+    }
+
+    fn learn(&self, location: Location, guild: Option<u64>) -> StoreFuture<'_, Whose> {
+        let whose = Whose { guild, tenant: "default".to_owned() };
+        self.1.lock().unwrap().insert(location, whose.clone());
+        Box::pin(async move { Ok(whose) })
     }
 }
 
@@ -64,6 +83,11 @@ impl Stage {
     /// With a bot that may do everything.
     pub(crate) async fn new() -> Self {
         Self::over(World::unlimited(1).await, PATIENT)
+    }
+
+    /// With a bot that is in so many guilds.
+    pub(crate) async fn with_guilds(guilds: u32) -> Self {
+        Self::over(World::unlimited(guilds).await, PATIENT)
     }
 
     /// With a bot that may do this beside what everyone may.
@@ -108,6 +132,8 @@ impl Stage {
         Work {
             id,
             guild: Some(self.place.guild),
+            tenant: Arc::from("default"),
+            bounds: Bounds::Anywhere,
             lane: payload.kind().lane(),
             payload,
             bound: None,
@@ -116,6 +142,7 @@ impl Stage {
             max_wait: Duration::from_secs(5),
             intent_at: UnixMs::new(now),
             right: Right::always(),
+            trace: None,
         }
     }
 

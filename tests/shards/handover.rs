@@ -1,6 +1,6 @@
 //! Shards go from one daemon to the next.
 
-use crate::stage::{BRISK, PATIENT, SHARDS, Stage};
+use crate::stage::{BRISK, PATIENT, Process, SHARDS, Stage};
 
 /// Every session was begun once, and none was lost, taken from whoever had it, or refused.
 fn begun_once(stage: &Stage) {
@@ -95,4 +95,41 @@ async fn a_daemon_that_stood_still_loses_its_shards_and_does_not_take_them_back_
     stage.writes(4).await;
     stage.all_echoed(&[&first, &second]).await;
     begun_once(&stage);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_daemon_tells_of_all_shards_and_restarts_only_its_own() {
+    let stage = Stage::new().await;
+    let (first, second) = tokio::join!(stage.begin(&PATIENT), stage.begin(&PATIENT));
+    stage.shared_by(&[&first, &second], 2).await;
+    let instance = |process: &Process| {
+        let told = process.ask("GET", "/v1/instances").json();
+        let own = told["instances"].as_array().unwrap().iter().find(|one| one["is_self"] == true).unwrap();
+        own["id"].clone()
+    };
+    let ids = [instance(&first), instance(&second)];
+    for (process, other) in [(&first, &ids[1]), (&second, &ids[0])] {
+        let own = process.shards();
+        let told = process.ask("GET", "/v1/shards").json();
+        assert_eq!(told["total"], SHARDS, "{told}");
+        for shard in told["shards"].as_array().unwrap() {
+            if own.contains(&shard["id"].as_u64().unwrap()) {
+                assert_eq!(shard["state"], "connected", "{shard}");
+            } else {
+                assert_eq!((&shard["state"], &shard["instance"]), (&"elsewhere".into(), other), "{shard}");
+                let refused = process.ask("POST", &format!("/v1/shards/{}/restart", shard["id"]));
+                assert_eq!((refused.status, &refused.json()["instance"]), (409, other), "{}", refused.body);
+            }
+        }
+    }
+    stage.writes(1).await;
+    // Whoever came first may have handed some over, which were resumed then.
+    let (restarted, resumes) = (first.shards()[0], stage.sim.gateway_score().resumes);
+    assert_eq!(first.ask("POST", &format!("/v1/shards/{restarted}/restart")).status, 202);
+    stage.writes(2).await;
+    stage.until("it has resumed", &[&first], || stage.sim.gateway_score().resumes > resumes).await;
+    stage.all_echoed(&[&first, &second]).await;
+    begun_once(&stage);
+    let told = first.ask("GET", "/v1/audit?action=shards.restart").json();
+    assert_eq!(told["audit"].as_array().unwrap().len(), 1, "{told}");
 }

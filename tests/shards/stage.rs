@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::{
     life::Life,
     postgres,
-    support::{get, request},
+    support::{Answer, get, request},
 };
 
 /// A token of Discord's form: it says who the bot is.
@@ -91,6 +91,9 @@ impl Stage {
             ("HANDLERS__FILE", "handlers.toml"),
             ("API__BIND", "127.0.0.1:0"),
             ("API__ADMIN_KEY", ADMIN_KEY),
+            // How much one caller may ask is not what this is about.
+            ("API__POLICIES__HEAVY_PER_SECOND", "0"),
+            ("API__POLICIES__LIGHT_PER_SECOND", "0"),
             ("STORE__URL", &self.store),
             ("LOG__FORMAT", "json"),
             ("LIMITS__GLOBAL", "200"),
@@ -178,10 +181,15 @@ pub(crate) struct Process {
 }
 
 impl Process {
+    /// Asks its API.
+    pub(crate) fn ask(&self, method: &str, path: &str) -> Answer {
+        let head = format!("Host: test\r\nConnection: close\r\nAuthorization: Bearer {ADMIN_KEY}");
+        request(self.address, &format!("{method} {path} HTTP/1.1\r\n{head}\r\n\r\n"))
+    }
+
     /// The shards that it says it has.
     pub(crate) fn shards(&self) -> Vec<u64> {
-        let head = format!("Host: test\r\nConnection: close\r\nAuthorization: Bearer {ADMIN_KEY}");
-        let answer = request(self.address, &format!("GET /v1/instances HTTP/1.1\r\n{head}\r\n\r\n"));
+        let answer = self.ask("GET", "/v1/instances");
         if answer.status != 200 {
             return Vec::new();
         }

@@ -13,7 +13,7 @@ use guildhall_core::{
 
 use crate::setup::{GUILD, at, fresh, in_guild, keyed, new_id, on_both, operation, refused, submit};
 
-fn key(n: u128, tenant: &str, scopes: &[&str]) -> NewKey {
+pub(crate) fn key(n: u128, tenant: &str, scopes: &[&str]) -> NewKey {
     NewKey {
         id: KeyId::from_chance(n),
         tenant: Arc::from(tenant),
@@ -25,7 +25,7 @@ fn key(n: u128, tenant: &str, scopes: &[&str]) -> NewKey {
     }
 }
 
-fn note(action: Action) -> Note {
+pub(crate) fn note(action: Action) -> Note {
     Caller::operator().note(action, at(9)).on(&"it")
 }
 
@@ -121,6 +121,22 @@ on_both! {
         assert_eq!(actions(&store).await, expected);
         assert!(errand(Action::OperationsCancel).submit(vec![NewOperation { refers_to: vec![new_id()], ..in_guild() }]).await.is_err());
         assert_eq!(actions(&store).await, expected, "what was refused is not there");
+    }
+
+    async fn what_is_done_in_a_guild_is_noted_for_whose_it_is(engine) {
+        let (store, _place) = fresh(engine).await;
+        let scopes = ["operations:write", &format!("guild:{GUILD}")];
+        store.add_key(key(1, "acme", &scopes), note(Action::KeysCreate).of(&Arc::from("acme"))).await.unwrap();
+        store.note(note(Action::GuildsPause).in_guild(Some(GUILD))).await.unwrap();
+        store.note(note(Action::GuildsPause).in_guild(Some(GUILD + 1))).await.unwrap();
+        store.note(note(Action::FleetPause)).await.unwrap();
+        let told = async |tenant: &str| {
+            let filter = AuditFilter { tenant: Some(Arc::from(tenant)), limit: 9, ..AuditFilter::default() };
+            let rows = store.audit(filter).await.unwrap();
+            rows.into_iter().map(|row| (row.note.action, row.note.guild)).collect::<Vec<_>>()
+        };
+        assert_eq!(told("acme").await, [(Action::GuildsPause, Some(GUILD)), (Action::KeysCreate, None)]);
+        assert_eq!(told("default").await, [(Action::FleetPause, None), (Action::GuildsPause, Some(GUILD + 1))]);
     }
 
     async fn notes_are_told_by_key_action_and_guild_and_forgotten_after_their_time(engine) {

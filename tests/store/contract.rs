@@ -1,14 +1,21 @@
 //! What the port promises.
 
-use guildhall_actors::operations::{
-    Binding, Change, ClaimFrom, Fence, Intent, LetterFilter, ListFilter, NewOperation, OperationStore as _, Pausable,
-    Recorded, Resolved, SubmitError, Submitted, Wanted,
+use guildhall_actors::{
+    access::{Action, Added, KeyStore as _},
+    operations::{
+        Binding, Change, ClaimFrom, Fence, Intent, LetterFilter, ListFilter, NewOperation, OperationStore as _,
+        Pausable, Recorded, Resolved, SubmitError, Submitted, Wanted,
+    },
 };
 use guildhall_core::operation::{Failure, FailureClass, Kind, ManagedKind, Queue, State};
+use guildhall_core::trace::Trace;
 
-use crate::setup::{
-    GUILD, KEEP, at, change, claim, ended, fresh, in_guild, keyed, new_id, on_both, operation, record, refused,
-    state_of, submit, tried,
+use crate::{
+    access::{key, note},
+    setup::{
+        GUILD, KEEP, at, change, claim, ended, fresh, in_guild, keyed, new_id, on_both, operation, record, refused,
+        state_of, submit, tried,
+    },
 };
 
 const QUEUE: Queue = Queue::Guild(GUILD);
@@ -20,7 +27,7 @@ on_both! {
             payload: r#"{"name":"ü\u0000\"'"}"#.to_owned(),
             deadline_at: Some(at(99)),
             deployment: Some(new_id()),
-            trace: Some("00-a-b-01".to_owned()),
+            trace: Trace::read("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
             reason: Some("because".to_owned()),
             ..in_guild()
         };
@@ -438,6 +445,8 @@ on_both! {
         let (store, _place) = fresh(engine).await;
         let fence = claim(&store, QUEUE).await.fence;
         let (one, two) = (in_guild(), NewOperation { kind: Kind::CreateRole, ..in_guild() });
+        let others = key(1, "other", &["operations:write", "guild:2"]);
+        assert_eq!(store.add_key(others, note(Action::KeysCreate)).await.unwrap(), Added::Done);
         let other = NewOperation { tenant: "other".into(), ..operation(Queue::Guild(2)) };
         store.submit(vec![one.clone(), two.clone(), other.clone()]).await.unwrap();
         let mut parked = change(&two, fence, State::Delayed);

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod access;
+mod changes;
 mod contract;
 mod events;
 mod events_inbox;
@@ -10,8 +11,13 @@ mod events_setup;
 mod failing;
 mod model;
 mod opening;
+#[path = "../support/pgbouncer.rs"]
+mod pgbouncer;
 #[path = "../support/postgres.rs"]
 mod postgres;
+mod row_security;
 mod setup;
 mod shards;
 mod sharing;
+mod spend;
+mod tenants;

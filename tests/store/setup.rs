@@ -14,6 +14,7 @@ use guildhall_actors::operations::{
     Retention, SubmitError, Submitted,
 };
 use guildhall_core::{
+    access::Bounds,
     lane::Lane,
     operation::{Kind, OperationId, Queue, State},
     time::UnixMs,
@@ -74,6 +75,7 @@ pub(crate) fn settings_for(url: &str) -> settings::Store {
         instance: None,
         lease: settings::Lease::default(),
         migrate: true,
+        row_security: settings::RowSecurity::default(),
         timeout: Duration::from_secs(20),
         lock_wait: Duration::from_millis(200),
         read_connections: 4,
@@ -107,6 +109,7 @@ pub(crate) fn operation(queue: Queue) -> NewOperation {
         tenant: Arc::from("default"),
         queue,
         guild,
+        bounds: Bounds::Anywhere,
         kind: Kind::AssignRole,
         payload: r#"{"user_id":"1","role_id":"2"}"#.to_owned(),
         payload_hash: [7; 32],

@@ -166,6 +166,7 @@ pub(crate) fn transport(api_url: String, request_timeout: Duration) -> HyperTran
         request_timeout,
         max_response_bytes: 4 << 20,
         pool_idle: Duration::from_secs(60),
+        traceparent: false,
     })
     .unwrap()
 }

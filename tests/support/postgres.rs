@@ -117,6 +117,19 @@ impl PostgresServer {
         self.url(&name)
     }
 
+    /// Makes an empty database of a user of its own, who may do what these words of `CREATE ROLE` say and no more, as a user's
+    /// would be; its URL, and the user's name.
+    pub(crate) async fn database_of(&self, may: &str) -> (String, String) {
+        let number = self.databases.fetch_add(1, Ordering::Relaxed);
+        let (name, user) = (format!("test_{number}"), format!("owner_{number}"));
+        let connection = self.connect("postgres").await;
+        for sql in [format!("CREATE ROLE {user} LOGIN {may}"), format!("CREATE DATABASE {name} OWNER {user}")] {
+            connection.execute_unprepared(&sql).await.unwrap();
+        }
+        connection.close().await.unwrap();
+        (self.url(&name).replace("guildhall@", &format!("{user}@")), user)
+    }
+
     pub(crate) fn port(&self) -> u16 {
         self.port
     }

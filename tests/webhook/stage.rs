@@ -14,12 +14,16 @@ use guildhall_actors::clock::Clock;
 use guildhall_actors::events::{Asks, Body, Brain as _, BrainError, Said};
 use guildhall_core::breaker::BreakerConfig;
 use guildhall_core::invalid::InvalidConfig;
+use guildhall_core::trace::Trace;
 use tokio::task::LocalSet;
 
 /// Long enough that only something broken takes longer; never what a test waits for.
 pub(crate) const STUCK: Duration = Duration::from_secs(60);
 /// How long is waited for what never comes.
 pub(crate) const SOON: Duration = Duration::from_millis(150);
+
+/// The trace that events are a part of.
+pub(crate) const TRACE: u128 = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736;
 
 pub(crate) const SECRET: &str = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5";
 
@@ -66,7 +70,8 @@ pub(crate) async fn ask(webhooks: &Webhooks, handler: &str) -> Result<Said, Brai
 
 pub(crate) async fn ask_within(webhooks: &Webhooks, handler: &str, within: Duration) -> Result<Said, BrainError> {
     let body = Body { id: format!("event:session:7:{handler}"), json: r#"{"event_type":"member.join"}"#.into() };
-    webhooks.ask(Asks { handler: handler.into(), within }, body).await
+    let trace = Trace::begin(TRACE, 1);
+    webhooks.ask(Asks { handler: handler.into(), within, trace }, body).await
 }
 
 /// Why it is to be asked later, and not before when.

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use guildhall_core::access::{Grant, Guilds, Scope};
+use guildhall_core::access::{Bounds, Grant, Guilds, Scope};
 use guildhall_core::time::UnixMs;
+use guildhall_core::trace::Trace;
 
 use super::{Action, Note};
 
@@ -21,6 +22,8 @@ pub struct Caller {
     pub grant: Arc<Grant>,
     /// What the request is called, in answers, logs and notes.
     pub request: Arc<str>,
+    /// The trace that the request is a part of.
+    pub trace: Option<Trace>,
 }
 
 impl Caller {
@@ -28,7 +31,7 @@ impl Caller {
     #[must_use]
     pub fn operator() -> Self {
         let grant = Arc::new(Grant::everything());
-        Self { key: Arc::from("admin"), tenant: None, grant, request: Arc::from("") }
+        Self { key: Arc::from("admin"), tenant: None, grant, request: Arc::from(""), trace: None }
     }
 
     /// Whether it is good for this.
@@ -41,6 +44,15 @@ impl Caller {
     #[must_use]
     pub fn sees(&self, tenant: &str, guild: Option<u64>) -> bool {
         self.tenant.as_deref().is_none_or(|own| own == tenant) && self.grant.reaches(guild)
+    }
+
+    /// Whose channels the operations that it asks for may name.
+    #[must_use]
+    pub fn bounds(&self) -> Bounds {
+        match self.tenant {
+            Some(_) => Bounds::of(&self.grant),
+            None => Bounds::Anywhere,
+        }
     }
 
     /// Which guilds a list is about, for it: those asked for as far as it sees them, or all that it sees. Nothing stands for
@@ -89,6 +101,13 @@ mod tests {
         assert!(bound.sees("acme", Some(1)));
         assert!(!bound.sees("acme", Some(2)) && !bound.sees("acme", None) && !bound.sees("default", Some(1)));
         assert!(Caller::operator().sees("whoever", None));
+    }
+
+    #[test]
+    fn whoever_runs_the_daemon_names_what_they_like_and_keys_what_is_theirs() {
+        assert_eq!(Caller::operator().bounds(), Bounds::Anywhere);
+        assert_eq!(caller(Some("acme"), &["operations:write"]).bounds(), Bounds::Tenant);
+        assert_eq!(caller(Some("acme"), &["operations:write", "guild:1"]).bounds(), Bounds::Guild);
     }
 
     #[test]

@@ -23,13 +23,17 @@ pub enum Action {
     KeysCreate,
     KeysRevoke,
     KeysRotate,
+    BreakersForce,
+    BreakersReset,
+    ShardsRestart,
+    BudgetsObserve,
     /// It was not let: the key is not good for it.
     Refused,
 }
 
 impl Action {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 20] = [
         Self::OperationsSubmit,
         Self::OperationsCancel,
         Self::OperationsRetry,
@@ -45,6 +49,10 @@ impl Action {
         Self::KeysCreate,
         Self::KeysRevoke,
         Self::KeysRotate,
+        Self::BreakersForce,
+        Self::BreakersReset,
+        Self::ShardsRestart,
+        Self::BudgetsObserve,
         Self::Refused,
     ];
 
@@ -67,6 +75,10 @@ impl Action {
             Self::KeysCreate => "keys.create",
             Self::KeysRevoke => "keys.revoke",
             Self::KeysRotate => "keys.rotate",
+            Self::BreakersForce => "breakers.force",
+            Self::BreakersReset => "breakers.reset",
+            Self::ShardsRestart => "shards.restart",
+            Self::BudgetsObserve => "budgets.observe",
             Self::Refused => "refused",
         }
     }
@@ -83,7 +95,7 @@ impl Action {
 pub struct Note {
     /// When.
     pub at: UnixMs,
-    /// Whose key it was.
+    /// Who is to know of it: whose key it was; but what whoever runs the daemon does to what is a tenant's, that tenant.
     pub tenant: Arc<str>,
     /// Which key.
     pub key: Arc<str>,
@@ -104,6 +116,13 @@ impl Note {
     #[must_use]
     pub fn in_guild(mut self, guild: Option<u64>) -> Self {
         self.guild = guild;
+        self
+    }
+
+    /// The note of something done to what is this tenant's.
+    #[must_use]
+    pub fn of(mut self, tenant: &Arc<str>) -> Self {
+        self.tenant = Arc::clone(tenant);
         self
     }
 
@@ -134,7 +153,7 @@ pub struct AuditRow {
 /// Which notes. The newest come first.
 #[derive(Clone, Debug, Default)]
 pub struct AuditFilter {
-    /// Of this tenant's keys.
+    /// That this tenant is to know of.
     pub tenant: Option<Arc<str>>,
     /// Of this key.
     pub key: Option<String>,

@@ -90,6 +90,9 @@ pub enum Rotated {
 
 /// Where keys and notes are kept.
 pub trait KeyStore: Send + Sync {
+    /// The same store as a tenant sees it: whatever is asked through it is that tenant's.
+    fn within(self: Arc<Self>, tenant: Arc<str>) -> Arc<dyn KeyStore>;
+
     /// A key, whether it is still good or not.
     fn key(&self, id: KeyId) -> StoreFuture<'_, Option<Key>>;
 

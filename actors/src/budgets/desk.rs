@@ -177,6 +177,15 @@ impl Desk {
         standing
     }
 
+    /// One budget as it stands.
+    pub(super) async fn show_one(self: Rc<Self>, name: &BudgetName) -> Result<BudgetSnapshot, BudgetError> {
+        if !self.state.borrow().partner.knows(name) {
+            return Err(BudgetError::Unknown(name.to_string()));
+        }
+        let _place = self.step_in()?;
+        self.show(name).await
+    }
+
     async fn show(self: &Rc<Self>, name: &BudgetName) -> Result<BudgetSnapshot, BudgetError> {
         if !self.is_out_of_reach() {
             let tidings = self.tidings(name);

@@ -7,7 +7,8 @@ use metrics::{counter, gauge};
 use tracing::{debug, info, warn};
 
 use super::port::Unreachable;
-use crate::telemetry::{InternalEvent, emit};
+use crate::operations::StoreError;
+use crate::telemetry::{InternalEvent, Metric, emit};
 
 /// Costs that were taken, by bucket.
 pub const ACQUIRED: &str = "guildhall_token_bucket_acquired_total";
@@ -15,8 +16,17 @@ pub const ACQUIRED: &str = "guildhall_token_bucket_acquired_total";
 pub const WAITS: &str = "guildhall_token_bucket_waits_total";
 /// Askers that were sent away, by bucket and why.
 pub const EXHAUSTED: &str = "guildhall_token_bucket_exhausted_total";
+/// Sums of what was spent in an hour that were forgotten before they were kept.
+pub const SPEND_FORGOTTEN: &str = "guildhall_budget_spend_forgotten_total";
 /// What is left.
 pub const AVAILABLE: &str = "guildhall_token_bucket_available";
+
+/// Those that no other part has.
+pub(crate) const METRICS: &[Metric] = &[Metric::counter(
+    SPEND_FORGOTTEN,
+    &[],
+    "Sums of what was spent of a budget in an hour that were forgotten before they were kept.",
+)];
 
 /// What came of an ask.
 type Asked = Result<Acquired, BudgetError>;
@@ -139,5 +149,28 @@ pub(super) struct SharedBudgetsBack {
 impl InternalEvent for SharedBudgetsBack {
     fn emit(self) {
         info!(after = ?self.after, "shared budgets are within reach again");
+    }
+}
+
+/// What was spent could not be kept; it is tried again.
+pub(super) struct SpendUnkept<'a> {
+    pub(super) error: &'a StoreError,
+}
+
+impl InternalEvent for SpendUnkept<'_> {
+    fn emit(self) {
+        warn!(error = %self.error, "what was spent of budgets is not kept yet; it is tried again");
+    }
+}
+
+/// What was spent in some hours is lost: the store was away for too long.
+pub(super) struct SpendForgotten {
+    pub(super) sums: u64,
+}
+
+impl InternalEvent for SpendForgotten {
+    fn emit(self) {
+        warn!(sums = self.sums, "what was spent of budgets in some hours was never kept, and is forgotten");
+        counter!(SPEND_FORGOTTEN).increment(self.sums);
     }
 }

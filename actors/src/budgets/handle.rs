@@ -6,7 +6,7 @@ use std::time::Duration;
 use actix::{Addr, MailboxError};
 use guildhall_core::budget::{Acquired, BudgetError, BudgetName, BudgetSnapshot, Limits, Observation, Points};
 
-use super::{Acquire, Budgets, Configure, Observe, ObserveUpstream, SharedBudgets, SharedConfig};
+use super::{Acquire, Budgets, Configure, Observe, ObserveOne, ObserveUpstream, SharedBudgets, SharedConfig};
 use crate::clock::Clock;
 
 /// Asks for named budgets. Cheap to clone.
@@ -55,6 +55,15 @@ impl NamedBudgets {
     /// When there is no such budget, or what was said makes no sense.
     pub async fn observe(&self, name: &BudgetName, seen: Observation) -> Result<(), BudgetError> {
         flat(self.budgets.send(ObserveUpstream { name: name.clone(), seen }).await)
+    }
+
+    /// A budget as it stands.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such budget, or too many questions are under way.
+    pub async fn show_one(&self, name: &BudgetName) -> Result<BudgetSnapshot, BudgetError> {
+        flat(self.budgets.send(ObserveOne(name.clone())).await)
     }
 
     /// All budgets as they stand, by name.

@@ -9,13 +9,18 @@ mod desk;
 mod events;
 mod handle;
 mod port;
+mod spend;
 
 #[cfg(test)]
 mod tests;
+mod treasury;
 
-pub use events::{ACQUIRED, AVAILABLE, EXHAUSTED, WAITS};
+pub(crate) use events::METRICS;
+pub use events::{ACQUIRED, AVAILABLE, EXHAUSTED, SPEND_FORGOTTEN, WAITS};
 pub use handle::NamedBudgets;
 pub use port::{Answering, SharedBudgets, Told, Unreachable};
+pub use spend::{HourSpent, SpendKeeper, SpendStore};
+pub use treasury::Treasury;
 
 use std::future::ready;
 use std::rc::Rc;
@@ -115,6 +120,14 @@ pub struct ObserveUpstream {
     /// What it said.
     pub seen: Observation,
 }
+
+/// Show a budget as it stands.
+#[derive(Clone, Debug, Message)]
+#[rtype(result = "Result<BudgetSnapshot, BudgetError>")]
+pub struct ObserveOne(
+    /// Which.
+    pub BudgetName,
+);
 
 /// Show all budgets as they stand.
 #[derive(Clone, Copy, Debug, Message)]
@@ -236,6 +249,20 @@ impl Handler<Observe> for Budgets {
             Keeper::Together { desk, .. } => {
                 let desk = Rc::clone(desk);
                 Box::pin(async move { desk.show_all().await })
+            }
+        }
+    }
+}
+
+impl Handler<ObserveOne> for Budgets {
+    type Result = ResponseFuture<Result<BudgetSnapshot, BudgetError>>;
+
+    fn handle(&mut self, ObserveOne(name): ObserveOne, _: &mut Context<Self>) -> Self::Result {
+        match &self.keeper {
+            Keeper::Alone(machine) => Box::pin(ready(machine.show(&name, self.clock.now()))),
+            Keeper::Together { desk, .. } => {
+                let desk = Rc::clone(desk);
+                Box::pin(async move { desk.show_one(&name).await })
             }
         }
     }

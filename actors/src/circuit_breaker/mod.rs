@@ -12,6 +12,7 @@
 mod call;
 mod memory;
 mod pass;
+mod people;
 mod probe;
 mod shared;
 #[cfg(test)]
@@ -23,6 +24,7 @@ mod voice;
 pub use call::CallError;
 pub(crate) use memory::{RecallBreakers, RememberBreakers};
 pub use pass::{Pass, Verdict};
+pub use people::{Force, ForceFor, Look, MayForce, Reset, Top, TopSpenders};
 pub use probe::{ProbeRequest, Prober};
 pub use shared::{
     AskLedger, Courier, Ended, Heard, LeaveLedger, LedgerSynced, NewToken, Share, StateRead, TakeTurns, TurnTold,
@@ -36,11 +38,11 @@ use actix::{Actor, AsyncContext, Context, Handler, Message, MessageResult, Spawn
 use guildhall_core::answer::Credential;
 use guildhall_core::breaker::{
     Attempt, BreakerConfig, BreakerKey, Breakers, BreakersSnapshot, CallInfo, CallResult, Effect, Origin, Refused,
-    TooManyKeys,
 };
 use guildhall_core::invalid::{InvalidConfig, Ledger, LedgerSnapshot};
 use guildhall_core::lane::Lane;
 use guildhall_core::route::RouteKey;
+use guildhall_core::spending::{Spending, Who};
 use guildhall_core::time::Timestamp;
 use serde::Serialize;
 use tokio::sync::{broadcast, oneshot};
@@ -60,6 +62,8 @@ pub struct CircuitBreaker {
     clock: Clock,
     breakers: Breakers,
     ledger: Ledger,
+    /// Who has calls made, and what becomes of them.
+    spending: Spending,
     prober: Option<Prober>,
     /// Who carries what is decided here to the other processes, if there are any.
     courier: Option<Arc<dyn Courier>>,
@@ -101,22 +105,6 @@ struct Report {
 struct Abandon {
     admitted: Admitted,
 }
-
-/// Opens a breaker until it is reset.
-#[derive(Message)]
-#[rtype(result = "Result<(), TooManyKeys>")]
-pub struct Force(
-    /// Which.
-    pub BreakerKey,
-);
-
-/// Closes a breaker, whatever opened it.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct Reset(
-    /// Which.
-    pub BreakerKey,
-);
 
 /// A credential has a new token, which no other process is known to have. See [`NewToken`] if they may.
 #[derive(Message)]
@@ -163,6 +151,7 @@ impl CircuitBreaker {
             clock,
             breakers: Breakers::new(breakers, seed),
             ledger: Ledger::new(invalid),
+            spending: Spending::new(clock.now()),
             prober: None,
             courier: None,
             bell: None,
@@ -305,6 +294,7 @@ impl Handler<Report> for CircuitBreaker {
         let Report { admitted: Admitted { pass, reservation }, result, took, reply } = report;
         let attempt = self.step(ctx, |this, now| {
             if let Some(reservation) = reservation {
+                this.spending.on_call(Who::of(reservation.guild()), result, now);
                 let was_invalid = matches!(result, CallResult::Answered(class) if class.is_invalid());
                 this.ledger.settle(reservation, was_invalid, now);
                 if was_invalid {
@@ -331,27 +321,6 @@ impl Handler<Abandon> for CircuitBreaker {
             this.breakers.abandon(pass, now);
             ((), Vec::new())
         });
-    }
-}
-
-impl Handler<Force> for CircuitBreaker {
-    type Result = Result<(), TooManyKeys>;
-
-    fn handle(&mut self, Force(key): Force, ctx: &mut Self::Context) -> Self::Result {
-        self.step(ctx, |this, now| match this.breakers.force(&key, now) {
-            Ok(effects) => (Ok(()), effects),
-            Err(full) => (Err(full), Vec::new()),
-        })
-    }
-}
-
-impl Handler<Reset> for CircuitBreaker {
-    type Result = ();
-
-    fn handle(&mut self, Reset(key): Reset, ctx: &mut Self::Context) {
-        self.step(ctx, |this, now| ((), this.breakers.reset(&key, now)));
-        // Even if it was closed here.
-        self.tell_others();
     }
 }
 

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use guildhall_core::event::Interaction;
+use guildhall_core::trace::Trace;
 use serde_json::Value;
 
 /// An answer on its way.
@@ -37,6 +38,6 @@ pub enum Told {
 
 /// Whoever tells Discord.
 pub trait Answers: Send + Sync {
-    /// Tells Discord at once, however often that takes within the time there is.
-    fn tell(&self, interaction: Arc<Interaction>, first: First) -> AnswerFuture;
+    /// Tells Discord at once, however often that takes within the time there is, as a part of this trace.
+    fn tell(&self, interaction: Arc<Interaction>, first: First, trace: Trace) -> AnswerFuture;
 }

@@ -15,7 +15,7 @@ use actix::{
     WrapFuture as _,
 };
 use guildhall_core::event::Event;
-use guildhall_core::event::handler::{Does, Handler, View, body};
+use guildhall_core::event::handler::{Does, Handler, View, body, trace};
 use serde::Serialize;
 use tokio::task::consume_budget;
 use tokio::time::{Instant, timeout};
@@ -31,7 +31,7 @@ use super::tray::Tray;
 use crate::operations::SubmitError;
 use crate::telemetry::emit;
 use crate::telemetry::events::{
-    EventHandled, EventPutOff, HandlerRan, HandlerWould, InteractionAnswered, InteractionUntold, Outcome,
+    EventHandled, EventPutOff, EventTold, HandlerRan, HandlerWould, InteractionAnswered, InteractionUntold, Outcome,
 };
 
 /// Events that are handled together at most.
@@ -149,6 +149,7 @@ impl Worker {
             } else if let Some(parcel) = self.first() {
                 // Apart, so that a guild that waits for events does not hold the room that this needs.
                 Box::pin(self.handle(&parcel)).await;
+                emit(EventTold { event: parcel.event(), now: self.hub.clock.now() });
                 self.outbox.put(&self.tray, 1);
             }
             // Others have their turn, too.
@@ -210,11 +211,14 @@ impl Worker {
     }
 
     async fn keep(&self, items: Vec<Handled>, whose: Vec<(usize, usize)>) {
-        let committed = self.hub.commit(items).await;
+        let (committed, mut told) = (self.hub.commit(items).await, None);
         for ((place, handler), committed) in whose.into_iter().zip(committed) {
-            if let Committed::Refused(error) = committed
-                && let Some(event) = self.tray.event(place)
-            {
+            // They wait until all of this is over.
+            let Some(event) = self.tray.event(place) else { continue };
+            if told.replace(place) != Some(place) {
+                emit(EventTold { event: &event, now: self.hub.clock.now() });
+            }
+            if let Committed::Refused(error) = committed {
                 self.refused(handler, &event, &error).await;
             }
         }
@@ -299,12 +303,12 @@ impl Worker {
         let retry_after = match said {
             Err(_) => {
                 let entry = self.hub.entry(event, handler, written);
-                emit(EventPutOff { handler: &handler.name, why: "slow" });
+                emit(EventPutOff { handler: &handler.name, event, why: "slow" });
                 return self.put_off(number, self.hub.put(entry), Some(asking)).await;
             }
             Ok(said) => match heard(said) {
                 Ran::Later { why, retry_after } => {
-                    emit(EventPutOff { handler: &handler.name, why: &why });
+                    emit(EventPutOff { handler: &handler.name, event, why: &why });
                     retry_after
                 }
                 ran @ (Ran::Gave(_) | Ran::Passed | Ran::Never { .. }) => {
@@ -354,7 +358,7 @@ impl Worker {
         let handler = self.handler(number);
         match error {
             SubmitError::Full { .. } | SubmitError::Store(_) => {
-                emit(EventPutOff { handler: &handler.name, why: "refused" });
+                emit(EventPutOff { handler: &handler.name, event, why: "refused" });
                 let mut entry = self.hub.entry(event, handler, body(event, &BTreeMap::new()));
                 (entry.attempts, entry.eligible_at) = (1, again_at(&self.hub, 1, None));
                 self.put_off(number, self.hub.put(entry), None).await;
@@ -385,7 +389,7 @@ impl Worker {
         }
         if let Some(reply) = given.reply.take() {
             let whole = First::Whole(first_response(interaction.kind, reply));
-            match self.hub.answers.tell(interaction, whole).await {
+            match self.hub.answers.tell(interaction, whole, trace(&event.origin)).await {
                 Told::Now => emit(InteractionAnswered { how: "answered" }),
                 Told::Before => emit(InteractionAnswered { how: "answered_before" }),
                 Told::TooLate => emit(InteractionAnswered { how: "too_late" }),

@@ -16,7 +16,10 @@ use super::inbox;
 use super::interaction::Posted;
 use super::own::ShardClaim;
 use super::parcel::Lot;
-use super::router::{Drain, DrainShard, EventsSnapshot, Interact, LetGo, LookIntoInbox, Observe, Router, Take};
+use super::router::{
+    Drain, DrainShard, EventsSnapshot, Interact, LetGo, LookIntoInbox, Observe, ObserveSessions, Router, SessionView,
+    Take,
+};
 use super::seats::Seats;
 use super::store::{EventStore, KeptSession};
 use super::watch::Watch;
@@ -181,5 +184,10 @@ impl Events {
     /// How everything stands; nothing if the process is ending.
     pub async fn observe(&self) -> Option<EventsSnapshot> {
         self.router.send(Observe).await.ok()
+    }
+
+    /// How far the session of each shard is, by shard; nothing if the process is ending.
+    pub async fn sessions(&self) -> Option<Vec<SessionView>> {
+        self.router.send(ObserveSessions).await.ok()
     }
 }

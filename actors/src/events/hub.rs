@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use guildhall_core::event::Event;
-use guildhall_core::event::handler::{Defer, Does, Given, Handler, Handlers, View, event_id};
+use guildhall_core::event::handler::{Defer, Does, Given, Handler, Handlers, View, event_id, trace};
 use guildhall_core::time::UnixMs;
+use guildhall_core::trace::Trace;
 use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -24,7 +25,7 @@ use super::webhook::{Asks, Body, Brain, BrainError, Said};
 use crate::operations::desk::Desk;
 use crate::operations::{StoreError, StoreFuture, WallClock};
 use crate::telemetry::emit;
-use crate::telemetry::events::{EventStoreRetried, EventsCommitted, FlowMeters, HandlerMeters};
+use crate::telemetry::events::{EventStoreRetried, EventsCommitted, FlowMeters, HandlerGave, HandlerMeters};
 
 /// A call to a brain under way.
 pub(super) type Asking = JoinHandle<Result<Said, BrainError>>;
@@ -274,9 +275,11 @@ impl Hub {
             operations.push(edit_original(event, reply)?);
         }
         let scope: Arc<str> = Arc::from(format!("handler:{}", handler.name));
+        let trace = part_of(event, handler);
         let operations =
-            self.desk.draft_given(event.guild, scope, operations).map_err(|problem| problem.to_string())?;
+            self.desk.draft_given(event.guild, scope, trace, operations).map_err(|problem| problem.to_string())?;
         let now = self.clock.now();
+        emit(HandlerGave { handler: &handler.name, event, trace, operations: operations.len(), now });
         let mut kept: Vec<SetState> = set
             .into_iter()
             .map(|(key, value, lasts)| SetState {
@@ -355,7 +358,7 @@ impl Hub {
             Does::Webhook(webhook) => webhook.timeout.map_or(within, |own| own.min(within)),
             Does::Rule(_) => within,
         };
-        let asks = Asks { handler: Arc::clone(&handler.name), within };
+        let asks = Asks { handler: Arc::clone(&handler.name), within, trace: part_of(event, handler) };
         let id = format!("{}-{}", event_id(&event.origin), handler.name);
         let body = Body { id, json: Arc::from(body) };
         tokio::spawn(async move { hub.brain.ask(asks, body).await })
@@ -371,6 +374,11 @@ impl Hub {
             Does::Webhook(_) => Ran::Never { why: "it is no rule".to_owned() },
         }
     }
+}
+
+/// The part of an event's trace that a handler is.
+fn part_of(event: &Event, handler: &Handler) -> Trace {
+    trace(&event.origin).within(&handler.name)
 }
 
 /// What came of a call.

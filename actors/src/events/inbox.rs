@@ -211,7 +211,7 @@ async fn one(hub: &Arc<Hub>, number: usize, entry: &InboxEntry, event: &Event) -
         Ran::Passed => None,
         Ran::Later { why, retry_after } if attempts < hub.config.attempts => {
             let at = again_at(hub, attempts, retry_after);
-            emit(EventPutOff { handler: &handler.name, why: &why });
+            emit(EventPutOff { handler: &handler.name, event, why: &why });
             return put_off(hub, entry, Later::Again { at, attempts, why }).await;
         }
         Ran::Later { why, .. } | Ran::Never { why } => {
@@ -252,7 +252,8 @@ async fn put_off(hub: &Hub, entry: &InboxEntry, later: Later) -> Ended {
     let ended = match &later {
         Later::Again { at, attempts, .. } => Ended::Again { at: *at, attempts: *attempts },
         Later::Dead { why, .. } => {
-            emit(EventBuried { handler: &entry.key.handler, event: &entry.name, why });
+            let trace = entry.key.trace();
+            emit(EventBuried { handler: &entry.key.handler, event: &entry.name, trace, why });
             Ended::Gone
         }
     };

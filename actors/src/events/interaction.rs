@@ -19,7 +19,7 @@ use super::hub::{Hub, Ran, heard, lane_of};
 use super::store::{Committed, Handled, InboxKey};
 use crate::telemetry::emit;
 use crate::telemetry::events::{
-    EventHandled, HandlerRan, HandlerWould, InteractionAnswered, InteractionUntold, Outcome,
+    EventHandled, EventTold, HandlerRan, HandlerWould, InteractionAnswered, InteractionUntold, Outcome,
 };
 
 /// Interactions over HTTP that may be under way at once.
@@ -105,6 +105,7 @@ pub(super) async fn take(hub: Arc<Hub>, event: Event) -> Posted {
         return Posted::Nobody;
     }
     let Ok(permit) = Arc::clone(&hub.door.room).try_acquire_owned() else { return busy("too many are under way") };
+    emit(EventTold { event: &event, now: hub.clock.now() });
     let at_once = to.iter().all(|number| answers_at_once(&hub, &event, hub.handler(*number)));
     if at_once {
         return tell(&hub, event, &interaction, &to, deadline, permit).await;

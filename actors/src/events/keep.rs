@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use guildhall_core::event::Event;
-use guildhall_core::event::handler::{Does, Given, Handler, body};
+use guildhall_core::event::handler::{Does, Given, Handler, body, trace};
 
 use super::hub::{Hub, Ran};
 use super::store::Handled;
@@ -38,7 +38,8 @@ impl Hub {
 
     /// The event is given up for this handler.
     pub(super) fn bury(&self, event: &Event, handler: &Handler, why: String, attempts: u32) -> Handled {
-        emit(EventBuried { handler: &handler.name, event: event.name.as_str(), why: &why });
+        let trace = trace(&event.origin);
+        emit(EventBuried { handler: &handler.name, event: event.name.as_str(), trace, why: &why });
         let mut entry = self.entry(event, handler, body(event, &BTreeMap::new()));
         (entry.dead, entry.attempts) = (Some(why), attempts);
         self.put(entry)

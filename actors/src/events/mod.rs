@@ -12,6 +12,7 @@
 
 mod answers;
 mod batch;
+mod board;
 mod config;
 mod feed;
 mod guild;
@@ -37,13 +38,14 @@ mod whom;
 
 pub use self::answers::{AnswerFuture, Answers, First, Told as AnswerTold};
 pub use self::batch::Batch;
+pub use self::board::{Boarded, ShardBoard, ShardState, ShardView};
 pub use self::config::EventsConfig;
 pub use self::feed::{Allowance, Credit, Feed, Told};
 pub use self::guild::{GuildEvents, GuildEventsSnapshot, Observe as ObserveGuildEvents};
 pub use self::handle::{Events, Outside, Prepared, Taken};
 pub use self::interaction::Posted;
 pub use self::own::{ClaimedShards, ShardClaim, ShardStore, WantedShards};
-pub use self::router::{EventsSnapshot, Router};
+pub use self::router::{EventsSnapshot, Router, SessionView};
 pub use self::store::{
     Committed, EventStore, Handled, Identifies, Identify, InboxEntry, InboxKey, KeptSession, Later, SetState,
 };

@@ -19,7 +19,7 @@ use actix::{
     WrapFuture as _,
 };
 use foldhash::fast::RandomState;
-use guildhall_core::event::handler::body;
+use guildhall_core::event::handler::{body, trace};
 use guildhall_core::time::UnixMs;
 use tokio::sync::mpsc;
 
@@ -180,7 +180,8 @@ impl Takes<GuildGone> for Seats {
                 let handler = hub.handler(handler);
                 let why =
                     "it broke what handles events, and was taken out so that the others go on; the log tells where";
-                emit(EventBuried { handler: &handler.name, event: event.name.as_str(), why });
+                let trace = trace(&event.origin);
+                emit(EventBuried { handler: &handler.name, event: event.name.as_str(), trace, why });
                 // What broke it may be the event itself: it is kept as it came.
                 let body = body(&event, &BTreeMap::new());
                 let mut entry = hub.entry(&event, handler, body);

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use guildhall_core::event::Origin;
+use guildhall_core::event::handler::trace;
 use guildhall_core::time::UnixMs;
+use guildhall_core::trace::Trace;
 
 use super::own::ShardClaim;
 use crate::access::Note;
@@ -49,6 +52,15 @@ pub struct InboxKey {
     pub seq: u64,
     /// The handler.
     pub handler: Arc<str>,
+}
+
+impl InboxKey {
+    /// The trace that the event began.
+    #[must_use]
+    pub fn trace(&self) -> Trace {
+        // Which shard it came by says nothing of which event it is.
+        trace(&Origin { session: Arc::clone(&self.session), shard: 0, seq: self.seq })
+    }
 }
 
 /// An event that waits for a handler, apart from its session: the session is confirmed past it.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use guildhall_core::event::handler::Handlers;
 use guildhall_core::event::{Event, Frame, Interaction, read, read_interaction};
 use guildhall_core::time::UnixMs;
+use guildhall_core::trace::Trace;
 use serde_json::Value;
 use tokio::sync::Notify;
 
@@ -276,7 +277,7 @@ pub(super) struct Phone {
 }
 
 impl Answers for Phone {
-    fn tell(&self, interaction: Arc<Interaction>, first: First) -> AnswerFuture {
+    fn tell(&self, interaction: Arc<Interaction>, first: First, _: Trace) -> AnswerFuture {
         assert!(!self.panics || matches!(first, First::Deferred { .. }), "this one breaks its guild");
         self.told.lock().unwrap().push((interaction.id, first));
         let answer = self.answers.lock().unwrap().pop_front().unwrap_or(AnswerTold::Now);

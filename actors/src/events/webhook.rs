@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use guildhall_core::trace::Trace;
 use serde_json::Value;
 
 /// A call under way.
@@ -26,6 +27,8 @@ pub struct Asks {
     pub handler: Arc<str>,
     /// How long it may take in all.
     pub within: Duration,
+    /// The part of the event's trace that the handler is.
+    pub trace: Trace,
 }
 
 /// What a brain answered. An empty answer is all of it empty.

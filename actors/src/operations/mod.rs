@@ -9,6 +9,7 @@
 
 mod bell;
 mod cache;
+mod changes;
 mod config;
 pub mod desk;
 mod guild;
@@ -21,10 +22,12 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod throttle;
+mod waits;
 mod wall;
 
 pub use bell::Word;
 pub use cache::{CacheFuture, IdempotencyCache, Remembered};
+pub use changes::{Changed, Changes, Followed};
 pub use config::OperationsConfig;
 pub use desk::Desk;
 pub use guild::{Guild, GuildSnapshot, Seat};
@@ -36,4 +39,5 @@ pub use store::{
     Stored, SubmitError, Submitted, Swept, Wanted,
 };
 pub use supervisor::{OperationsSnapshot, Spawn, Supervisor};
+pub use waits::{Seat as WaitSeat, Waits, WaitsConfig};
 pub use wall::WallClock;

@@ -2,11 +2,14 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
+use guildhall_core::access::Bounds;
 use guildhall_core::lane::Lane;
 use guildhall_core::operation::{Failure, ManagedKind, Marker, OperationId, Payload};
 use guildhall_core::time::UnixMs;
+use guildhall_core::trace::Trace;
 
 use super::Binding;
 use crate::right::Right;
@@ -21,6 +24,10 @@ pub struct Work {
     pub id: OperationId,
     /// Its guild.
     pub guild: Option<u64>,
+    /// Whose it is.
+    pub tenant: Arc<str>,
+    /// Whose channels it may name.
+    pub bounds: Bounds,
     /// What to do, with ids only: every reference is resolved, but for the `key` of what an `ensure_…` is about.
     pub payload: Payload,
     /// What the key of an `ensure_…` stands for, if it stands for something: its id, and a message's channel.
@@ -37,6 +44,8 @@ pub struct Work {
     pub intent_at: UnixMs,
     /// The right to do it, which every call has to carry.
     pub right: Right,
+    /// The part of a trace that this try is.
+    pub trace: Option<Trace>,
 }
 
 /// What came of doing it.

@@ -6,13 +6,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use guildhall_core::access::{Bounds, Whose};
 use guildhall_core::lane::Lane;
+use guildhall_core::operation::payload::Location;
 use guildhall_core::operation::{Failure, Kind, ManagedKind, OperationId, Queue, State};
 use guildhall_core::time::UnixMs;
+use guildhall_core::trace::Trace;
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::access::Note;
+use crate::access::{DEFAULT_TENANT, Note};
 use crate::right::Right;
 
 /// A call to the store under way.
@@ -90,6 +93,8 @@ pub struct NewOperation {
     pub queue: Queue,
     /// Which guild it is about, if any.
     pub guild: Option<u64>,
+    /// Whose channels it may name.
+    pub bounds: Bounds,
     /// What it does.
     pub kind: Kind,
     /// Its payload, as [`guildhall_core::operation::Payload`] writes it.
@@ -106,8 +111,8 @@ pub struct NewOperation {
     pub deadline_at: Option<UnixMs>,
     /// Which deployment it belongs to; those of one never pass each other.
     pub deployment: Option<OperationId>,
-    /// The trace it belongs to (W3C `traceparent`).
-    pub trace: Option<String>,
+    /// The trace it belongs to, and the part of it that asked for it.
+    pub trace: Option<Trace>,
     /// For Discord's audit log.
     pub reason: Option<String>,
     /// Its caller's key, if it has one.
@@ -204,7 +209,7 @@ pub enum Intent {
 /// One try, for people who want to know what happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Attempt {
-    /// Which, from 1.
+    /// Which, from 1. A delay is no try, and has the number of the one before it.
     pub n: u32,
     /// When it began.
     pub started_at: UnixMs,
@@ -345,6 +350,12 @@ pub struct ListFilter {
     pub kind: Option<Kind>,
     /// Only parked ones, or only others.
     pub parked: Option<bool>,
+    /// Of this deployment.
+    pub deployment: Option<OperationId>,
+    /// Accepted then or later.
+    pub created_after: Option<UnixMs>,
+    /// Accepted before then.
+    pub created_before: Option<UnixMs>,
     /// Only those accepted before this one.
     pub before: Option<OperationId>,
     /// How many at most.
@@ -362,6 +373,8 @@ pub struct DeadLetter {
     pub queue: Queue,
     /// Which guild it was about.
     pub guild: Option<u64>,
+    /// Whose channels it might name.
+    pub bounds: Bounds,
     /// What it should have done.
     pub kind: Kind,
     /// Its payload.
@@ -395,6 +408,12 @@ pub struct LetterFilter {
     pub kind: Option<Kind>,
     /// Given up for this class of failure, by its name.
     pub class: Option<String>,
+    /// Given up with words that hold this, whether in capitals or not.
+    pub says: Option<String>,
+    /// Given up then or later.
+    pub died_after: Option<UnixMs>,
+    /// Given up before then.
+    pub died_before: Option<UnixMs>,
     /// Only those that nothing does again yet, or only others.
     pub redriven: Option<bool>,
     /// Only those before this one.
@@ -462,6 +481,9 @@ pub trait OperationStore: Send + Sync {
     /// The same store for one errand: the first change that is made through it leaves this note, in the same commit.
     fn noting(self: Arc<Self>, note: Note) -> Arc<dyn OperationStore>;
 
+    /// The same store as a tenant sees it: whatever is asked through it, or changed, is that tenant's.
+    fn within(self: Arc<Self>, tenant: Arc<str>) -> Arc<dyn OperationStore>;
+
     /// Keeps a batch, all of it or nothing. Those with a key that was used before for the same are not kept again.
     fn submit(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<Submitted>, SubmitError>;
 
@@ -527,7 +549,7 @@ pub trait OperationStore: Send + Sync {
     /// does: those of the batch whose letter nothing does again yet. The operations that were kept.
     fn redrive(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<OperationId>, SubmitError>;
 
-    /// Throws dead letters away; how many.
+    /// Throws dead letters away, the oldest first; how many.
     fn discard(&self, filter: LetterFilter) -> StoreFuture<'_, u64>;
 
     /// Pauses queues or lets them go on; a paused one is not claimed as due.
@@ -535,6 +557,24 @@ pub trait OperationStore: Send + Sync {
 
     /// Whose a guild is, if anybody has had to do with it.
     fn tenant(&self, guild: u64) -> StoreFuture<'_, Option<Arc<str>>>;
+
+    /// Whose these are, as far as it is known; one answer each. What is not known of a channel or a webhook, Discord knows; a
+    /// guild that nobody has is the default tenant's.
+    fn whose(&self, locations: Vec<Location>) -> StoreFuture<'_, Vec<Option<Whose>>> {
+        let unclaimed = |location: &Location| match location {
+            Location::Guild(id) => Some(Whose { guild: Some(*id), tenant: DEFAULT_TENANT.to_owned() }),
+            Location::Channel(_) | Location::Webhook(..) => None,
+        };
+        let answers = locations.iter().map(unclaimed).collect();
+        Box::pin(async move { Ok(answers) })
+    }
+
+    /// Keeps which guild a channel or a webhook belongs to, or that it belongs to none, and tells whose it is. Discord never
+    /// moves one to another guild.
+    fn learn(&self, location: Location, guild: Option<u64>) -> StoreFuture<'_, Whose> {
+        let _ = location;
+        Box::pin(async move { Ok(Whose { guild, tenant: DEFAULT_TENANT.to_owned() }) })
+    }
 
     /// What is paused: everything, and which queues by themselves.
     fn paused(&self) -> StoreFuture<'_, (bool, Vec<Queue>)>;

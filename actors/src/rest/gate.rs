@@ -21,7 +21,7 @@ use crate::clock::Clock;
 use crate::failpoint::{self, Point};
 use crate::memory::{Bell, Keeper, MemoryConfig, Recalled};
 use crate::telemetry::emit;
-use crate::telemetry::limits::{CallAnswered, RouteLabels, SendDenied};
+use crate::telemetry::limits::{Call, CallAnswered, CallLost, RouteLabels, SendDenied};
 use crate::token_bucket::{Permit, SharedLimits, TokenBucket, Tokens};
 
 /// How long a probe of the breaker's own waits for its turn.
@@ -225,8 +225,11 @@ impl Gate {
         })
     }
 
-    async fn send(&self, request: Request, route: &Route, mut permit: Permit, pass: Pass) -> Outcome {
+    async fn send(&self, mut request: Request, route: &Route, mut permit: Permit, pass: Pass) -> Outcome {
         let guild = request.guild;
+        let asked_by = request.trace;
+        request.trace = asked_by.map(|trace| trace.child(fastrand::u64(..)));
+        let trace = request.trace;
         let began = Instant::now();
         permit.sent();
         failpoint::pass(Point::BeforeSend);
@@ -234,20 +237,21 @@ impl Gate {
             // It is somebody else's to send now, or will be before this could have an answer.
             drop(pass);
             permit.unused();
-            emit(SendDenied { guild });
+            emit(SendDenied { guild, trace });
             return Outcome::NotSent(denied());
         }
         let received = self.transport.send(Cleared::new(request)).await;
         failpoint::pass(Point::AfterSend);
         let took = began.elapsed();
+        let label = self.labels.lock().unwrap_or_else(PoisonError::into_inner).of(&route.key);
+        let of = Call { route: label, guild, took, trace, asked_by: asked_by.map(|trace| trace.span) };
         // The breaker hears of it first: whoever is let go by what the token bucket learns must find what the breaker did.
         match received {
             Ok(received) => {
                 let _ = pass.report(CallResult::Answered(received.class), took);
                 permit.answered(Answer { class: received.class, rate: received.rate });
-                let label = self.labels.lock().unwrap_or_else(PoisonError::into_inner).of(&route.key);
                 let (status, class) = (received.status.as_u16(), received.class.name());
-                emit(CallAnswered { route: label, status, class, guild, took });
+                emit(CallAnswered { of, status, class });
                 Outcome::Answered(Answered {
                     status: received.status,
                     headers: received.headers,
@@ -259,6 +263,7 @@ impl Gate {
             Err(error @ TransportError::Connect(_)) => {
                 let _ = pass.report(CallResult::Unreachable, took);
                 permit.unused();
+                emit(CallLost { of, result: "unreachable", why: &error.to_string() });
                 let retry_after = Some(Duration::from_secs(1));
                 Outcome::NotSent(NotSent { retry_after, why: error.to_string(), reason: "unreachable" })
             }
@@ -273,6 +278,8 @@ impl Gate {
                 let _ = pass.report(result, took);
                 // Dropped as sent: the call counts until it can no longer arrive.
                 drop(permit);
+                let result = if error == TransportError::TimedOut { "timed_out" } else { "broken" };
+                emit(CallLost { of, result, why: &error.to_string() });
                 Outcome::Unknown(Unknown { why: error.to_string() })
             }
         }

@@ -10,6 +10,7 @@
 
 mod gate;
 mod outcome;
+mod people;
 mod request;
 mod transport;
 

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use guildhall_core::answer::Credential;
 use guildhall_core::lane::Lane;
 use guildhall_core::route::{Route, SubLimit};
+use guildhall_core::trace::Trace;
 use http::{HeaderMap, Method};
 use http_body_util::combinators::UnsyncBoxBody;
 
@@ -36,6 +37,8 @@ pub struct Request {
     pub sub: Option<SubLimit>,
     /// The right by which it is made. It is looked at just before the call leaves, however long it has waited.
     pub right: Right,
+    /// The part of a trace that makes it; from the gate on, the part that it is itself.
+    pub trace: Option<Trace>,
 }
 
 /// What repeating a call would do.
@@ -82,6 +85,7 @@ impl Request {
             guild: None,
             sub: None,
             right: Right::always(),
+            trace: None,
         }
     }
 

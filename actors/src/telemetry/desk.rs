@@ -1,7 +1,7 @@
 //! What is told of operations at the desk.
 
 use guildhall_core::operation::{OperationId, Queue};
-use metrics::counter;
+use metrics::{counter, gauge};
 use tracing::info;
 
 use super::{InternalEvent, Metric};
@@ -17,6 +17,11 @@ pub const CANCELLED: &str = "guildhall_operations_cancelled_total";
 pub const REDRIVEN: &str = "guildhall_dead_letters_redriven_total";
 /// Dead letters that were thrown away.
 pub const DISCARDED: &str = "guildhall_dead_letters_discarded_total";
+/// Callers that wait for the end of what they have submitted.
+pub const WAITERS: &str = "guildhall_api_waiters";
+
+/// Operations that named a channel, a webhook or a guild that their caller may not, by where it was found out.
+pub const NAMED_ELSEWHERE: &str = "guildhall_operations_elsewhere_total";
 
 /// All of them.
 pub(super) const METRICS: &[Metric] = &[
@@ -25,6 +30,12 @@ pub(super) const METRICS: &[Metric] = &[
     Metric::counter(CANCELLED, &[], "Operations that a person took back."),
     Metric::counter(REDRIVEN, &[], "Dead letters and operations in need of a person that were done again."),
     Metric::counter(DISCARDED, &[], "Dead letters that were thrown away."),
+    Metric::counter(
+        NAMED_ELSEWHERE,
+        &["at"],
+        "Operations that named a channel, webhook or guild that is not their caller's, by where it was found out.",
+    ),
+    Metric::gauge(WAITERS, &[], "Callers that wait for the end of what they have submitted."),
 ];
 
 /// A key was used before for the same.
@@ -44,6 +55,32 @@ pub(crate) struct KeyIsNew;
 impl InternalEvent for KeyIsNew {
     fn emit(self) {
         counter!(KEY_MISSES).increment(1);
+    }
+}
+
+/// Somebody named a channel, a webhook or a guild that is not theirs.
+#[derive(Debug)]
+pub struct NamedElsewhere {
+    /// Where it was found out: `submission` or `dispatch`.
+    pub at: &'static str,
+}
+
+impl InternalEvent for NamedElsewhere {
+    fn emit(self) {
+        info!(at = self.at, "an operation names something that is not its caller's, and is not done");
+        counter!(NAMED_ELSEWHERE, "at" => self.at).increment(1);
+    }
+}
+
+/// So many callers wait for the end of what they have submitted.
+pub(crate) struct WaitersCounted {
+    pub(crate) count: usize,
+}
+
+impl InternalEvent for WaitersCounted {
+    fn emit(self) {
+        #[expect(clippy::cast_precision_loss, reason = "there are few")]
+        gauge!(WAITERS).set(self.count as f64);
     }
 }
 

@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use guildhall_core::event::Event;
-use guildhall_core::event::handler::Given;
+use guildhall_core::event::handler::{Given, trace};
+use guildhall_core::time::UnixMs;
+use guildhall_core::trace::Trace;
 use metrics::{Counter, Histogram, Unit, counter, gauge, histogram};
 use tracing::{debug, info, warn};
 
+use super::span::{self, Span, SpanKind};
 use super::{InternalEvent, Metric};
 use crate::operations::StoreError;
 
@@ -207,6 +210,45 @@ impl InternalEvent for EventsCommitted {
     }
 }
 
+/// A handler gave something that is to be kept.
+pub(crate) struct HandlerGave<'a> {
+    pub(crate) handler: &'a str,
+    pub(crate) event: &'a Event,
+    /// The part of the event's trace that the handler is.
+    pub(crate) trace: Trace,
+    pub(crate) operations: usize,
+    pub(crate) now: UnixMs,
+}
+
+impl InternalEvent for HandlerGave<'_> {
+    fn emit(self) {
+        let Self { handler, event, trace: own, operations, now } = self;
+        debug!(handler, event = %event.name, guild_id = event.guild, operations, trace_id = %own.id, "a handler is done with an event");
+        span::record(Some(own), |own| {
+            let (parent, name) = (trace(&event.origin).span, format!("handler {handler}"));
+            let span = Span::over(own, Some(parent), name, event.received_at, now).guild(event.guild);
+            span.text("guildhall.event", event.name.to_string())
+        });
+    }
+}
+
+/// The handlers of an event have heard of it, or will out of the inbox.
+pub(crate) struct EventTold<'a> {
+    pub(crate) event: &'a Event,
+    pub(crate) now: UnixMs,
+}
+
+impl InternalEvent for EventTold<'_> {
+    fn emit(self) {
+        let Self { event, now } = self;
+        span::record_if_heard(|| {
+            let name = format!("event {}", event.name);
+            let span = Span::over(trace(&event.origin), None, name, event.received_at, now).guild(event.guild);
+            span.kind(SpanKind::Consumer)
+        });
+    }
+}
+
 /// A handler runs in the shadow: what it would do is told, and not done.
 pub(crate) struct HandlerWould<'a> {
     pub(crate) handler: &'a str,
@@ -219,7 +261,8 @@ impl InternalEvent for HandlerWould<'_> {
         let Given { operations, reply, set, cooldown } = self.given;
         let operations = serde_json::Value::Array(operations.clone());
         info!(
-            handler = self.handler, event = %self.event.name, guild_id = self.event.guild, %operations,
+            handler = self.handler, event = %self.event.name, guild_id = self.event.guild,
+            trace_id = %trace(&self.event.origin).id, %operations,
             replies = reply.is_some(), sets = set.len(), cooldown = cooldown.is_some(),
             "a handler in the shadow would do this"
         );
@@ -230,13 +273,16 @@ impl InternalEvent for HandlerWould<'_> {
 /// An event waits for a handler in the inbox.
 pub(crate) struct EventPutOff<'a> {
     pub(crate) handler: &'a str,
+    pub(crate) event: &'a Event,
     pub(crate) why: &'a str,
 }
 
 impl InternalEvent for EventPutOff<'_> {
     fn emit(self) {
-        debug!(handler = self.handler, why = self.why, "an event waits in the inbox");
-        counter!(PUT_OFF, "handler" => self.handler.to_owned()).increment(1);
+        let Self { handler, event, why } = self;
+        let name = &event.name;
+        debug!(handler, event = %name, guild_id = event.guild, why, trace_id = %trace(&event.origin).id, "an event waits in the inbox");
+        counter!(PUT_OFF, "handler" => handler.to_owned()).increment(1);
     }
 }
 
@@ -244,12 +290,15 @@ impl InternalEvent for EventPutOff<'_> {
 pub(crate) struct EventBuried<'a> {
     pub(crate) handler: &'a str,
     pub(crate) event: &'a str,
+    /// The part of a trace that the event is.
+    pub(crate) trace: Trace,
     pub(crate) why: &'a str,
 }
 
 impl InternalEvent for EventBuried<'_> {
     fn emit(self) {
-        warn!(handler = self.handler, event = self.event, why = self.why, "an event was given up for a handler");
+        let Self { handler, event, trace, why } = self;
+        warn!(handler, event, why, trace_id = %trace.id, "an event was given up for a handler");
         counter!(BURIED, "handler" => self.handler.to_owned()).increment(1);
     }
 }

@@ -8,10 +8,12 @@ use guildhall_core::answer::Scope;
 use guildhall_core::lane::Lane;
 use guildhall_core::limit::Reason;
 use guildhall_core::route::RouteKey;
+use guildhall_core::trace::{SpanId, Trace};
 use metrics::{SharedString, Unit, counter, gauge, histogram};
 use tracing::{debug, warn};
 
-use super::{InternalEvent, Metric};
+use super::span::{self, Span, SpanKind};
+use super::{InternalEvent, Metric, trace_id};
 
 /// Permits granted, by lane.
 pub const ACQUIRED: &str = "guildhall_token_bucket_acquired_total";
@@ -35,6 +37,8 @@ pub const RETRY_AFTER: &str = "guildhall_discord_429_retry_after_seconds";
 pub const REQUEST_SECONDS: &str = "guildhall_rest_request_seconds";
 /// Calls that were not sent because whoever wanted to make them had lost the right to.
 pub const DENIED: &str = "guildhall_rest_denied_total";
+/// Calls to Discord that had no answer, by why.
+pub const LOST: &str = "guildhall_rest_lost_total";
 
 /// Routes that have a label of their own; the others share one.
 const ROUTE_LABELS: usize = 200;
@@ -59,6 +63,7 @@ pub(super) const METRICS: &[Metric] = &[
     Metric::counter(LIMITED_GLOBALLY, &[], "Answers of 429 for the global limit. There should never be one."),
     Metric::histogram(RETRY_AFTER, &["scope"], "What 429s said to wait.").in_unit(Unit::Seconds),
     Metric::counter(DENIED, &[], "Calls that were not sent because the right to make them was lost."),
+    Metric::counter(LOST, &["why"], "Calls to Discord that had no answer: unreachable, timed_out or broken."),
     Metric::histogram(REQUEST_SECONDS, &["route", "status_class"], "How long Discord took to answer.")
         .in_unit(Unit::Seconds),
 ];
@@ -66,11 +71,16 @@ pub(super) const METRICS: &[Metric] = &[
 /// A call was not sent: whoever wanted to make it may not any more.
 pub(crate) struct SendDenied {
     pub(crate) guild: Option<u64>,
+    pub(crate) trace: Option<Trace>,
 }
 
 impl InternalEvent for SendDenied {
     fn emit(self) {
-        warn!(guild = self.guild, "a call was not sent: the lease has run out, or another process has the guild now");
+        let trace_id = trace_id(self.trace);
+        warn!(
+            guild_id = self.guild,
+            trace_id, "a call was not sent: the lease has run out, or another process has the guild now"
+        );
         counter!(DENIED).increment(1);
     }
 }
@@ -159,27 +169,71 @@ impl InternalEvent for TokensCounted {
     }
 }
 
-/// A call was answered.
-pub(crate) struct CallAnswered {
+/// Which call is meant.
+pub(crate) struct Call {
     pub(crate) route: SharedString,
-    pub(crate) status: u16,
-    pub(crate) class: &'static str,
     pub(crate) guild: Option<u64>,
     pub(crate) took: Duration,
+    pub(crate) trace: Option<Trace>,
+    /// The part of the trace that made it.
+    pub(crate) asked_by: Option<SpanId>,
+}
+
+impl Call {
+    fn duration_ms(&self) -> u64 {
+        u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn record(&self, finish: impl FnOnce(Span) -> Span) {
+        span::record(self.trace, |trace| {
+            let route = self.route.to_string();
+            let span = Span::just_now(trace, self.asked_by, route.clone(), self.took).kind(SpanKind::Client);
+            finish(span.text("http.route", route).text("server.address", "discord").guild(self.guild))
+        });
+    }
+}
+
+/// A call was answered.
+pub(crate) struct CallAnswered {
+    pub(crate) of: Call,
+    pub(crate) status: u16,
+    pub(crate) class: &'static str,
 }
 
 impl InternalEvent for CallAnswered {
     fn emit(self) {
-        let duration_ms = u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX);
-        debug!(route = %self.route, status = self.status, result = self.class, guild_id = self.guild, duration_ms, "call answered");
-        let status_class = match self.status / 100 {
+        let Self { of, status, class } = self;
+        let (duration_ms, trace_id) = (of.duration_ms(), trace_id(of.trace));
+        debug!(route = %of.route, status, result = class, guild_id = of.guild, duration_ms, trace_id, "call answered");
+        of.record(|span| {
+            let failed = (status >= 400).then(|| class.to_owned());
+            span.number("http.response.status_code", status).text("guildhall.result", class).failed(failed)
+        });
+        let status_class = match status / 100 {
             2 => "2xx",
             3 => "3xx",
             4 => "4xx",
             5 => "5xx",
             _ => "other",
         };
-        histogram!(REQUEST_SECONDS, "route" => self.route, "status_class" => status_class)
-            .record(self.took.as_secs_f64());
+        histogram!(REQUEST_SECONDS, "route" => of.route, "status_class" => status_class).record(of.took.as_secs_f64());
+    }
+}
+
+/// A call had no answer.
+pub(crate) struct CallLost<'a> {
+    pub(crate) of: Call,
+    /// How it ended, out of a fixed set.
+    pub(crate) result: &'static str,
+    pub(crate) why: &'a str,
+}
+
+impl InternalEvent for CallLost<'_> {
+    fn emit(self) {
+        let Self { of, result, why } = self;
+        let (duration_ms, trace_id) = (of.duration_ms(), trace_id(of.trace));
+        debug!(route = %of.route, result, why, guild_id = of.guild, duration_ms, trace_id, "call had no answer");
+        of.record(|span| span.text("guildhall.result", result).failed(Some(why.to_owned())));
+        counter!(LOST, "why" => result).increment(1);
     }
 }

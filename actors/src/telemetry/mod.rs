@@ -9,6 +9,10 @@ pub mod memory;
 mod metric;
 pub mod operations;
 pub mod shared;
+pub mod span;
+
+use guildhall_core::trace::{Trace, TraceId};
+use tracing::field::{DisplayValue, display};
 
 pub use metric::{Metric, MetricType};
 
@@ -16,6 +20,12 @@ pub use metric::{Metric, MetricType};
 pub trait InternalEvent {
     /// Writes the line and moves the metric.
     fn emit(self);
+}
+
+/// A trace's id, as lines of the log have it.
+#[must_use]
+pub fn trace_id(trace: Option<Trace>) -> Option<DisplayValue<TraceId>> {
+    trace.map(|trace| display(trace.id))
 }
 
 /// Says that something happened.
@@ -26,6 +36,7 @@ pub fn emit(event: impl InternalEvent) {
 /// Every metric of the actors.
 pub fn metrics() -> impl Iterator<Item = &'static Metric> {
     [
+        crate::budgets::METRICS,
         breaker::METRICS,
         desk::METRICS,
         events::METRICS,

@@ -3,10 +3,14 @@
 use std::time::Duration;
 
 use guildhall_core::operation::{Failure, Kind, OperationId, Queue, State};
+use guildhall_core::time::UnixMs;
+use guildhall_core::trace::{Trace, TraceId};
 use metrics::{Unit, counter, gauge, histogram};
+use tracing::field::DisplayValue;
 use tracing::{debug, error, info, warn};
 
-use super::{InternalEvent, Metric};
+use super::span::{self, Span};
+use super::{InternalEvent, Metric, trace_id};
 
 /// Operations that were accepted, by kind.
 pub const ENQUEUED: &str = "guildhall_operations_enqueued_total";
@@ -58,12 +62,14 @@ pub struct OperationEnqueued {
     pub kind: Kind,
     /// Its guild.
     pub guild: Option<u64>,
+    /// The part of a trace that asked for it.
+    pub trace: Option<Trace>,
 }
 
 impl InternalEvent for OperationEnqueued {
     fn emit(self) {
-        let kind = self.kind.name();
-        debug!(operation_id = %self.id, kind, guild_id = self.guild, "operation accepted");
+        let (kind, trace_id) = (self.kind.name(), trace_id(self.trace));
+        debug!(operation_id = %self.id, kind, guild_id = self.guild, trace_id, "operation accepted");
         counter!(ENQUEUED, "kind" => kind).increment(1);
     }
 }
@@ -75,6 +81,25 @@ pub(crate) struct Subject {
     pub(crate) kind: Kind,
     pub(crate) guild: Option<u64>,
     pub(crate) attempt: u32,
+    /// The part of a trace that asked for it.
+    pub(crate) asked_by: Option<Trace>,
+}
+
+impl Subject {
+    /// The part of the trace that the operation is, from its acceptance to its end.
+    pub(crate) fn trace(self) -> Option<Trace> {
+        let (_, low) = self.id.uuid().as_u64_pair();
+        self.asked_by.map(|trace| trace.child(low))
+    }
+
+    fn trace_id(self) -> Option<DisplayValue<TraceId>> {
+        trace_id(self.asked_by)
+    }
+
+    fn describe(self, span: Span) -> Span {
+        let span = span.text("guildhall.operation_id", self.id.to_string()).text("guildhall.kind", self.kind.name());
+        span.guild(self.guild).number("guildhall.attempt", self.attempt)
+    }
 }
 
 /// An operation came to its end.
@@ -82,27 +107,74 @@ pub(crate) struct OperationEnded<'a> {
     pub(crate) of: Subject,
     pub(crate) state: State,
     pub(crate) error: Option<&'a Failure>,
-    /// Since it was accepted.
-    pub(crate) after: Duration,
+    pub(crate) accepted: UnixMs,
+    pub(crate) now: UnixMs,
 }
 
 impl InternalEvent for OperationEnded<'_> {
     fn emit(self) {
-        let Subject { id, kind, guild, attempt } = self.of;
-        let (kind, result) = (kind.name(), self.state.name());
-        let duration_ms = u64::try_from(self.after.as_millis()).unwrap_or(u64::MAX);
+        let Subject { id, kind, guild, attempt, .. } = self.of;
+        let (kind, result, trace_id) = (kind.name(), self.state.name(), self.of.trace_id());
+        let after = self.now.since(self.accepted);
+        let duration_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
         match self.error {
             None => {
-                debug!(operation_id = %id, kind, guild_id = guild, attempt, duration_ms, result, "operation done");
+                debug!(operation_id = %id, kind, guild_id = guild, attempt, duration_ms, result, trace_id, "operation done");
                 counter!(COMPLETED, "kind" => kind).increment(1);
             }
             Some(failure) => {
                 let reason = failure.class.name();
-                warn!(operation_id = %id, kind, guild_id = guild, attempt, duration_ms, result, reason, error = %failure, "operation given up");
+                warn!(operation_id = %id, kind, guild_id = guild, attempt, duration_ms, result, reason, error = %failure, trace_id, "operation given up");
                 counter!(FAILED, "kind" => kind, "reason" => reason).increment(1);
             }
         }
-        histogram!(DURATION, "kind" => kind).record(self.after.as_secs_f64());
+        histogram!(DURATION, "kind" => kind).record(after.as_secs_f64());
+        span::record(self.of.trace(), |trace| {
+            let asked_by = self.of.asked_by.map(|trace| trace.span);
+            let span = Span::over(trace, asked_by, format!("operation {kind}"), self.accepted, self.now);
+            self.of.describe(span).text("guildhall.result", result).failed(self.error.map(ToString::to_string))
+        });
+    }
+}
+
+/// What a try of an operation was for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TriedTo {
+    /// To do it.
+    Perform,
+    /// To find what an earlier one may have done.
+    Reconcile,
+}
+
+/// An operation was tried once, or looked for.
+pub(crate) struct OperationTried<'a> {
+    pub(crate) of: Subject,
+    pub(crate) to: TriedTo,
+    /// The part of the trace that the try was.
+    pub(crate) trace: Option<Trace>,
+    pub(crate) began: UnixMs,
+    pub(crate) ended: UnixMs,
+    /// How it ended, out of a fixed set.
+    pub(crate) result: &'static str,
+    /// Why it did not end well, if it did not.
+    pub(crate) why: Option<&'a str>,
+}
+
+impl InternalEvent for OperationTried<'_> {
+    fn emit(self) {
+        let Self { of, to, trace, began, ended, result, why } = self;
+        let Subject { id, kind, guild, attempt, .. } = of;
+        let (kind, trace_id) = (kind.name(), of.trace_id());
+        let duration_ms = u64::try_from(ended.since(began).as_millis()).unwrap_or(u64::MAX);
+        let name = match to {
+            TriedTo::Perform => "attempt",
+            TriedTo::Reconcile => "reconcile",
+        };
+        debug!(operation_id = %id, kind, guild_id = guild, attempt, duration_ms, result, why, trace_id, "operation tried: {name}");
+        span::record(trace, |trace| {
+            let span = Span::over(trace, of.trace().map(|trace| trace.span), format!("{name} {kind}"), began, ended);
+            of.describe(span).text("guildhall.result", result).failed(why.map(str::to_owned))
+        });
     }
 }
 
@@ -117,9 +189,9 @@ pub(crate) struct OperationDelayed<'a> {
 
 impl InternalEvent for OperationDelayed<'_> {
     fn emit(self) {
-        let Subject { id, kind, guild, attempt } = self.of;
-        let (kind, Self { reason, why, wait, parked, .. }) = (kind.name(), self);
-        info!(operation_id = %id, kind, guild_id = guild, attempt, reason, why, ?wait, parked, "operation delayed");
+        let Subject { id, kind, guild, attempt, .. } = self.of;
+        let (kind, trace_id, Self { reason, why, wait, parked, .. }) = (kind.name(), self.of.trace_id(), self);
+        info!(operation_id = %id, kind, guild_id = guild, attempt, reason, why, ?wait, parked, trace_id, "operation delayed");
         counter!(DELAYED, "kind" => kind, "reason" => reason).increment(1);
     }
 }
@@ -133,9 +205,9 @@ pub(crate) struct OperationRetried<'a> {
 
 impl InternalEvent for OperationRetried<'_> {
     fn emit(self) {
-        let Subject { id, kind, guild, attempt } = self.of;
-        let (kind, reason) = (kind.name(), self.error.class.name());
-        info!(operation_id = %id, kind, guild_id = guild, attempt, reason, error = %self.error, wait = ?self.wait, "operation failed; it is tried again");
+        let Subject { id, kind, guild, attempt, .. } = self.of;
+        let (kind, reason, trace_id) = (kind.name(), self.error.class.name(), self.of.trace_id());
+        info!(operation_id = %id, kind, guild_id = guild, attempt, reason, error = %self.error, wait = ?self.wait, trace_id, "operation failed; it is tried again");
         counter!(RETRIED, "kind" => kind, "reason" => reason).increment(1);
     }
 }
@@ -149,9 +221,9 @@ pub(crate) struct OperationAmbiguous<'a> {
 
 impl InternalEvent for OperationAmbiguous<'_> {
     fn emit(self) {
-        let Subject { id, kind, guild, attempt } = self.of;
-        let kind = kind.name();
-        warn!(operation_id = %id, kind, guild_id = guild, attempt, why = self.why, wait = ?self.wait, "an operation may have happened; it is looked for");
+        let Subject { id, kind, guild, attempt, .. } = self.of;
+        let (kind, trace_id) = (kind.name(), self.of.trace_id());
+        warn!(operation_id = %id, kind, guild_id = guild, attempt, why = self.why, wait = ?self.wait, trace_id, "an operation may have happened; it is looked for");
         counter!(AMBIGUOUS, "kind" => kind).increment(1);
     }
 }

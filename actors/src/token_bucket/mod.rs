@@ -30,7 +30,9 @@ use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, MessageResult,
 use guildhall_core::answer::{Answer, Class, Credential};
 use guildhall_core::lane::Lane;
 use guildhall_core::limit::shared::Mode;
-use guildhall_core::limit::{Acquired, Ask, Delay, Effect, LimitConfig, Limiter, LimiterView, PermitId, Ticket};
+use guildhall_core::limit::{
+    Acquired, Ask, Delay, Effect, LimitConfig, Limiter, LimiterView, Listing, PermitId, Ticket,
+};
 use guildhall_core::route::RouteKey;
 use guildhall_core::time::Timestamp;
 use tokio::sync::oneshot;
@@ -111,6 +113,16 @@ pub(crate) enum End {
 #[derive(Message)]
 #[rtype(result = "LimiterView")]
 pub struct Observe;
+
+/// Asks for a page of buckets.
+#[derive(Message)]
+#[rtype(result = "Listing")]
+pub struct List {
+    /// Where it begins; 0, or what the page before said.
+    pub from: u32,
+    /// How many at most.
+    pub most: usize,
+}
 
 impl TokenBucket {
     /// An actor that grants nothing under a global limit for its first window, to be started.
@@ -284,5 +296,13 @@ impl Handler<Observe> for TokenBucket {
 
     fn handle(&mut self, _: Observe, _: &mut Self::Context) -> Self::Result {
         MessageResult(self.limiter.snapshot(self.clock.now()))
+    }
+}
+
+impl Handler<List> for TokenBucket {
+    type Result = MessageResult<List>;
+
+    fn handle(&mut self, List { from, most }: List, _: &mut Self::Context) -> Self::Result {
+        MessageResult(self.limiter.list(from, most, self.clock.now()))
     }
 }

@@ -8,12 +8,12 @@ use actix::Addr;
 use actix::dev::SendError;
 use guildhall_core::answer::Credential;
 use guildhall_core::lane::Lane;
-use guildhall_core::limit::{Ask, LimiterView, Reason};
+use guildhall_core::limit::{Ask, LimiterView, Listing, Reason};
 use guildhall_core::route::Route;
 use tokio::sync::oneshot;
 
 use super::shared::{Blocked, Bury, Leave};
-use super::{Acquire, Cancel, Name, Observe, Permit, TokenBucket};
+use super::{Acquire, Cancel, List, Name, Observe, Permit, TokenBucket};
 use crate::clock::Clock;
 
 /// Why there is no permit.
@@ -99,6 +99,11 @@ impl Tokens {
     /// What is to be seen of the limits; `None` if the process is ending.
     pub async fn observe(&self) -> Option<LimiterView> {
         self.bucket.send(Observe).await.ok()
+    }
+
+    /// A page of buckets, from a place on; `None` if the process is ending.
+    pub async fn list(&self, from: u32, most: usize) -> Option<Listing> {
+        self.bucket.send(List { from, most }).await.ok()
     }
 }
 

@@ -3,14 +3,17 @@
 //! ```text
 //!  gh_<id>_<secret> ──KeyText::read──▶ its id, for finding its Grant
 //!  ["operations:write", "guild:42"] ──Grant::read──▶ Grant ──may(scope)──────▶ yes | no
-//!                                                     └───refuses(payload)──▶ what it lacks
+//!                                                     ├───refuses(payload)──▶ what it lacks
+//!                                                     └───Bounds::of────────▶ whose channels its operations may name
 //! ```
 
+mod bounds;
 mod danger;
 mod grant;
 mod key;
 mod scope;
 
+pub use bounds::{Bounds, Whose, no_such};
 pub use danger::dangers;
 pub use grant::{Grant, GrantError, Guilds, Lack};
 pub use key::{KeyId, KeyIdError, KeyText};

@@ -23,6 +23,10 @@ pub enum Scope {
     FleetRead,
     /// Changing them: pausing everything among others.
     FleetWrite,
+    /// Looking at named budgets, and what was spent of them.
+    BudgetsRead,
+    /// Taking from them, and telling what their upstreams said.
+    BudgetsWrite,
     /// Looking at who changed what.
     Audit,
     /// Operations that belong to no guild, and calls to Discord in the caller's own words.
@@ -35,7 +39,7 @@ pub enum Scope {
 
 impl Scope {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::OperationsRead,
         Self::OperationsWrite,
         Self::GuildsRead,
@@ -46,6 +50,8 @@ impl Scope {
         Self::StateWrite,
         Self::FleetRead,
         Self::FleetWrite,
+        Self::BudgetsRead,
+        Self::BudgetsWrite,
         Self::Audit,
         Self::Application,
         Self::Danger,
@@ -66,6 +72,8 @@ impl Scope {
             Self::StateWrite => "state:write",
             Self::FleetRead => "fleet:read",
             Self::FleetWrite => "fleet:write",
+            Self::BudgetsRead => "budgets:read",
+            Self::BudgetsWrite => "budgets:write",
             Self::Audit => "audit",
             Self::Application => "application",
             Self::Danger => "danger",
@@ -87,11 +95,13 @@ impl Scope {
             Self::EventsWrite => Some(Self::EventsRead),
             Self::StateWrite => Some(Self::StateRead),
             Self::FleetWrite => Some(Self::FleetRead),
+            Self::BudgetsWrite => Some(Self::BudgetsRead),
             Self::OperationsRead
             | Self::GuildsRead
             | Self::EventsRead
             | Self::StateRead
             | Self::FleetRead
+            | Self::BudgetsRead
             | Self::Audit
             | Self::Application
             | Self::Danger
@@ -115,6 +125,8 @@ impl Scope {
             | Self::StateWrite
             | Self::FleetRead
             | Self::FleetWrite
+            | Self::BudgetsRead
+            | Self::BudgetsWrite
             | Self::Application
             | Self::Admin => true,
             Self::OperationsRead

@@ -200,6 +200,11 @@ impl Breaker {
         self.why
     }
 
+    /// Since when it is in its state.
+    pub(super) const fn changed(&self) -> Timestamp {
+        self.changed
+    }
+
     /// Cooldowns since it was last calm.
     pub(super) const fn cooldowns(&self) -> u32 {
         self.cooldowns

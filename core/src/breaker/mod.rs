@@ -41,6 +41,6 @@ pub use config::BreakerConfig;
 pub use key::{BreakerKey, Kind, ParseKeyError};
 pub use machine::{State, Why};
 pub use memory::BreakersMemory;
-pub use registry::{Breakers, TooManyKeys};
+pub use registry::{Breakers, ForceError, TooManyKeys};
 pub use shared::{Matter, News, Origin, Stand, Standing, Turn, Word};
-pub use snapshot::{BreakerSnapshot, BreakersSnapshot};
+pub use snapshot::{BreakerSnapshot, BreakersSnapshot, StateCounts};

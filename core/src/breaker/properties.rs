@@ -35,6 +35,7 @@ enum Action {
     Force {
         route: usize,
         id: u64,
+        lasting: Option<u64>,
     },
     Reset {
         route: usize,
@@ -79,7 +80,8 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
         }),
         2 => any::<prop::sample::Index>().prop_map(|which| Action::Abandon { which: which.index(usize::MAX) }),
         6 => (0..45_000_u64).prop_map(|millis| Action::Wait { millis }),
-        1 => (route.clone(), 0..3_u64).prop_map(|(route, id)| Action::Force { route, id }),
+        1 => (route.clone(), 0..3_u64, prop::option::of(0..60_000_u64))
+            .prop_map(|(route, id, lasting)| Action::Force { route, id, lasting }),
         1 => (route.clone(), 0..3_u64).prop_map(|(route, id)| Action::Reset { route, id }),
         1 => (0..2_u64).prop_map(|bot| Action::TokenChanged { bot }),
         2 => (prop::option::of(route), stands(), 0..50_u64)
@@ -212,11 +214,16 @@ proptest! {
                     }
                     now = end;
                 }
-                Action::Force { route, id } => {
+                Action::Force { route, id, lasting } => {
                     let key = BreakerKey::Pair(Credential::Application(0), RouteKey::new(ROUTES[route]), Major::of(id));
-                    if let Ok(effects) = breakers.force(&key, now) {
-                        observer.see(effects)?;
-                    }
+                    let lasting = lasting.map(Duration::from_millis);
+                    let may = breakers.may_force(&key, lasting).is_ok();
+                    let forced = match lasting {
+                        Some(lasting) => breakers.force_for(&key, lasting, now).ok(),
+                        None => breakers.force(&key, now).ok(),
+                    };
+                    prop_assert_eq!(forced.is_some(), may, "it was told otherwise before");
+                    observer.see(forced.unwrap_or_default())?;
                 }
                 Action::Reset { route, id } => {
                     let key = BreakerKey::Pair(Credential::Application(0), RouteKey::new(ROUTES[route]), Major::of(id));

@@ -46,6 +46,17 @@ struct OwnProbe {
 #[error("too many breakers are open already; reset some, or raise their number in the settings")]
 pub struct TooManyKeys;
 
+/// Why a breaker was not forced open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ForceError {
+    /// There is no room.
+    #[error(transparent)]
+    TooManyKeys(#[from] TooManyKeys),
+    /// It was to be open for a time, and is until it is reset.
+    #[error("it is forced open already, and stays so until it is reset; reset it first")]
+    Forced,
+}
+
 /// What a call's result says about one breaker.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sign {
@@ -223,6 +234,42 @@ impl Breakers {
             (breaker.state() != State::ForcedOpen { why: Why::Forced }).then(|| breaker.force(Why::Forced, step))
         });
         Ok(change.map(|change| self.turned(key, change, Origin::Here)).into_iter().collect())
+    }
+
+    /// Opens a breaker for so long, and no shorter than it is open anyway; then it is probed, as after any cooldown.
+    ///
+    /// # Errors
+    ///
+    /// As [`Breakers::may_force`].
+    pub fn force_for(
+        &mut self,
+        key: &BreakerKey,
+        lasting: Duration,
+        now: Timestamp,
+    ) -> Result<Vec<Effect>, ForceError> {
+        self.may_force(key, Some(lasting))?;
+        if !self.shelf.watch(key, now) {
+            return Err(TooManyKeys.into());
+        }
+        let until = now + lasting;
+        let change = self.shelf.change(key, now, |breaker, step| {
+            let is_longer = matches!(breaker.state(), State::Open { until: known } if known >= until);
+            (!is_longer).then(|| breaker.open_for(lasting, Why::Forced, step))
+        });
+        Ok(change.map(|change| self.turned(key, change, Origin::Here)).into_iter().collect())
+    }
+
+    /// Whether a breaker can be opened until it is reset, or for a time.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no room for another breaker that is not closed; or if it is to be open for a time, and nothing but
+    /// a reset opens it now.
+    pub fn may_force(&self, key: &BreakerKey, lasting: Option<Duration>) -> Result<(), ForceError> {
+        if lasting.is_some() && matches!(self.state(key), State::ForcedOpen { .. }) {
+            return Err(ForceError::Forced);
+        }
+        if self.shelf.has_room(key) { Ok(()) } else { Err(TooManyKeys.into()) }
     }
 
     /// Closes a breaker, whatever opened it.

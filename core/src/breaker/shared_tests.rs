@@ -263,6 +263,14 @@ fn what_a_person_forces_or_resets_anywhere_holds_everywhere() {
         world.settle();
         assert_eq!(world.states(&key), ["closed"; 3]);
     }
+    // For a time as well.
+    let minute = Duration::from_secs(60);
+    world.all[1].force_for(&discord(), minute, world.now).unwrap();
+    world.settle();
+    assert_eq!(world.states(&discord()), ["open"; 3]);
+    world.all[0].reset(&discord(), world.now);
+    world.settle();
+    assert_eq!(world.states(&discord()), ["closed"; 3]);
     // A wrong token is reset for all who have it, even from where it was not seen yet.
     world.run(0, &call(READ, 7), UNAUTHORIZED);
     world.tell(0);

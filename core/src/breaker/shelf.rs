@@ -89,6 +89,14 @@ impl Shelf {
         wanted && self.watch(key, now)
     }
 
+    /// Whether there is a breaker, or room for one.
+    pub(super) fn has_room(&self, key: &BreakerKey) -> bool {
+        self.all.contains_key(key)
+            || key.is_permanent()
+            || self.all.len() - self.permanent < self.config.max_keys
+            || !self.quiet.is_empty()
+    }
+
     /// Makes a breaker if there is none, and room for one.
     pub(super) fn watch(&mut self, key: &BreakerKey, now: Timestamp) -> bool {
         if self.all.contains_key(key) {

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::time::Timestamp;
 
+use super::machine::Breaker;
 use super::{BreakerKey, Breakers, Kind, State, Why};
 
 /// How many breakers a snapshot shows.
@@ -22,8 +23,35 @@ pub struct BreakersSnapshot {
     pub unwatched: u64,
     /// Interactions that are known to have ended.
     pub ended_interactions: usize,
+    /// How many are in each state, of all that are watched.
+    pub states: StateCounts,
     /// The breakers, those that are not closed first.
     pub breakers: Vec<BreakerSnapshot>,
+}
+
+/// How many breakers are in each state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StateCounts {
+    /// Calls go out.
+    pub closed: usize,
+    /// None does, for a time.
+    pub open: usize,
+    /// Some do, to see whether it is over.
+    pub half_open: usize,
+    /// None does until somebody resets it, or a token changes.
+    pub forced_open: usize,
+}
+
+impl StateCounts {
+    fn add(&mut self, state: State) {
+        let count = match state {
+            State::Closed => &mut self.closed,
+            State::Open { .. } => &mut self.open,
+            State::HalfOpen => &mut self.half_open,
+            State::ForcedOpen { .. } => &mut self.forced_open,
+        };
+        *count += 1;
+    }
 }
 
 /// What is to be seen of a breaker.
@@ -39,6 +67,8 @@ pub struct BreakerSnapshot {
     pub severity: u8,
     /// Why it is in that state.
     pub why: Why,
+    /// How long it has been.
+    pub for_ms: u64,
     /// How long it is still open.
     pub retry_after_ms: Option<u64>,
     /// Calls in the window.
@@ -55,29 +85,12 @@ impl Breakers {
     /// What is to be seen: those that are not closed first, at most a thousand.
     #[must_use]
     pub fn snapshot(&self, now: Timestamp) -> BreakersSnapshot {
-        let mut breakers: Vec<BreakerSnapshot> = self
-            .shelf
-            .iter()
-            .map(|(key, breaker)| {
-                let (calls, failures, slow) = breaker.tally().counts(self.shelf.config.window, now);
-                let retry_after_ms = match breaker.state() {
-                    State::Open { until } => Some(millis(until.since(now))),
-                    State::Closed | State::HalfOpen | State::ForcedOpen { .. } => None,
-                };
-                BreakerSnapshot {
-                    key: key.clone(),
-                    kind: key.kind(),
-                    state: breaker.state().name(),
-                    severity: breaker.state().severity(),
-                    why: breaker.why(),
-                    retry_after_ms,
-                    calls,
-                    failures,
-                    slow,
-                    probes: breaker.probes_in_flight(),
-                }
-            })
-            .collect();
+        let mut states = StateCounts::default();
+        let mut breakers: Vec<BreakerSnapshot> = Vec::with_capacity(self.shelf.len());
+        for (key, breaker) in self.shelf.iter() {
+            states.add(breaker.state());
+            breakers.push(self.shown(key, breaker, now));
+        }
         breakers.sort_unstable_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.key.cmp(&b.key)));
         breakers.truncate(MOST_SHOWN);
         BreakersSnapshot {
@@ -85,7 +98,35 @@ impl Breakers {
             evicted: self.shelf.evicted(),
             unwatched: self.shelf.unwatched(),
             ended_interactions: self.ended.len(),
+            states,
             breakers,
+        }
+    }
+
+    /// What is to be seen of one breaker; nothing if it is closed and has no trouble.
+    #[must_use]
+    pub fn look(&self, key: &BreakerKey, now: Timestamp) -> Option<BreakerSnapshot> {
+        self.shelf.get(key).map(|breaker| self.shown(key, breaker, now))
+    }
+
+    fn shown(&self, key: &BreakerKey, breaker: &Breaker, now: Timestamp) -> BreakerSnapshot {
+        let (calls, failures, slow) = breaker.tally().counts(self.shelf.config.window, now);
+        let retry_after_ms = match breaker.state() {
+            State::Open { until } => Some(millis(until.since(now))),
+            State::Closed | State::HalfOpen | State::ForcedOpen { .. } => None,
+        };
+        BreakerSnapshot {
+            key: key.clone(),
+            kind: key.kind(),
+            state: breaker.state().name(),
+            severity: breaker.state().severity(),
+            why: breaker.why(),
+            for_ms: millis(now.since(breaker.changed())),
+            retry_after_ms,
+            calls,
+            failures,
+            slow,
+            probes: breaker.probes_in_flight(),
         }
     }
 }

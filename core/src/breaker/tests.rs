@@ -425,6 +425,40 @@ fn a_person_opens_and_closes_a_breaker_and_a_token_does_not_undo_it() {
 }
 
 #[test]
+fn a_person_opens_a_breaker_for_a_time_after_which_it_is_probed() {
+    let mut world = World::new();
+    for key in [discord(), route(READ), pair(READ, 7)] {
+        let minute = Duration::from_secs(60);
+        assert_eq!(world.breakers.force_for(&key, minute, world.now).unwrap().len(), 1);
+        let refused = world.admit(&call(READ, 7)).unwrap_err();
+        assert_eq!((refused.reason, refused.until), ("breaker_open", Some(world.now + minute)));
+        // A shorter time changes nothing, a longer one does.
+        assert!(world.breakers.force_for(&key, minute / 2, world.now).unwrap().is_empty());
+        world.wait_secs(60);
+        assert_eq!(world.state(&key), "half_open");
+        for _ in 0..3 {
+            world.run(&call(READ, 7), SUCCESS);
+        }
+        assert_eq!(world.state(&key), "closed");
+    }
+}
+
+#[test]
+fn what_is_open_until_it_is_reset_cannot_be_opened_for_a_time() {
+    let mut world = World::new();
+    let refused = CallResult::Answered(Class::Unauthorized);
+    world.run(&call(READ, 7), refused);
+    world.breakers.force(&route(READ), world.now).unwrap();
+    for key in [discord(), route(READ)] {
+        let minute = Duration::from_secs(60);
+        assert_eq!(world.breakers.may_force(&key, Some(minute)), Err(ForceError::Forced));
+        assert_eq!(world.breakers.force_for(&key, minute, world.now).unwrap_err(), ForceError::Forced);
+        assert_eq!(world.state(&key), "forced_open");
+        assert_eq!(world.breakers.may_force(&key, None), Ok(()));
+    }
+}
+
+#[test]
 fn while_discord_is_open_a_pair_below_it_sends_no_probe() {
     let mut world = World::new();
     for _ in 0..5 {
@@ -496,6 +530,8 @@ fn with_no_room_left_a_failure_still_counts_where_there_is_a_breaker() {
         world.breakers.force(&pair(READ, id), world.now).unwrap();
     }
     assert_eq!(world.breakers.force(&pair(READ, 3), world.now).unwrap_err(), TooManyKeys);
+    assert_eq!(world.breakers.may_force(&pair(READ, 3), None), Err(TooManyKeys.into()));
+    assert_eq!(world.breakers.may_force(&discord(), None), Ok(()));
     for path in [CREATE, READ, CREATE, READ, CREATE] {
         world.run(&call(path, 9), SERVER_ERROR);
     }
@@ -515,6 +551,9 @@ fn the_snapshot_shows_what_is_open_first() {
     assert_eq!(snapshot.breakers[0].state, "open");
     assert_eq!(snapshot.breakers[0].retry_after_ms, Some(30_000));
     assert_eq!(snapshot.watched, snapshot.breakers.len());
+    let states = StateCounts { closed: snapshot.watched - 1, open: 1, ..StateCounts::default() };
+    assert_eq!((snapshot.states, snapshot.breakers[0].for_ms), (states, 0));
+    assert_eq!(world.breakers.snapshot(world.now + Duration::from_secs(2)).breakers[0].for_ms, 2_000);
     assert_eq!(world.breakers.severity(Kind::Pair), 2);
     assert_eq!(world.breakers.severity(Kind::Route), 0);
 }

@@ -18,6 +18,7 @@ mod partner;
 mod points;
 mod shared;
 mod side;
+mod spend;
 
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ pub use named::{BudgetName, BudgetSnapshot, Budgets, Kept};
 pub use partner::{Errand, Heard, Partner, PartnerConfig};
 pub use points::Points;
 pub use shared::{Ask, Epoch, OnLoss, Spent, Standing, Tidings};
+pub use spend::{Hour, Spend, SpendBook};
 
 /// What a budget cannot do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,7 +47,7 @@ pub enum BudgetError {
     #[error("the report is about a call sent more than {} seconds ago, and says nothing about now", Budget::MEMORY.as_secs())]
     StaleObservation,
     /// There is none of this name.
-    #[error("there is no budget {0:?}; name it in the settings first")]
+    #[error("there is no budget {0:?}; name it in budgets.named, or say in budgets.others what others hold")]
     Unknown(String),
     /// There are too many.
     #[error("there are {0} budgets already, which is the most there may be")]

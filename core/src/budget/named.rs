@@ -157,6 +157,16 @@ impl Budgets {
         self.budgets.get(name).map(|budget| budget.available(now))
     }
 
+    /// One of them as it stands.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such budget.
+    pub fn show(&self, name: &BudgetName, now: Timestamp) -> Result<BudgetSnapshot, BudgetError> {
+        let budget = self.budgets.get(name).ok_or_else(|| BudgetError::Unknown(name.to_string()))?;
+        Ok(BudgetSnapshot::of(name, budget, Kept::Alone, now))
+    }
+
     /// All of them as they stand, by name.
     #[must_use]
     pub fn snapshot(&self, now: Timestamp) -> Vec<BudgetSnapshot> {

@@ -24,6 +24,13 @@ impl LedgerMemory {
     pub fn total(&self) -> u32 {
         self.0.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
+
+    /// How many of them still count at this age.
+    #[must_use]
+    pub fn left(&self, age: Age) -> u32 {
+        let counts = self.0.iter().filter(|(lasting, _)| age.left(*lasting).is_some());
+        counts.fold(0, |sum, (_, count)| sum.saturating_add(*count))
+    }
 }
 
 impl Ledger {

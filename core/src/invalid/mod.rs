@@ -90,6 +90,14 @@ pub struct Reservation {
     route: RouteKey,
 }
 
+impl Reservation {
+    /// The guild that the call is made for, if for one.
+    #[must_use]
+    pub const fn guild(&self) -> Option<u64> {
+        self.guild
+    }
+}
+
 /// Too much of the budget is spent for this lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the budget of invalid requests is spent for now")]

@@ -1,12 +1,12 @@
 //! Who spends the most, found in bounded memory.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::route::RouteKey;
 use crate::time::Timestamp;
+use crate::top::{Counted, Recent};
 
 /// How many are watched at once.
 const WATCHED: usize = 100;
@@ -27,87 +27,30 @@ pub struct Spender {
     pub error: u32,
 }
 
-type Key = (Option<u64>, RouteKey);
-
-#[derive(Clone, Copy, Debug)]
-struct Count {
-    count: u32,
-    error: u32,
-}
-
-/// A space-saving table: past its bound the smallest gives its place and its count to the newcomer, so that whoever spent
-/// more than a hundredth of all is certainly in it.
-#[derive(Debug, Default)]
-struct Table {
-    counts: HashMap<Key, Count>,
-}
-
-impl Table {
-    fn add(&mut self, key: Key) {
-        if let Some(known) = self.counts.get_mut(&key) {
-            known.count += 1;
-            return;
-        }
-        let mut error = 0;
-        if self.counts.len() >= WATCHED {
-            let smallest = self.counts.iter().min_by_key(|(key, known)| (known.count, *key));
-            if let Some((key, known)) = smallest.map(|(key, known)| (key.clone(), *known)) {
-                self.counts.remove(&key);
-                error = known.count;
-            }
-        }
-        self.counts.insert(key, Count { count: error + 1, error });
-    }
-}
-
 /// The spenders of this window and the one before it.
 #[derive(Debug)]
-pub(super) struct Spenders {
-    window: Duration,
-    since: Timestamp,
-    present: Table,
-    past: Table,
-}
+pub(super) struct Spenders(Recent<(Option<u64>, RouteKey)>);
 
 impl Spenders {
     pub(super) fn new(window: Duration) -> Self {
-        Self { window, since: Timestamp::ZERO, present: Table::default(), past: Table::default() }
+        Self(Recent::new(WATCHED, window, Timestamp::ZERO))
     }
 
     pub(super) fn add(&mut self, guild: Option<u64>, route: RouteKey, now: Timestamp) {
-        self.turn(now);
-        self.present.add((guild, route));
+        self.0.add((guild, route), now);
     }
 
     /// The largest, the largest first.
     pub(super) fn top(&mut self, now: Timestamp) -> Vec<Spender> {
-        self.turn(now);
-        let mut sums: HashMap<&Key, Count> = HashMap::new();
-        for (key, known) in self.present.counts.iter().chain(&self.past.counts) {
-            let sum = sums.entry(key).or_insert(Count { count: 0, error: 0 });
-            sum.count += known.count;
-            sum.error += known.error;
-        }
-        let mut sums: Vec<(&Key, Count)> = sums.into_iter().collect();
-        sums.sort_unstable_by(|(a, one), (b, other)| other.count.cmp(&one.count).then_with(|| a.cmp(b)));
-        let shown = sums.into_iter().take(SHOWN);
-        shown
-            .map(|((guild, route), Count { count, error })| Spender {
-                guild: *guild,
-                route: route.clone(),
-                count,
-                error,
-            })
-            .collect()
-    }
-
-    fn turn(&mut self, now: Timestamp) {
-        let passed = now.since(self.since);
-        if passed >= self.window {
-            let present = std::mem::take(&mut self.present);
-            self.past = if passed >= self.window * 2 { Table::default() } else { present };
-            self.since = now;
-        }
+        let (top, _) = self.0.top(SHOWN, now);
+        let small = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        let spender = |Counted { key: (guild, route), count, over }| Spender {
+            guild,
+            route,
+            count: small(count),
+            error: small(over),
+        };
+        top.into_iter().map(spender).collect()
     }
 }
 
@@ -118,7 +61,7 @@ mod tests {
     const WINDOW: Duration = Duration::from_secs(600);
 
     #[test]
-    fn the_largest_spender_is_found_among_thousands_in_bounded_memory() {
+    fn the_largest_spender_is_found_among_thousands() {
         let mut spenders = Spenders::new(WINDOW);
         let route = RouteKey::new("PUT /guilds/{id}/members/{id}/roles/{id}");
         for guild in 0..9_000_u64 {
@@ -126,7 +69,6 @@ mod tests {
             if guild % 10 == 0 {
                 spenders.add(Some(777_777), route.clone(), Timestamp::ZERO);
             }
-            assert!(spenders.present.counts.len() <= WATCHED);
         }
         let top = spenders.top(Timestamp::ZERO);
         assert_eq!(top[0].guild, Some(777_777));

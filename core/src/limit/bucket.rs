@@ -314,6 +314,26 @@ impl Bucket {
         is_full && self.in_flight() == 0 && self.closed_until <= now
     }
 
+    /// How many calls could go at once if none came from elsewhere, and when all that is away is back; nothing if all is
+    /// there.
+    pub(super) fn standing(&self, now: Timestamp) -> (u32, Option<Timestamp>) {
+        let mut then = self.clone();
+        then.pass_time(now);
+        let (left, full) = match then.count {
+            Count::Fixed { left, reset, .. } => (u32::try_from(left).unwrap_or(0), reset),
+            Count::Leaky { empty, refill, .. } => {
+                let drains = empty.since(now).as_micros().div_ceil(refill.as_micros().max(1));
+                let away = u32::try_from(drains).unwrap_or(u32::MAX).saturating_add(then.in_flight());
+                (then.limit.saturating_sub(away), Some(empty).filter(|empty| *empty > now))
+            }
+        };
+        if now < then.closed_until {
+            (0, Some(full.map_or(then.closed_until, |full| full.max(then.closed_until))))
+        } else {
+            (left.min(then.limit), full)
+        }
+    }
+
     pub(super) fn view(&self) -> BucketView {
         let algorithm = match self.count {
             Count::Fixed { .. } => "fixed",

@@ -107,6 +107,16 @@ impl Lot {
         self.queues.as_ref().map_or(0, |queues| queues.ahead(lane))
     }
 
+    /// Whether it is a limit that people should see: a bucket, or one within a bucket that holds something up.
+    pub(super) fn is_listed(&self, now: Timestamp) -> bool {
+        match &self.keeper {
+            Gatekeeper::Bucket(_) => true,
+            Gatekeeper::Side(_) => !self.is_idle(now),
+            // What waits to be known, or has no limit, is none.
+            Gatekeeper::Probe { .. } | Gatekeeper::Open => false,
+        }
+    }
+
     /// Whether nothing is lost by forgetting it.
     pub(super) fn is_idle(&self, now: Timestamp) -> bool {
         self.queues.is_none()

@@ -30,14 +30,20 @@ impl Side {
     }
 
     pub(super) fn turn(&mut self, now: Timestamp) -> Turn {
+        self.past.retain(|until| *until > now);
+        self.next(now)
+    }
+
+    /// When the next call may pass. Changes nothing.
+    pub(super) fn next(&self, now: Timestamp) -> Turn {
         if now < self.closed_until {
             return Turn::At(self.closed_until);
         }
-        self.past.retain(|until| *until > now);
+        let past = || self.past.iter().filter(|until| **until > now);
         match self.sub {
             None => Turn::Now,
-            Some(SubLimit::ChannelName) if self.past.len() + self.in_flight < NAMES => Turn::Now,
-            Some(SubLimit::ChannelName) => self.past.iter().min().map_or(Turn::OnAnswer, |until| Turn::At(*until)),
+            Some(SubLimit::ChannelName) if past().count() + self.in_flight < NAMES => Turn::Now,
+            Some(SubLimit::ChannelName) => past().min().map_or(Turn::OnAnswer, |until| Turn::At(*until)),
         }
     }
 

@@ -1,6 +1,7 @@
 //! What a snapshot of the limiter shows.
 
 use std::cmp::Reverse;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -17,14 +18,22 @@ const SHOWN: usize = 20;
 /// The limiter at one moment.
 #[derive(Clone, Debug, Serialize)]
 pub struct LimiterView {
+    /// Calls in any window, for each credential that is alone.
+    pub limit: u32,
+    /// How long a window is.
+    pub window_ms: u64,
     /// By credential: the global limit.
     pub credentials: Vec<CredentialView>,
     /// Callers that wait.
     pub waiting: usize,
+    /// The same by lane, the most urgent first.
+    pub lanes: [usize; 3],
     /// Calls under way.
     pub under_way: usize,
-    /// Buckets and the like that are kept.
+    /// Buckets and the like that are kept, what is not known yet or has no limit among them.
     pub buckets: usize,
+    /// Those that a list shows.
+    pub known: usize,
     /// Routes of which something is known.
     pub routes: usize,
     /// Buckets forgotten for want of room.
@@ -48,6 +57,8 @@ pub struct CredentialView {
     pub in_flight: u32,
     /// Nothing goes before then.
     pub closed_until: Timestamp,
+    /// How long that is from now.
+    pub closed_ms: u64,
     /// How it is shared with other processes, if it is.
     pub shared: Option<MemberView>,
 }
@@ -75,6 +86,7 @@ impl Limiter {
                     available: if now < global.closed_until() { 0 } else { global.free(now) },
                     in_flight: global.in_flight(),
                     closed_until: global.closed_until(),
+                    closed_ms: millis(global.closed_until().since(now)),
                     shared: global.member().map(|member| member.view(now)),
                 });
             }
@@ -101,14 +113,22 @@ impl Limiter {
         busiest.sort_by_key(|place| Reverse(place.waiting));
         busiest.truncate(SHOWN);
         LimiterView {
+            limit: self.config.global,
+            window_ms: millis(self.config.window),
             credentials,
             waiting: self.waiting(),
+            lanes: self.waiting_by_lane(),
             under_way: self.under_way(),
             buckets: self.yard.len(),
+            known: self.yard.iter().filter(|lot| lot.is_listed(now)).count(),
             routes: self.book.len(),
             buckets_evicted: self.yard.evicted,
             routes_forgotten: self.book.forgotten,
             busiest,
         }
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

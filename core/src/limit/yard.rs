@@ -121,6 +121,15 @@ impl Yard {
         self.pages.iter().flatten().flatten()
     }
 
+    /// Lots in the order of their places, from one on.
+    pub(super) fn from(&self, first: LotId) -> impl Iterator<Item = (LotId, Option<&Lot>)> {
+        let last = LotId::try_from(self.places()).unwrap_or(LotId::MAX);
+        (first..last).map(|id| {
+            let at = id as usize;
+            (id, self.pages[at / PAGE][at % PAGE].as_ref())
+        })
+    }
+
     /// Forgets idle lots among the next few.
     fn evict(&mut self, now: Timestamp) {
         let places = self.places();

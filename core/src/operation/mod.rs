@@ -11,6 +11,7 @@
 //! ```
 
 mod failure;
+mod frontier;
 mod id;
 mod kind;
 mod marker;
@@ -21,6 +22,7 @@ mod retry;
 mod state;
 
 pub use failure::{Failure, FailureClass};
+pub use frontier::{Frontier, Seen};
 pub use id::{OperationId, ParseIdError};
 pub use kind::{Kind, Sends};
 pub use marker::Marker;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, RETRY_AFTER, VIA};
+use chrono::DateTime;
+use http::header::{CONTENT_TYPE, DATE, RETRY_AFTER, VIA};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use http_body_util::Full;
 use serde_json::json;
@@ -34,6 +35,16 @@ fn genuine(status: StatusCode, body: Bytes, bucket: Option<&BucketStanding>, now
     }
     if let Some(bucket) = bucket {
         bucket.write(headers, now);
+    }
+    answer
+}
+
+/// The answer with the date of a clock that is so many seconds ahead. One that is right is added on the way out.
+pub(super) fn dated(mut answer: Answer, ahead: i64, now: At) -> Answer {
+    let date = i64::try_from(now.millis() / 1_000).ok().and_then(|now| DateTime::from_timestamp_secs(now + ahead));
+    let date = date.map(|date| date.format("%a, %d %b %Y %H:%M:%S GMT").to_string());
+    if let Some(date) = date.and_then(|date| HeaderValue::from_str(&date).ok()).filter(|_| ahead != 0) {
+        answer.headers_mut().insert(DATE, date);
     }
     answer
 }

@@ -49,12 +49,15 @@ pub(super) async fn handle(shared: Arc<Shared>, peer: IpAddr, request: Request<I
     let fate = shared.lock().faults.decide(head.method.as_str(), template, &path);
     drop(found);
 
+    let (ahead, now) = (shared.config.date_ahead_s, shared.now());
     let work = Work { shared, peer, head, path, body: read, fate };
-    if work.fate.at_arrival + work.fate.at_effect + work.fate.at_answer == Duration::ZERO {
-        return work.at_once();
-    }
-    // Discord goes on with a call whose caller has hung up. So a call that takes time is a task of its own.
-    tokio::spawn(work.in_time()).await.unwrap_or(Err(Dropped))
+    let answer = if work.fate.at_arrival + work.fate.at_effect + work.fate.at_answer == Duration::ZERO {
+        work.at_once()
+    } else {
+        // Discord goes on with a call whose caller has hung up. So a call that takes time is a task of its own.
+        tokio::spawn(work.in_time()).await.unwrap_or(Err(Dropped))
+    };
+    answer.map(|answer| answer::dated(answer, ahead, now))
 }
 
 /// A call that was read whole.

@@ -9,6 +9,7 @@ use crate::world::World;
 
 pub(crate) fn own(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError> {
     let bot = access::bot(world, call)?;
+    let flags = world.rules.application_flags();
     Ok(Reply::ok(&json!({
         "id": bot.application_id,
         "name": bot.name,
@@ -19,8 +20,8 @@ pub(crate) fn own(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError>
         "bot_public": true,
         "bot_require_code_grant": false,
         "verify_key": world.verify_key,
-        "flags": 0,
-        "flags_new": "0",
+        "flags": flags,
+        "flags_new": flags.to_string(),
         "redirect_uris": [],
         "interactions_endpoint_url": null,
         "role_connections_verification_url": null,
@@ -32,4 +33,22 @@ pub(crate) fn own(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError>
         "explicit_content_filter": 0,
         "eligible_oauth2_scopes": ["bot", "applications.commands"],
     })))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::{GatewayConfig, SimConfig};
+    use crate::rest::testing::Stage;
+
+    #[test]
+    fn the_flags_say_which_privileged_intents_may_be_asked_for() {
+        let flags = |privileged_intents| {
+            let gateway = GatewayConfig { privileged_intents, ..GatewayConfig::default() };
+            let mut stage = Stage::with(&SimConfig { gateway, ..SimConfig::default() });
+            let shown = stage.get("/applications/@me").json;
+            assert_eq!(shown["flags_new"], shown["flags"].to_string());
+            shown["flags"].as_u64().unwrap()
+        };
+        assert_eq!((flags(true), flags(false)), (1 << 13 | 1 << 15 | 1 << 19, 0));
+    }
 }

@@ -93,6 +93,18 @@ pub(crate) struct Rules {
     pub(crate) interaction_token_life: Duration,
     pub(crate) nonce_window: Duration,
     pub(crate) max_messages: usize,
+    pub(crate) privileged_intents: bool,
+}
+
+impl Rules {
+    /// The flags of every application: which privileged intents it may ask for. They are those of a bot in few guilds, which
+    /// nobody had to verify.
+    pub(crate) const fn application_flags(&self) -> u32 {
+        const PRESENCES_LIMITED: u32 = 1 << 13;
+        const GUILD_MEMBERS_LIMITED: u32 = 1 << 15;
+        const MESSAGE_CONTENT_LIMITED: u32 = 1 << 19;
+        if self.privileged_intents { PRESENCES_LIMITED | GUILD_MEMBERS_LIMITED | MESSAGE_CONTENT_LIMITED } else { 0 }
+    }
 }
 
 /// Ids for guilds: each a millisecond apart, from a month before the start. A guild's shard is told by the time in its
@@ -158,6 +170,7 @@ impl World {
                 interaction_token_life: config.interaction_token_life,
                 nonce_window: config.nonce_window,
                 max_messages: config.max_messages,
+                privileged_intents: config.gateway.privileged_intents,
             },
             bots,
             developer,
@@ -229,7 +242,7 @@ impl World {
         let user = user.map_or(Value::Null, |user| {
             serde_json::to_value(OwnUser::of(user)).expect("invariant: the simulator's own objects are plain JSON")
         });
-        (user, json!({ "id": application, "flags": 0 }))
+        (user, json!({ "id": application, "flags": self.rules.application_flags() }))
     }
 
     /// The `d` of each GUILD_MEMBERS_CHUNK that answers a request.

@@ -25,7 +25,7 @@ pub(super) async fn list(request: HttpRequest, served: Data<Served>) -> Result<H
         limit: limit + 1,
     };
     asking.end()?;
-    let listed = served.ask_keys(|keys| async move { keys.audit(filter).await }).await?;
+    let listed = served.ask_keys(&request, |keys| async move { keys.audit(filter).await }).await?;
     let mut listed = listed.map_err(|error| refusal::of_store(&error))?;
     let more = listed.len() > limit;
     listed.truncate(limit);

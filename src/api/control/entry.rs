@@ -1,27 +1,33 @@
 //! What every request passes before anything is done for it.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use actix_web::{
     Error, HttpMessage as _, HttpRequest,
     body::MessageBody,
     dev::{ServiceRequest, ServiceResponse},
     http::{
-        Method,
+        ConnectionType, Method,
         header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue},
     },
     middleware::Next,
     web::{Bytes, Data},
 };
 use guildhall_actors::access::Caller;
-use guildhall_core::access::KeyText;
+use guildhall_core::{access::KeyText, policy::Policy, trace::Trace};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Served, routes};
 use crate::{
     api::{
-        body::{self, announces_more_than, hold, last_words},
+        body::{self, Read, announces_at_most, announces_more_than, hold, last_words, until},
         events::ApiAnswered,
         keyring,
+        policies::Ruling,
         problem::{Problem, Told},
     },
     events::emit,
@@ -29,14 +35,23 @@ use crate::{
 
 /// What names a request.
 const REQUEST_ID: &str = "x-request-id";
+/// What says which trace a request is a part of.
+const TRACEPARENT: &str = "traceparent";
 /// The longest name that a caller may give one.
 const NAME_MOST: usize = 128;
 
 /// A request's body, all of it.
-#[derive(Clone)]
-struct Body(Bytes);
+struct Body {
+    read: Read,
+    /// Larger ones are kept by few at once.
+    _large: Option<OwnedSemaphorePermit>,
+}
 
-/// Lets through who has a key that is good for it, once the body is there.
+/// How long what a request asks for has to wait, since its caller asks so much.
+#[derive(Clone, Copy)]
+struct Delay(Duration);
+
+/// Lets through who has a key that is good for it and does not ask too much, once the body is there.
 pub(super) async fn admit(
     mut request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
@@ -44,25 +59,55 @@ pub(super) async fn admit(
     let started = Instant::now();
     let mut unread = request.take_payload();
     let named = name_of(request.headers());
-    let mut response = match check(&request, Arc::clone(&named), &mut unread).await {
-        Ok((caller, body)) => {
-            request.extensions_mut().insert(Body(body));
-            request.extensions_mut().insert(caller);
+    let asked_by = trace_of(request.headers());
+    let trace = match asked_by {
+        Some(given) => given.child(fastrand::u64(..)),
+        None => Trace::begin(fastrand::u128(..), fastrand::u64(..)),
+    };
+    let served = request.app_data::<Data<Served>>().cloned();
+    let mut ruling = None;
+    let checked = match &served {
+        Some(served) => check(served, &request, Arc::clone(&named), &mut unread, &mut ruling).await,
+        None => Err(Refused::at_once(Problem::Internal)),
+    };
+    let mut response = match checked {
+        Ok(Admitted { caller, body, delay }) => {
+            request.extensions_mut().insert(body);
+            request.extensions_mut().insert(Delay(delay));
+            request.extensions_mut().insert(Caller { trace: Some(trace), ..caller });
             next.call(request).await?.map_into_boxed_body()
         }
         Err(Refused { told, arrived: true }) => request.into_response(told.response()),
         Err(Refused { told, arrived: false }) => request.into_response(last_words(&told)),
     };
-    if let Ok(named) = HeaderValue::from_str(&named) {
-        response.headers_mut().insert(HeaderName::from_static(REQUEST_ID), named);
+    if let Ok(name) = HeaderValue::from_str(&named) {
+        response.headers_mut().insert(HeaderName::from_static(REQUEST_ID), name);
+    }
+    if let Some(ruling) = ruling {
+        ruling.tell(response.headers_mut());
     }
     emit(ApiAnswered {
         route: response.request().match_pattern().unwrap_or_else(|| "none".to_owned()),
         method: method_name(response.request().method()),
         status: response.status(),
         took: started.elapsed(),
+        request: &named,
+        trace,
+        asked_by: asked_by.map(|given| given.span),
     });
-    Ok(hold(response, unread))
+    let Some(served) = served else { return Ok(hold(response, unread).map_into_boxed_body()) };
+    if served.is_draining() {
+        response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
+    }
+    let response = until(response, served.drains());
+    Ok(hold(response, unread).map_into_boxed_body())
+}
+
+/// A request that may be answered.
+struct Admitted {
+    caller: Caller,
+    body: Body,
+    delay: Duration,
 }
 
 struct Refused {
@@ -78,48 +123,98 @@ impl Refused {
 }
 
 async fn check(
+    served: &Served,
     request: &ServiceRequest,
     named: Arc<str>,
     unread: &mut actix_web::dev::Payload,
-) -> Result<(Caller, Bytes), Refused> {
-    let Some(served) = request.app_data::<Data<Served>>() else {
-        return Err(Refused::at_once(Problem::Internal));
-    };
+    ruling: &mut Option<Ruling>,
+) -> Result<Admitted, Refused> {
     let config = served.control.config;
+    if served.is_draining() {
+        return Err(Refused { told: Problem::Draining.into(), arrived: false });
+    }
     // First, so that nobody without a key can make us read anything.
-    let caller = identify(served, request.headers(), named).await.map_err(Refused::at_once)?;
-    let needs = request.match_pattern().and_then(|pattern| routes::needs(&pattern, request.method()));
-    if let Some(needs) = needs.filter(|needs| !caller.may(*needs)) {
+    let caller = identify(served, request, named, ruling).await.map_err(Refused::at_once)?;
+    let way = request.match_pattern().and_then(|pattern| routes::find(&pattern, request.method()));
+    let policy = way.map_or(Policy::Light, |way| way.policy);
+    *ruling = served.control.policies.on_request(policy, &caller.key, &served.runtime).await;
+    let delay = match ruling {
+        Some(ruling) => ruling.delay().map_err(Refused::at_once)?,
+        None => Duration::ZERO,
+    };
+    if let Some(needs) = way.map(|way| way.needs).filter(|needs| !caller.may(*needs)) {
         served.refused(&caller, format!("{} {}", method_name(request.method()), needs.name()));
         let says = format!("This needs a key with the scope {}; this one has not.", needs.name());
         return Err(Refused::at_once(Problem::Forbidden.says(says).with("needs", needs.name())));
     }
-    if announces_more_than(config.body_most as u64, request.headers()) {
-        let told = Problem::BodyTooLarge.says(format!("The body is larger than {} bytes.", config.body_most));
+    let pattern = request.match_pattern().unwrap_or_default();
+    let takes_many = routes::takes_many(&pattern, request.method());
+    let mut most = if takes_many { config.submission_most.max(config.body_most) } else { config.body_most };
+    if announces_more_than(most as u64, request.headers()) {
+        let told = Problem::BodyTooLarge.says(format!("The body is larger than {most} bytes."));
         return Err(Refused { told, arrived: false });
     }
-    match *request.method() {
-        Method::GET | Method::HEAD => Ok((caller, Bytes::new())),
-        _ => match body::read(unread, config.body_most, config.body_within).await {
-            Ok(body) => Ok((caller, body)),
-            Err(told) => Err(Refused { told, arrived: false }),
-        },
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        return Ok(Admitted { caller, body: Body { read: Read::nothing(), _large: None }, delay });
+    }
+    let mut large = None;
+    if most > config.body_most && !announces_at_most(config.body_most as u64, request.headers()) {
+        large = Arc::clone(&served.control.large).try_acquire_owned().ok();
+        if large.is_none() && announces_more_than(config.body_most as u64, request.headers()) {
+            let says = format!("Too many bodies of more than {} bytes are being read.", config.body_most);
+            return Err(Refused { told: Problem::Busy.says(says), arrived: false });
+        }
+        if large.is_none() {
+            // It may turn out to be small.
+            most = config.body_most;
+        }
+    }
+    match body::read(unread, most, config.body_within, &served.control.room).await {
+        Ok(read) => Ok(Admitted { caller, body: Body { read, _large: large }, delay }),
+        Err(told) => Err(Refused { told, arrived: false }),
     }
 }
 
-/// Whoever shows a key that is good.
-async fn identify(served: &Served, headers: &HeaderMap, named: Arc<str>) -> Result<Caller, Told> {
+/// Whoever shows a key that is good. Those who do not are counted by their address.
+async fn identify(
+    served: &Served,
+    request: &ServiceRequest,
+    named: Arc<str>,
+    ruling: &mut Option<Ruling>,
+) -> Result<Caller, Told> {
+    let peer = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
+    let from = served.control.proxies.origin(peer, request.headers());
+    if let Some(caller) = recognise(served, request.headers(), named, from).await? {
+        return Ok(caller);
+    }
+    *ruling = served.control.policies.on_failed(from);
+    if let Some(ruling) = ruling {
+        ruling.delay()?;
+    }
+    Err(Problem::Unauthorized.into())
+}
+
+/// Whoever shows a key that is good; nobody, if it is not.
+async fn recognise(
+    served: &Served,
+    headers: &HeaderMap,
+    named: Arc<str>,
+    from: IpAddr,
+) -> Result<Option<Caller>, Told> {
     let shown = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let shown = shown.and_then(|shown| shown.split_once(' '));
     let shown = shown.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, key)| key.trim());
-    let shown = shown.ok_or(Problem::Unauthorized)?;
+    let Some(shown) = shown else { return Ok(None) };
     if served.control.key.fits(shown) {
-        return Ok(Caller { request: named, ..Caller::operator() });
+        return Ok(Some(Caller { request: named, ..Caller::operator() }));
     }
-    let shown = KeyText::read(shown).ok_or(Problem::Unauthorized)?;
-    let known = served.look_up(shown.id).await?.ok_or(Problem::Unauthorized)?;
-    let caller = keyring::caller(&known, &shown, served.now(), named);
-    caller.ok_or_else(|| Problem::Unauthorized.into())
+    let Some(shown) = KeyText::read(shown) else { return Ok(None) };
+    // Who guesses does not keep the store busy. Keys that were good are looked up from anywhere.
+    if !served.control.keyring.knew(shown.id) && served.control.policies.fails_too_often(from) {
+        return Ok(None);
+    }
+    let Some(known) = served.look_up(shown.id).await? else { return Ok(None) };
+    Ok(keyring::caller(&known, &shown, served.now(), named))
 }
 
 /// What a request is called: as its caller says, or by chance.
@@ -130,6 +225,14 @@ fn name_of(headers: &HeaderMap) -> Arc<str> {
     };
     let given = headers.get(REQUEST_ID).and_then(|value| value.to_str().ok()).filter(plain);
     given.map_or_else(|| Arc::from(format!("{:032x}", fastrand::u128(..))), Arc::from)
+}
+
+/// The part of a trace that makes a request. What is no `traceparent`, or is there twice, is not there, as its specification
+/// has it.
+fn trace_of(headers: &HeaderMap) -> Option<Trace> {
+    let mut given = headers.get_all(TRACEPARENT);
+    let (first, second) = (given.next()?, given.next());
+    first.to_str().ok().filter(|_| second.is_none()).and_then(Trace::read)
 }
 
 /// A method's name, out of a fixed set: it becomes a label.
@@ -146,7 +249,17 @@ fn method_name(method: &Method) -> &'static str {
 
 /// The body that came with a request.
 pub(super) fn body_of(request: &HttpRequest) -> Bytes {
-    request.extensions().get::<Body>().map(|Body(bytes)| bytes.clone()).unwrap_or_default()
+    request.extensions().get::<Body>().map(|body| body.read.bytes.clone()).unwrap_or_default()
+}
+
+/// Lets go of a body that was read, for whoever still has to wait.
+pub(super) fn let_go_of_body(request: &HttpRequest) {
+    drop(request.extensions_mut().remove::<Body>());
+}
+
+/// How long what a request asks for has to wait, since its caller asks so much.
+pub(super) fn delay_of(request: &HttpRequest) -> Duration {
+    request.extensions().get::<Delay>().map_or(Duration::ZERO, |Delay(delay)| *delay)
 }
 
 /// Whoever sent a request. Nobody comes here without a key.

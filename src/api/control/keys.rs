@@ -58,9 +58,10 @@ pub(super) async fn create(request: HttpRequest, served: Data<Served>) -> Answer
         created_at: now,
         expires_at: wanted.lasts.map(|lasts| now + lasts),
     };
-    let note = entry::caller_of(&request).note(Action::KeysCreate, now).on(&id).saying(new.grant.names().join(" "));
+    let note = entry::caller_of(&request).note(Action::KeysCreate, now).of(&new.tenant);
+    let note = note.on(&id).saying(new.grant.names().join(" "));
     let kept = new.clone();
-    let added = served.ask_keys(|keys| async move { keys.add_key(kept, note).await }).await?;
+    let added = served.ask_keys(&request, |keys| async move { keys.add_key(kept, note).await }).await?;
     match added.map_err(|error| refusal::of_store(&error))? {
         Added::Done => Ok(given(&new, &secret)),
         Added::GuildTaken(guild) => Err(Problem::Conflict
@@ -75,13 +76,15 @@ pub(super) async fn rotate(request: HttpRequest, served: Data<Served>) -> Answer
     let overlap = asking.number("overlap_s", 0, OVERLAP_MOST).unwrap_or(OVERLAP);
     asking.end()?;
     let now = served.now();
-    let found = served.ask_keys(move |keys| async move { keys.key(old).await }).await?;
+    let found = served.ask_keys(&request, move |keys| async move { keys.key(old).await }).await?;
     let found = found.map_err(|error| refusal::of_store(&error))?.ok_or_else(|| no_key(old))?;
     let (id, secret) = make()?;
     let new = NewKey { id, digest: keyring::digest(&secret), created_at: now, ..found.made };
-    let note = entry::caller_of(&request).note(Action::KeysRotate, now).on(&old).saying(format!("now {id}"));
+    let note =
+        entry::caller_of(&request).note(Action::KeysRotate, now).of(&new.tenant).on(&old).saying(format!("now {id}"));
     let (kept, until) = (new.clone(), now + Duration::from_secs(overlap));
-    let rotated = served.ask_keys(move |keys| async move { keys.rotate_key(old, kept, until, note).await }).await?;
+    let rotated =
+        served.ask_keys(&request, move |keys| async move { keys.rotate_key(old, kept, until, note).await }).await?;
     match rotated.map_err(|error| refusal::of_store(&error))? {
         Rotated::Done => Ok(given(&new, &secret)),
         Rotated::Unknown => Err(no_key(old)),
@@ -93,8 +96,10 @@ pub(super) async fn rotate(request: HttpRequest, served: Data<Served>) -> Answer
 
 pub(super) async fn revoke(request: HttpRequest, served: Data<Served>) -> Answer {
     let id = key_id(&request)?;
-    let note = entry::caller_of(&request).note(Action::KeysRevoke, served.now()).on(&id);
-    let revoked = served.ask_keys(move |keys| async move { keys.revoke_key(id, note).await }).await?;
+    let found = served.ask_keys(&request, move |keys| async move { keys.key(id).await }).await?;
+    let found = found.map_err(|error| refusal::of_store(&error))?.ok_or_else(|| no_key(id))?;
+    let note = entry::caller_of(&request).note(Action::KeysRevoke, served.now()).of(&found.made.tenant).on(&id);
+    let revoked = served.ask_keys(&request, move |keys| async move { keys.revoke_key(id, note).await }).await?;
     match revoked.map_err(|error| refusal::of_store(&error))? {
         Revoked::Now | Revoked::Before => Ok(HttpResponse::NoContent().finish()),
         Revoked::Unknown => Err(no_key(id)),
@@ -103,7 +108,7 @@ pub(super) async fn revoke(request: HttpRequest, served: Data<Served>) -> Answer
 
 pub(super) async fn show(request: HttpRequest, served: Data<Served>) -> Answer {
     let id = key_id(&request)?;
-    let found = served.ask_keys(move |keys| async move { keys.key(id).await }).await?;
+    let found = served.ask_keys(&request, move |keys| async move { keys.key(id).await }).await?;
     let found = found.map_err(|error| refusal::of_store(&error))?.ok_or_else(|| no_key(id))?;
     Ok(HttpResponse::Ok().json(shown(&found, served.now())))
 }
@@ -115,7 +120,7 @@ pub(super) async fn list(request: HttpRequest, served: Data<Served>) -> Answer {
     asking.end()?;
     // One more tells whether there are more.
     let filter = KeyFilter { tenant, before, limit: limit + 1 };
-    let listed = served.ask_keys(|keys| async move { keys.keys(filter).await }).await?;
+    let listed = served.ask_keys(&request, |keys| async move { keys.keys(filter).await }).await?;
     let mut listed = listed.map_err(|error| refusal::of_store(&error))?;
     let more = listed.len() > limit;
     listed.truncate(limit);

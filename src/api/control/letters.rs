@@ -13,8 +13,10 @@ use crate::api::problem::Told;
 
 type Answer = Result<HttpResponse, Told>;
 
-/// Dead letters that one request may do again.
-const REDRIVE_MOST: usize = 1_000;
+/// Dead letters that one request may do again, or throw away.
+const BULK_MOST: usize = 1_000;
+/// The longest text that is looked for.
+const REASON_MOST: usize = 200;
 
 pub(super) async fn list(request: HttpRequest, served: Data<Served>) -> Answer {
     let mut asking = Asking::query(&request);
@@ -22,6 +24,9 @@ pub(super) async fn list(request: HttpRequest, served: Data<Served>) -> Answer {
     let filter = LetterFilter {
         kind: asking.kind(),
         class: asking.class(),
+        says: asking.text("reason", REASON_MOST),
+        died_after: asking.time("died_after"),
+        died_before: asking.time("died_before"),
         redriven: asking.truth("redriven"),
         before: asking.cursor(),
         // One more tells whether there are more.
@@ -60,7 +65,10 @@ pub(super) async fn redrive_all(request: HttpRequest, served: Data<Served>) -> A
     let filter = LetterFilter {
         kind: asking.kind(),
         class: asking.class(),
-        limit: asking.at_most(REDRIVE_MOST).unwrap_or(REDRIVE_MOST),
+        says: asking.text("reason", REASON_MOST),
+        died_after: asking.time("died_after"),
+        died_before: asking.time("died_before"),
+        limit: asking.at_most(BULK_MOST).unwrap_or(BULK_MOST),
         ..LetterFilter::default()
     };
     asking.end()?;
@@ -69,6 +77,26 @@ pub(super) async fn redrive_all(request: HttpRequest, served: Data<Served>) -> A
     let summary = summary.map_err(|error| refusal::of_desk(&error))?;
     let mut response = if summary.redriven.is_empty() { HttpResponse::Ok() } else { HttpResponse::Accepted() };
     Ok(response.json(view::redriven(&summary)))
+}
+
+pub(super) async fn discard_all(request: HttpRequest, served: Data<Served>) -> Answer {
+    let mut asking = Asking::body(&request)?;
+    let guild = asking.guild();
+    let filter = LetterFilter {
+        kind: asking.kind(),
+        class: asking.class(),
+        says: asking.text("reason", REASON_MOST),
+        died_after: asking.time("died_after"),
+        died_before: asking.time("died_before"),
+        redriven: asking.truth("redriven"),
+        limit: asking.at_most(BULK_MOST).unwrap_or(BULK_MOST),
+        ..LetterFilter::default()
+    };
+    asking.end()?;
+    let caller = entry::caller_of(&request);
+    let summary = served.ask(|desk| async move { desk.discard_all(&caller, guild, filter).await }).await?;
+    let summary = summary.map_err(|error| refusal::of_desk(&error))?;
+    Ok(HttpResponse::Ok().json(view::discarded(summary)))
 }
 
 pub(super) async fn discard(request: HttpRequest, served: Data<Served>) -> Answer {

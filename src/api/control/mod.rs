@@ -1,24 +1,33 @@
 //! The API under `/v1`.
 //!
 //! ```text
-//!  request ──▶ entry: key, scope, body ──▶ handler: read ──▶ desk (on the daemon's runtime) ──▶ view ──▶ answer
+//!  request ──▶ entry: key, policy, scope, body ──▶ handler: read ──▶ desk (on the daemon's runtime) ──▶ view ──▶ answer
 //!                      └──────────────────────┴──────────────────────┴─▶ refusal ──▶ problem
 //! ```
 //!
 //! It speaks to the desk alone. A caller that hangs up does not stop what it has asked for.
 
 mod audit;
+mod breakers;
+mod budgets;
+mod desks;
 mod entry;
 mod guilds;
 mod instances;
 mod kept;
 mod keys;
 mod letters;
+mod limits;
 mod operations;
+mod prefer;
 mod read;
 mod refusal;
 mod routes;
+mod shards;
+mod stream;
+mod timeline;
 mod view;
+mod wait;
 
 use std::{
     future::Future,
@@ -27,23 +36,34 @@ use std::{
 };
 
 use actix_web::{
+    HttpRequest,
     middleware::from_fn,
     web::{self, Data},
 };
 use guildhall_actors::{
     access::{Action, Caller, Key, KeyStore},
-    operations::{Desk, WallClock},
+    operations::{Changes, Desk, Waits, WaitsConfig, WallClock},
+    policies::SharedPolicies,
 };
 use guildhall_core::{access::KeyId, time::UnixMs};
-use tokio::{runtime::Handle, sync::Semaphore};
+use tokio::{
+    runtime::Handle,
+    sync::{Semaphore, watch},
+};
 
+use self::{desks::Desks, stream::Streams};
 pub use self::{
+    desks::{GateDesk, ShardDesk},
     kept::Shelf,
     routes::{WAYS, Way},
+    stream::StreamsConfig,
 };
 use super::{
     admin_key::AdminKey,
+    body::Room,
     keyring::Keyring,
+    origin::Proxies,
+    policies::{Policies, PoliciesConfig},
     problem::{Problem, Told},
 };
 
@@ -54,13 +74,35 @@ pub struct ControlConfig {
     pub body_most: usize,
     /// How long a body may take to arrive.
     pub body_within: Duration,
+    /// All bodies that are held at once.
+    pub bodies_most: usize,
     /// Requests that are before the desk at once.
     pub calls_most: usize,
+    /// The largest body of a submission.
+    pub submission_most: usize,
+    /// Submissions past the bound of other bodies that are held at once.
+    pub large_most: usize,
+    /// The bounds of streams.
+    pub streams: StreamsConfig,
+    /// The bounds of waiting for what was submitted.
+    pub waits: WaitsConfig,
+    /// How much each caller may ask.
+    pub policies: PoliciesConfig,
 }
 
 impl Default for ControlConfig {
     fn default() -> Self {
-        Self { body_most: 1024 * 1024, body_within: Duration::from_secs(10), calls_most: 512 }
+        Self {
+            body_most: 1024 * 1024,
+            body_within: Duration::from_secs(10),
+            bodies_most: 64 * 1024 * 1024,
+            calls_most: 512,
+            submission_most: 8 * 1024 * 1024,
+            large_most: 4,
+            streams: StreamsConfig::default(),
+            waits: WaitsConfig::default(),
+            policies: PoliciesConfig::default(),
+        }
     }
 }
 
@@ -72,8 +114,29 @@ pub struct Control {
     desk: Arc<OnceLock<Arc<Desk>>>,
     shelf: Arc<OnceLock<Arc<Shelf>>>,
     keys: Arc<OnceLock<Keys>>,
+    desks: Arc<Desks>,
     keyring: Arc<Keyring>,
     calls: Arc<Semaphore>,
+    large: Arc<Semaphore>,
+    following: Arc<OnceLock<Following>>,
+    streams: Arc<Streams>,
+    policies: Arc<Policies>,
+    proxies: Arc<Proxies>,
+    room: Room,
+    /// Whether the process is about to end.
+    draining: watch::Sender<bool>,
+}
+
+/// Operations as they change, and who waits for them.
+struct Following {
+    changes: Arc<dyn Changes>,
+    waits: Waits,
+}
+
+impl std::fmt::Debug for Following {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Following").field("waits", &self.waits).finish_non_exhaustive()
+    }
 }
 
 /// Where keys are kept.
@@ -96,9 +159,28 @@ impl Control {
             desk: Arc::default(),
             shelf: Arc::default(),
             keys: Arc::default(),
+            desks: Arc::default(),
             keyring: Arc::default(),
             calls: Arc::new(Semaphore::new(config.calls_most)),
+            large: Arc::new(Semaphore::new(config.large_most)),
+            following: Arc::default(),
+            streams: Arc::new(Streams::new(config.streams.most, config.streams.most_per_key)),
+            policies: Arc::new(Policies::new(config.policies)),
+            proxies: Arc::default(),
+            room: Room::new(config.bodies_most),
+            draining: watch::Sender::new(false),
         }
+    }
+
+    /// The same behind these proxies.
+    #[must_use]
+    pub fn behind(self, proxies: Proxies) -> Self {
+        Self { proxies: Arc::new(proxies), ..self }
+    }
+
+    /// From now on requests are counted together with other processes. A second one changes nothing.
+    pub fn share_policies(&self, shared: Arc<dyn SharedPolicies>) {
+        self.policies.share(shared);
     }
 
     /// From now on this is the desk. A second one changes nothing.
@@ -109,6 +191,19 @@ impl Control {
     /// From now on this is where keys are, and notes of what was done with them. A second one changes nothing.
     pub fn open_keys(&self, keys: Arc<dyn KeyStore>) {
         drop(self.keys.set(Keys(keys)));
+    }
+
+    /// From now on operations can be followed here, and waited for. A second one changes nothing. To be called on the runtime
+    /// that the store belongs to.
+    pub fn open_changes(&self, changes: Arc<dyn Changes>) {
+        let waits = self.config.waits;
+        self.following.get_or_init(move || Following { waits: Waits::start(Arc::clone(&changes), waits), changes });
+    }
+
+    /// From now on nothing new is taken, since the process is about to end. What is under way is finished; what would not end
+    /// by itself ends: streams, and waiting for what was submitted.
+    pub fn drain(&self) {
+        self.draining.send_replace(true);
     }
 
     /// From now on this is where values and dead events are. A second one changes nothing.
@@ -133,13 +228,44 @@ impl Served {
         self.clock.now()
     }
 
+    fn is_draining(&self) -> bool {
+        *self.control.draining.borrow()
+    }
+
+    /// Waits until nothing new is taken any more.
+    fn drains(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut draining = self.control.draining.subscribe();
+        async move {
+            if draining.wait_for(|draining| *draining).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Operations as they change.
+    fn following(&self) -> Result<&Following, Told> {
+        self.control.following.get().ok_or_else(|| Problem::Starting.into())
+    }
+
+    /// Operations as they change, as far as they are a caller's.
+    fn changes_for(&self, caller: &Caller) -> Result<Arc<dyn Changes>, Told> {
+        let changes = Arc::clone(&self.following()?.changes);
+        Ok(match &caller.tenant {
+            Some(tenant) => changes.within(Arc::clone(tenant)),
+            None => changes,
+        })
+    }
+
     /// What the store has under a key's id; nothing if there is no such key. What it said a moment ago still holds.
     async fn look_up(&self, id: KeyId) -> Result<Option<Arc<Key>>, Told> {
         let now = Instant::now();
         if let Some(known) = self.control.keyring.recall(id, now) {
             return Ok(known);
         }
-        let found = self.ask_keys(move |keys| async move { keys.key(id).await }).await?;
+        let Keys(keys) = self.control.keys.get().ok_or(Problem::Starting)?;
+        // Before anybody knows whose it is.
+        let keys = Arc::clone(keys);
+        let found = self.run(move || async move { keys.key(id).await }).await?;
         let found = found.map_err(|error| refusal::of_store(&error))?;
         Ok(self.control.keyring.remember(id, found, now))
     }
@@ -155,14 +281,23 @@ impl Served {
         }
     }
 
-    /// Asks where keys are.
-    async fn ask_keys<T, F>(&self, question: impl FnOnce(Arc<dyn KeyStore>) -> F) -> Result<T, Told>
+    /// Asks where keys and notes are, as whoever asks: a caller with a tenant is told of that tenant's alone.
+    async fn ask_keys<T, F>(
+        &self,
+        request: &HttpRequest,
+        question: impl FnOnce(Arc<dyn KeyStore>) -> F,
+    ) -> Result<T, Told>
     where
         F: Future<Output = T> + Send + 'static,
         T: Send + 'static,
     {
         let Keys(keys) = self.control.keys.get().ok_or(Problem::Starting)?;
-        self.run(|| question(Arc::clone(keys))).await
+        let keys = Arc::clone(keys);
+        let keys = match entry::caller_of(request).tenant {
+            Some(tenant) => keys.within(tenant),
+            None => keys,
+        };
+        self.run(|| question(keys)).await
     }
 
     /// Asks the desk, on the runtime that it belongs to: what it needs lives there, and a caller that hangs up does not stop

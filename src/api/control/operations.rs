@@ -1,21 +1,25 @@
 //! Submitting operations, looking at them, taking them back.
 
+use std::time::Duration;
+
 use actix_web::{
     HttpRequest, HttpResponse,
-    http::header::{HeaderMap, LOCATION},
+    http::header::{HeaderMap, HeaderName, HeaderValue, LOCATION},
     web::Data,
 };
 use guildhall_actors::operations::{
     ListFilter,
-    desk::{Accepted, Asked, Retried, Submission, SubmitProblem, Wrong, key_problem, trace_problem},
+    desk::{Accepted, Asked, Retried, Submission, SubmitProblem, Wrong, key_problem},
 };
+use guildhall_core::policy::Policy;
 use serde_json::{Value, json};
 
 use super::{
-    Served, entry,
+    Served, entry, prefer,
     read::{self, Asking},
     refusal::{self, Shape},
     view,
+    wait::Wish,
 };
 use crate::api::problem::{Problem, Told};
 
@@ -39,24 +43,47 @@ async fn accept(request: &HttpRequest, served: &Served, guild: Option<u64>) -> A
         }
         one => (Shape::One, vec![one]),
     };
+    let wish = Wish::of(served, prefer::wait(request.headers()), values.len());
     let mut operations: Vec<_> = values.into_iter().map(Asked::read).collect();
     if let Some(wrong) = take_key(request.headers(), shape, &mut operations) {
         return Err(Told::from(Problem::InvalidOperation).errors([(IDEMPOTENCY_KEY.to_owned(), wrong)]));
     }
-    take_trace(request.headers(), &mut operations);
+    put_off(&mut operations, entry::delay_of(request))?;
     let submission = Submission { caller: entry::caller_of(request), guild, operations };
     let accepted = served.ask(|desk| async move { desk.submit(submission).await }).await?;
     let accepted = accepted.map_err(|problem| {
-        if let SubmitProblem::Forbidden(lacks) = &problem {
-            let what = lacks.first().map_or_else(String::new, |(_, lack)| lack.message.clone());
-            served.refused(&entry::caller_of(request), format!("an operation that {what}"));
+        let said = |wrong: &[(usize, Wrong)]| wrong.first().map_or_else(String::new, |(_, one)| one.message.clone());
+        match &problem {
+            SubmitProblem::Forbidden(lacks) => {
+                served.refused(&entry::caller_of(request), format!("an operation that {}", said(lacks)));
+            }
+            SubmitProblem::Elsewhere(wrong) => {
+                served.refused(&entry::caller_of(request), format!("an operation: {}", said(wrong)));
+            }
+            SubmitProblem::Empty
+            | SubmitProblem::TooMany { .. }
+            | SubmitProblem::Invalid(_)
+            | SubmitProblem::NoGuild(_)
+            | SubmitProblem::Store(_) => {}
         }
         refusal::of_submission(problem, shape)
     })?;
-    Ok(match (shape, accepted.as_slice()) {
+    entry::let_go_of_body(request);
+    if let Some(wish) = &wish
+        && let Some(answer) = wish.answer(served, shape, &accepted).await
+    {
+        return Ok(answer);
+    }
+    let mut answer = match (shape, accepted.as_slice()) {
         (Shape::One, [one]) => answer_one(one),
         (Shape::One | Shape::Many, all) => answer_many(all),
-    })
+    };
+    if let Some((name, value)) = wish.as_ref().map(Wish::applied)
+        && let Ok(value) = HeaderValue::from_str(&value)
+    {
+        answer.headers_mut().insert(HeaderName::from_static(name), value);
+    }
+    Ok(answer)
 }
 
 /// Gives the one operation the key that stands in the header; what is wrong with that, if something is.
@@ -82,13 +109,20 @@ fn take_key(headers: &HeaderMap, shape: Shape, operations: &mut [Result<Asked, V
     None
 }
 
-/// A `traceparent` that is not one is not there, as its specification has it.
-fn take_trace(headers: &HeaderMap, operations: &mut [Result<Asked, Vec<Wrong>>]) {
-    let trace = headers.get("traceparent").and_then(|value| value.to_str().ok());
-    let Some(trace) = trace.filter(|trace| trace_problem(trace).is_none()) else { return };
+/// Makes operations due no sooner than their caller may have them done, who asks so much.
+fn put_off(operations: &mut [Result<Asked, Vec<Wrong>>], delay: Duration) -> Result<(), Told> {
     for asked in operations.iter_mut().flatten() {
-        asked.trace.get_or_insert_with(|| trace.to_owned());
+        asked.delay = asked.delay.max(delay);
+        if asked.deadline.is_some_and(|deadline| deadline <= asked.delay) {
+            let says = format!(
+                "Nothing was accepted: this key submits so much that what it submits now is due in {delay:?}, after the \
+                 deadline of an operation. Submit it later, with a later deadline, or many operations with one request."
+            );
+            let told = Problem::TooManyRequests.says(says).with("policy", Policy::HeavyWaits.name());
+            return Err(told.after(delay.as_secs().max(1)));
+        }
     }
+    Ok(())
 }
 
 fn answer_one(accepted: &Accepted) -> HttpResponse {
@@ -124,6 +158,9 @@ pub(super) async fn list(request: HttpRequest, served: Data<Served>) -> Answer {
         state: asking.state(),
         kind: asking.kind(),
         parked: asking.truth("parked"),
+        deployment: asking.deployment(),
+        created_after: asking.time("created_after"),
+        created_before: asking.time("created_before"),
         before: asking.cursor(),
         // One more tells whether there are more.
         limit: limit + 1,

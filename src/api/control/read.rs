@@ -2,8 +2,10 @@
 
 use actix_web::{HttpRequest, http::header::CONTENT_TYPE, web::Bytes};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use chrono::DateTime;
 use guildhall_core::{
     access::KeyId,
+    budget::Points,
     operation::{Kind, OperationId, State},
     time::UnixMs,
 };
@@ -11,7 +13,7 @@ use serde_json::{Map, Value};
 use url::form_urlencoded;
 use uuid::Uuid;
 
-use super::entry;
+use super::{budgets::POINTS_MOST, entry};
 use crate::api::problem::{Problem, Told};
 
 /// Snowflakes do not reach this before 2049; the store counts on it.
@@ -45,7 +47,8 @@ pub(super) fn id(request: &HttpRequest) -> Result<OperationId, Told> {
 }
 
 pub(super) fn snowflake(text: &str) -> Option<u64> {
-    let digits = (1..=20).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    // As Discord writes them, so that no two texts name one.
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
     text.parse().ok().filter(|id| digits && (1..SNOWFLAKE_END).contains(id))
 }
 
@@ -129,6 +132,19 @@ impl Asking {
         self.take("class", &allowed, |name| names.contains(&name).then(|| name.to_owned()))
     }
 
+    /// A deployment's id.
+    pub(super) fn deployment(&mut self) -> Option<OperationId> {
+        self.take("deployment_id", "a deployment's id", |text| text.parse().ok())
+    }
+
+    /// A moment.
+    pub(super) fn time(&mut self, name: &'static str) -> Option<UnixMs> {
+        self.take(name, "a time such as 2026-01-31T12:00:00Z", |text| {
+            let at = DateTime::parse_from_rfc3339(text).ok()?;
+            u64::try_from(at.timestamp_millis()).ok().map(UnixMs::new)
+        })
+    }
+
     pub(super) fn truth(&mut self, name: &'static str) -> Option<bool> {
         self.take(name, "true or false", |text| text.parse().ok())
     }
@@ -147,6 +163,16 @@ impl Asking {
     pub(super) fn number(&mut self, name: &'static str, least: u64, most: u64) -> Option<u64> {
         let read = |text: &str| text.parse().ok().filter(|number| (least..=most).contains(number));
         self.take(name, &format!("a whole number from {least} to {most}"), read)
+    }
+
+    /// An amount of points, which may be a fraction: this much at least.
+    pub(super) fn points(&mut self, name: &'static str, least: Points) -> Option<Points> {
+        let read = |text: &str| {
+            let points = text.parse().ok().and_then(Points::new);
+            points.filter(|points| (least..=POINTS_MOST).contains(points))
+        };
+        let from = if least == Points::ZERO { "from 0" } else { "above 0" };
+        self.take(name, &format!("a number {from} up to {POINTS_MOST}"), read)
     }
 
     /// A text of at most so many bytes.
@@ -247,7 +273,7 @@ mod tests {
     #[test]
     fn a_snowflake_is_digits_alone_and_within_what_discord_gives() {
         assert_eq!(snowflake("1571715189416398849"), Some(1_571_715_189_416_398_849));
-        for wrong in ["", "0", "+1", "-1", "1.0", " 1", "4611686018427387904", "999999999999999999999999", "x"] {
+        for wrong in ["", "0", "01", "+1", "-1", "1.0", " 1", "4611686018427387904", "999999999999999999999999", "x"] {
             assert_eq!(snowflake(wrong), None, "{wrong}");
         }
     }

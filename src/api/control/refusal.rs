@@ -44,6 +44,10 @@ pub(super) fn of_submission(problem: SubmitProblem, shape: Shape) -> Told {
             let errors = lacks.into_iter().map(|(index, lack)| (shape.field(index, &lack.field), lack.message));
             Problem::Forbidden.says("Nothing was accepted. `errors` says what the key lacks.").errors(errors)
         }
+        SubmitProblem::Elsewhere(wrong) => {
+            let errors = wrong.into_iter().map(|(index, wrong)| (shape.field(index, &wrong.field), wrong.message));
+            Problem::NotFound.says("Nothing was accepted. `errors` says what is not there for this key.").errors(errors)
+        }
         SubmitProblem::Store(error) => of_submit_error(&error, shape),
     }
 }

@@ -8,9 +8,12 @@ use actix_web::{
     http::{Method, header::HeaderValue},
     web,
 };
-use guildhall_core::access::Scope;
+use guildhall_core::{
+    access::Scope,
+    policy::Policy::{self, Heavy, HeavyWaits, Light},
+};
 
-use super::{audit, guilds, instances, kept, keys, letters, operations};
+use super::{audit, breakers, budgets, guilds, instances, kept, keys, letters, limits, operations, shards, stream};
 use crate::api::problem::Problem;
 
 /// What all paths begin with.
@@ -25,50 +28,74 @@ pub struct Way {
     pub path: &'static str,
     /// What a key needs for it.
     pub needs: Scope,
+    /// What a request counts as.
+    pub policy: Policy,
     route: fn() -> Route,
 }
 
-const fn way(method: &'static str, path: &'static str, needs: Scope, route: fn() -> Route) -> Way {
-    Way { method, path, needs, route }
+const fn way(method: &'static str, path: &'static str, needs: Scope, policy: Policy, route: fn() -> Route) -> Way {
+    Way { method, path, needs, policy, route }
 }
 
 /// Every way there is.
 pub const WAYS: &[Way] = &[
-    way("POST", "/guilds/{guild_id}/operations", Scope::OperationsWrite, || post().to(operations::submit_in_guild)),
-    way("POST", "/guilds/{guild_id}/pause", Scope::GuildsWrite, || post().to(guilds::pause)),
-    way("POST", "/guilds/{guild_id}/resume", Scope::GuildsWrite, || post().to(guilds::resume)),
-    way("GET", "/guilds/{guild_id}", Scope::GuildsRead, || get().to(guilds::show)),
-    way("GET", "/events/dead", Scope::EventsRead, || get().to(kept::dead)),
-    way("POST", "/events/dead/{place}/revive", Scope::EventsWrite, || post().to(kept::revive)),
-    way("GET", "/state/{key:.+}", Scope::StateRead, || get().to(kept::show)),
-    way("PUT", "/state/{key:.+}", Scope::StateWrite, || web::put().to(kept::put)),
-    way("DELETE", "/state/{key:.+}", Scope::StateWrite, || delete().to(kept::remove)),
-    way("GET", "/instances", Scope::FleetRead, || get().to(instances::list)),
-    way("POST", "/pause", Scope::FleetWrite, || post().to(guilds::pause_all)),
-    way("POST", "/resume", Scope::FleetWrite, || post().to(guilds::resume_all)),
-    way("GET", "/operations", Scope::OperationsRead, || get().to(operations::list)),
-    way("POST", "/operations", Scope::OperationsWrite, || post().to(operations::submit)),
-    way("GET", "/operations/{id}", Scope::OperationsRead, || get().to(operations::show)),
-    way("POST", "/operations/{id}/cancel", Scope::OperationsWrite, || post().to(operations::cancel)),
-    way("POST", "/operations/{id}/retry", Scope::OperationsWrite, || post().to(operations::retry)),
-    way("GET", "/dead-letters", Scope::OperationsRead, || get().to(letters::list)),
-    way("POST", "/dead-letters/redrive", Scope::OperationsWrite, || post().to(letters::redrive_all)),
-    way("GET", "/dead-letters/{id}", Scope::OperationsRead, || get().to(letters::show)),
-    way("DELETE", "/dead-letters/{id}", Scope::OperationsWrite, || delete().to(letters::discard)),
-    way("POST", "/dead-letters/{id}/redrive", Scope::OperationsWrite, || post().to(letters::redrive)),
-    way("GET", "/keys", Scope::Admin, || get().to(keys::list)),
-    way("POST", "/keys", Scope::Admin, || post().to(keys::create)),
-    way("GET", "/keys/{id}", Scope::Admin, || get().to(keys::show)),
-    way("DELETE", "/keys/{id}", Scope::Admin, || delete().to(keys::revoke)),
-    way("POST", "/keys/{id}/rotate", Scope::Admin, || post().to(keys::rotate)),
-    way("GET", "/audit", Scope::Audit, || get().to(audit::list)),
+    way("POST", "/guilds/{guild_id}/operations", Scope::OperationsWrite, HeavyWaits, || {
+        post().to(operations::submit_in_guild)
+    }),
+    way("POST", "/guilds/{guild_id}/pause", Scope::GuildsWrite, Light, || post().to(guilds::pause)),
+    way("POST", "/guilds/{guild_id}/resume", Scope::GuildsWrite, Light, || post().to(guilds::resume)),
+    way("GET", "/guilds/{guild_id}", Scope::GuildsRead, Light, || get().to(guilds::show)),
+    way("GET", "/events/dead", Scope::EventsRead, Light, || get().to(kept::dead)),
+    way("POST", "/events/dead/{place}/revive", Scope::EventsWrite, Light, || post().to(kept::revive)),
+    way("GET", "/state/{key:.+}", Scope::StateRead, Light, || get().to(kept::show)),
+    way("PUT", "/state/{key:.+}", Scope::StateWrite, Light, || web::put().to(kept::put)),
+    way("DELETE", "/state/{key:.+}", Scope::StateWrite, Light, || delete().to(kept::remove)),
+    way("GET", "/instances", Scope::FleetRead, Light, || get().to(instances::list)),
+    way("POST", "/pause", Scope::FleetWrite, Light, || post().to(guilds::pause_all)),
+    way("POST", "/resume", Scope::FleetWrite, Light, || post().to(guilds::resume_all)),
+    way("GET", "/operations", Scope::OperationsRead, Light, || get().to(operations::list)),
+    way("POST", "/operations", Scope::OperationsWrite, HeavyWaits, || post().to(operations::submit)),
+    way("GET", "/operations/stream", Scope::OperationsRead, Light, || get().to(stream::open)),
+    way("GET", "/operations/{id}", Scope::OperationsRead, Light, || get().to(operations::show)),
+    way("POST", "/operations/{id}/cancel", Scope::OperationsWrite, Light, || post().to(operations::cancel)),
+    way("POST", "/operations/{id}/retry", Scope::OperationsWrite, Light, || post().to(operations::retry)),
+    way("GET", "/dead-letters", Scope::OperationsRead, Light, || get().to(letters::list)),
+    way("POST", "/dead-letters/redrive", Scope::OperationsWrite, Heavy, || post().to(letters::redrive_all)),
+    way("POST", "/dead-letters/discard", Scope::OperationsWrite, Heavy, || post().to(letters::discard_all)),
+    way("GET", "/dead-letters/{id}", Scope::OperationsRead, Light, || get().to(letters::show)),
+    way("DELETE", "/dead-letters/{id}", Scope::OperationsWrite, Light, || delete().to(letters::discard)),
+    way("POST", "/dead-letters/{id}/redrive", Scope::OperationsWrite, Light, || post().to(letters::redrive)),
+    way("GET", "/keys", Scope::Admin, Light, || get().to(keys::list)),
+    way("POST", "/keys", Scope::Admin, Light, || post().to(keys::create)),
+    way("GET", "/keys/{id}", Scope::Admin, Light, || get().to(keys::show)),
+    way("DELETE", "/keys/{id}", Scope::Admin, Light, || delete().to(keys::revoke)),
+    way("POST", "/keys/{id}/rotate", Scope::Admin, Light, || post().to(keys::rotate)),
+    way("GET", "/audit", Scope::Audit, Light, || get().to(audit::list)),
+    way("GET", "/limits", Scope::FleetRead, Light, || get().to(limits::show)),
+    way("GET", "/limits/buckets", Scope::FleetRead, Light, || get().to(limits::buckets)),
+    way("GET", "/limits/top", Scope::FleetRead, Light, || get().to(limits::top)),
+    way("GET", "/breakers", Scope::FleetRead, Light, || get().to(breakers::list)),
+    way("POST", "/breakers/force", Scope::FleetWrite, Light, || post().to(breakers::force)),
+    way("POST", "/breakers/reset", Scope::FleetWrite, Light, || post().to(breakers::reset)),
+    way("GET", "/shards", Scope::FleetRead, Light, || get().to(shards::list)),
+    way("POST", "/shards/{id}/restart", Scope::FleetWrite, Light, || post().to(shards::restart)),
+    way("GET", "/budgets", Scope::BudgetsRead, Light, || get().to(budgets::list)),
+    way("GET", "/budgets/{name}", Scope::BudgetsRead, Light, || get().to(budgets::show)),
+    way("POST", "/budgets/{name}/acquire", Scope::BudgetsWrite, Light, || post().to(budgets::acquire)),
+    way("POST", "/budgets/{name}/observe", Scope::BudgetsWrite, Light, || post().to(budgets::observe)),
 ];
 
-/// What a key needs for a request, by the pattern that its path fits and its method; nothing if there is no such way.
-pub(super) fn needs(pattern: &str, method: &Method) -> Option<Scope> {
+/// The way that a request takes, by the pattern that its path fits and its method; nothing if there is none.
+pub(super) fn find(pattern: &str, method: &Method) -> Option<&'static Way> {
     let path = pattern.strip_prefix(ROOT)?;
     let method = if *method == Method::HEAD { "GET" } else { method.as_str() };
-    WAYS.iter().find(|way| way.path == path && way.method == method).map(|way| way.needs)
+    WAYS.iter().find(|way| way.path == path && way.method == method)
+}
+
+/// Whether a request may hold many operations, and so be larger than others.
+pub(super) fn takes_many(pattern: &str, method: &Method) -> bool {
+    let path = pattern.strip_prefix(ROOT).unwrap_or_default();
+    *method == Method::POST && matches!(path, "/operations" | "/guilds/{guild_id}/operations")
 }
 
 /// All of them, to be served.

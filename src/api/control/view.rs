@@ -3,15 +3,15 @@
 use chrono::{DateTime, SecondsFormat};
 use guildhall_actors::operations::{
     Attempt, DeadLetter, Shown,
-    desk::{Accepted, GuildStanding, Redriven},
+    desk::{Accepted, Discarded, GuildStanding, Redriven},
 };
 use guildhall_core::{
-    operation::{Failure, OperationId},
+    operation::{Failure, FailureClass, OperationId},
     time::UnixMs,
 };
 use serde_json::{Value, json};
 
-use super::read;
+use super::{read, timeline};
 
 /// What gives whoever knows it the right to answer an interaction is not shown.
 const TOKENS: [&str; 1] = ["interaction_token"];
@@ -67,6 +67,7 @@ pub(super) fn accepted(accepted: &Accepted) -> Value {
         "kind": accepted.kind.name(),
         "guild_id": id_text(accepted.guild),
         "state": accepted.state.name(),
+        "eligible_at": accepted.eligible_at.map(time),
         "result": accepted.result.as_deref().map(embedded),
         "replayed": accepted.replayed,
         "href": place(accepted.id),
@@ -74,7 +75,7 @@ pub(super) fn accepted(accepted: &Accepted) -> Value {
 }
 
 /// An operation without its tries, as lists have it.
-fn in_list(shown: &Shown) -> Value {
+pub(super) fn in_list(shown: &Shown) -> Value {
     let (stored, operation) = (&shown.stored, &shown.stored.operation);
     json!({
         "id": operation.id,
@@ -103,11 +104,13 @@ fn in_list(shown: &Shown) -> Value {
     })
 }
 
-/// An operation with its tries.
+/// An operation with its tries, and all that happened to it.
 pub(super) fn operation(shown: &Shown) -> Value {
     let mut value = in_list(shown);
-    let tries: Vec<Value> = shown.attempts.iter().map(attempt).collect();
-    value["tries"] = tries.into();
+    // A delay is no try.
+    let tries = shown.attempts.iter().filter(|attempt| attempt.class != FailureClass::RateLimited.name());
+    value["tries"] = tries.map(attempt).collect();
+    value["timeline"] = timeline::shown(shown);
     value["key"] = shown.stored.operation.idempotency.as_ref().map_or(Value::Null, |key| key.key.clone().into());
     value
 }
@@ -153,6 +156,11 @@ pub(super) fn redriven(summary: &Redriven) -> Value {
         "more": summary.more,
         "stopped": summary.stopped.as_ref().map(ToString::to_string),
     })
+}
+
+/// What became of letters that were thrown away.
+pub(super) fn discarded(summary: Discarded) -> Value {
+    json!({"discarded": summary.count, "more": summary.more})
 }
 
 /// How things stand in a guild.

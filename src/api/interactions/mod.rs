@@ -10,7 +10,7 @@ mod signature;
 use std::{io, time::Duration};
 
 use actix_web::{
-    App, Error, HttpMessage as _, HttpResponse, HttpServer,
+    App, Error, HttpMessage as _, HttpResponse,
     body::MessageBody,
     dev::{Payload, ServiceRequest, ServiceResponse},
     http::{Method, header::HeaderValue},
@@ -26,25 +26,24 @@ use serde_json::json;
 
 use self::signature::{Claim, Doubt};
 use super::{
-    body::{self, announces_more_than, closing, hold, last_words},
+    body::{self, Room, announces_more_than, closing, hold, last_words},
+    edge::EdgeConfig,
     events::{InteractionRefused, InteractionsTaken},
     listener::{Bound, Listener},
     problem::{Problem, Told},
 };
 use crate::{discord::first_response, events::emit, settings::PublicKey};
 
-const WORKERS: usize = 2;
-const CONNECTIONS_PER_WORKER: usize = 256;
+const CONNECTIONS: usize = 512;
 /// The largest interaction.
 const BODY_MOST: usize = 1024 * 1024;
+/// All of them that are read at once: whether they are Discord's is known only afterwards.
+const BODIES_MOST: usize = 32 * 1024 * 1024;
 /// How long one may take to arrive: Discord waits for three seconds in all.
 const ARRIVES_WITHIN: Duration = Duration::from_secs(3);
 /// How long Discord waits.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(3);
-const DISCONNECT_WITHIN: Duration = Duration::from_secs(1);
 const KEEP_ALIVE: Duration = Duration::from_secs(75);
-/// How long a stop waits for interactions under way.
-const DRAIN_SECONDS: u64 = 3;
 
 /// What takes interactions.
 #[derive(Clone, Debug)]
@@ -66,23 +65,22 @@ impl Bound {
     ///
     /// When the operating system refuses the socket.
     pub fn take_interactions(self, endpoint: Endpoint) -> io::Result<Listener> {
-        let endpoint = Data::new(endpoint);
-        let (address, socket) = self.into_parts();
-        let server = HttpServer::new(move || {
+        let (endpoint, room) = (Data::new(endpoint), Data::new(Room::new(BODIES_MOST)));
+        let edge = EdgeConfig {
+            connections: CONNECTIONS,
+            // There is no health to ask for.
+            doorstep: 0,
+            header_within: ARRIVES_WITHIN,
+            write_within: ANSWERED_WITHIN,
+            keep_alive: KEEP_ALIVE,
+        };
+        let address = self.address();
+        let listener = self.within(edge).open(move || {
             let all = scope("").wrap(from_fn(take)).default_service(web::to(HttpResponse::NotFound));
-            App::new().app_data(endpoint.clone()).service(all)
-        })
-        .workers(WORKERS)
-        .max_connections(CONNECTIONS_PER_WORKER)
-        .client_request_timeout(ARRIVES_WITHIN)
-        .client_disconnect_timeout(DISCONNECT_WITHIN)
-        .keep_alive(KEEP_ALIVE)
-        .shutdown_timeout(DRAIN_SECONDS)
-        .disable_signals()
-        .listen(socket)?
-        .run();
+            App::new().app_data(endpoint.clone()).app_data(room.clone()).service(all)
+        })?;
         emit(InteractionsTaken { address });
-        Ok(Listener::of(address, server))
+        Ok(listener)
     }
 }
 
@@ -92,15 +90,16 @@ async fn take(
     _: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     let mut unread = request.take_payload();
-    let response = match request.app_data::<Data<Endpoint>>().cloned() {
-        Some(endpoint) => endpoint.answer(&request, &mut unread).await,
+    let known = request.app_data::<Data<Endpoint>>().cloned().zip(request.app_data::<Data<Room>>().cloned());
+    let response = match known {
+        Some((endpoint, room)) => endpoint.answer(&request, &mut unread, &room).await,
         None => Problem::Internal.response(),
     };
     Ok(hold(request.into_response(response), unread))
 }
 
 impl Endpoint {
-    async fn answer(&self, request: &ServiceRequest, unread: &mut Payload) -> HttpResponse {
+    async fn answer(&self, request: &ServiceRequest, unread: &mut Payload, room: &Room) -> HttpResponse {
         if request.method() != Method::POST {
             return closing(Problem::not_allowed(HeaderValue::from_static("POST")));
         }
@@ -113,14 +112,14 @@ impl Endpoint {
         if announces_more_than(BODY_MOST as u64, request.headers()) {
             return last_words(&Problem::BodyTooLarge.into());
         }
-        let body = match body::read(unread, BODY_MOST, ARRIVES_WITHIN).await {
+        let body = match body::read(unread, BODY_MOST, ARRIVES_WITHIN, room).await {
             Ok(body) => body,
             Err(told) => return last_words(&told),
         };
-        if let Err(doubt) = claim.holds(&self.key, &body) {
+        if let Err(doubt) = claim.holds(&self.key, &body.bytes) {
             return refused(doubt).response();
         }
-        let text = String::from_utf8(body.to_vec()).map_err(|_| "it is not UTF-8".to_owned());
+        let text = String::from_utf8(body.bytes.to_vec()).map_err(|_| "it is not UTF-8".to_owned());
         let event = match text.and_then(|text| read_interaction(text, now).map_err(|error| error.to_string())) {
             Ok(event) => event,
             Err(why) => return Problem::BadRequest.says(format!("This is no interaction: {why}.")).response(),

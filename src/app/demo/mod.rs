@@ -183,7 +183,7 @@ impl Demo {
     #[must_use]
     pub fn hints(&self) -> String {
         let (sim, api, key) = (self.sim.address(), self.desk.http().address(), self.key.expose());
-        let guild = self.sim.guilds()[0];
+        let (guild, program) = (self.sim.guilds()[0], program());
         format!(
             "It goes on until Ctrl-C. Try, in another terminal:\n\
              \n  KEY='Authorization: Bearer {key}'\
@@ -191,13 +191,22 @@ impl Demo {
              \n    -H \"$KEY\" -H 'Content-Type: application/json' -H 'Idempotency-Key: mine-1' \\\
              \n    -d '{{\"kind\": \"create_role\", \"payload\": {{\"key\": \"mine\", \"name\": \"Mine\"}}}}'\
              \n  curl -s -H \"$KEY\" 'http://{api}/v1/operations?limit=3'\
-             \n  curl -s -H \"$KEY\" http://{api}/v1/guilds/{guild}\
+             \n  curl -s -H \"$KEY\" 'http://{api}/v1/guilds/{guild}'\
              \n  curl -s http://{api}/readyz\
              \n  curl -s http://{api}/metrics | grep guildhall_operations\
              \n  curl -s http://{sim}/sim\
              \n  curl -s -X POST http://{sim}/sim/commands -d '{{\"guild_id\": \"{guild}\", \"name\": \"hello\"}}'\
              \n  curl -s -X POST http://{sim}/sim/faults -d '{{\"do\": {{\"kind\": \"drop_after\"}}, \"probability\": 0.2}}'\
-             \n  curl -s http://{sim}/sim/score?brief=true\n"
+             \n  curl -s 'http://{sim}/sim/score?brief=true'\n\
+             \nOr the same with this program:\n\
+             \n  export GUILDHALL_API=http://{api} GUILDHALL_KEY={key}\
+             \n  {program} ops submit --guild {guild} --kind create_role \\\
+             \n    --payload '{{\"key\": \"mine\", \"name\": \"Mine\"}}' --idempotency-key mine-1 --wait\
+             \n  {program} ops list --limit 3\
+             \n  {program} guilds show {guild}\
+             \n  {program} dlq list\
+             \n  {program} keys create --name mine --scope operations:read --expires 1d\
+             \n  {program} instances\n"
         )
     }
 
@@ -256,6 +265,11 @@ fn given(DemoSettings { file, flags, loaded }: DemoSettings, folder: &Path) -> i
     if loaded.is_default("redis.seat_dir") {
         recipe.set("redis.seat_dir", folder.join("seats").display().to_string());
     }
+    // The demo and whoever tries its hints speak plain HTTP, to a daemon that has nothing to hide.
+    for file in ["api.tls.cert_file", "api.tls.key_file"] {
+        recipe.set(file, "");
+    }
+    recipe.set("api.allow_plaintext", "true");
     recipe.set("gateway.shards", SHARDS.to_string());
     // No queue of our own: each shard has its identify bucket to itself in the simulator, which refuses what comes too
     // soon, while twilight's queue lets even those wait for a common round of five seconds.
@@ -265,6 +279,13 @@ fn given(DemoSettings { file, flags, loaded }: DemoSettings, folder: &Path) -> i
     let names: Vec<String> = intents.iter_names().map(|(name, _)| name.to_lowercase()).collect();
     recipe.set("gateway.intents", names.join(","));
     Ok(recipe)
+}
+
+/// How this program was called, as a shell takes it.
+fn program() -> String {
+    let called = std::env::args().next().unwrap_or_else(|| "guildhall".to_owned());
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '-' | '_');
+    if called.chars().all(plain) { called } else { format!("'{}'", called.replace('\'', r"'\''")) }
 }
 
 /// Something that nobody guesses.

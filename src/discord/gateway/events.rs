@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use foldhash::fast::RandomState;
 use guildhall_actors::events::Allowance;
-use guildhall_core::event::{Class, Event, EventName};
+use guildhall_core::event::{Class, Event, EventName, handler::trace as trace_of};
 use metrics::{Counter, counter, gauge};
 use tokio::time::Instant;
 use tracing::{debug, error, info, trace, warn};
@@ -57,8 +57,8 @@ impl InternalEvent for ShardDisconnected {
     fn emit(self) {
         let (why, code) = (self.why.name(), self.why.code());
         match self.why {
-            // Every day's business of Discord's, and what was said when it was paused.
-            Why::Asked | Why::InvalidSessionResumable | Why::Paused => {
+            // Every day's business of Discord's, and what was said when it was paused or was to be restarted.
+            Why::Asked | Why::InvalidSessionResumable | Why::Paused | Why::Restarted => {
                 info!(shard = self.shard, why, code, "shard lost its connection");
             }
             Why::InvalidSession | Why::Silent | Why::Cut | Why::Closed(_) | Why::Unreachable | Why::Unreadable => {
@@ -146,6 +146,19 @@ impl InternalEvent for ShardPaused {
             "shard pauses: its events are not handled as fast as they come; it resumes when there is room"
         );
         counter!(GATEWAY_PAUSED).increment(1);
+    }
+}
+
+/// Somebody wants a shard to connect anew: it closes, and resumes.
+pub(super) struct ShardRestarts {
+    pub(super) shard: u32,
+    /// Whether it has a session to resume.
+    pub(super) resumable: bool,
+}
+
+impl InternalEvent for ShardRestarts {
+    fn emit(self) {
+        info!(shard = self.shard, resumable = self.resumable, "shard restarts, as it was asked to");
     }
 }
 
@@ -244,7 +257,8 @@ impl Tally {
             (EventName::Other(_), Class::Interaction) => "interaction",
             (EventName::Other(_), Class::Fleeting | Class::Chatter | Class::Change | Class::Gateway) => "other",
         };
-        trace!(shard, kind, sequence = event.origin.seq, "dispatch received");
+        let trace_id = || trace_of(&event.origin).id;
+        trace!(shard, kind, sequence = event.origin.seq, trace_id = %trace_id(), "dispatch received");
         self.counters.entry(kind).or_insert_with(|| counter!(GATEWAY_EVENTS, "type" => kind)).increment(1);
     }
 }

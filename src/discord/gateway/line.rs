@@ -25,6 +25,8 @@ pub(super) enum Why {
     Unreadable,
     /// We closed it: there was no room for what came.
     Paused,
+    /// We closed it: somebody asked for another one.
+    Restarted,
 }
 
 impl Why {
@@ -52,6 +54,7 @@ impl Why {
             Self::Unreachable => "unreachable",
             Self::Unreadable => "unreadable",
             Self::Paused => "paused",
+            Self::Restarted => "restarted",
         }
     }
 
@@ -66,7 +69,8 @@ impl Why {
             | Self::Cut
             | Self::Unreachable
             | Self::Unreadable
-            | Self::Paused => None,
+            | Self::Paused
+            | Self::Restarted => None,
         }
     }
 }

@@ -16,6 +16,7 @@ mod patience;
 mod roster;
 mod runner;
 mod turn;
+mod vitals;
 
 use std::{collections::BTreeMap, io, sync::Arc, thread, time::Duration};
 
@@ -159,7 +160,8 @@ impl Shards {
             desks.push(desk);
         }
         let shards = config.shards;
-        let hire = move |Opening { number, feed, session, right, stopped }: Opening| -> Run {
+        let hire = move |opening: Opening| -> Run {
+            let Opening { number, feed, session, right, stopped, restarts, vitals } = opening;
             let turn = Turn::new(config.queue.clone());
             let mut own = ConfigBuilder::from(twilight.clone()).queue(turn);
             if let Some(kept) = session {
@@ -170,7 +172,8 @@ impl Shards {
             }
             let shard = Shard::with_config(ShardId::new(number, shards), own.build());
             let clock = WallClock::system();
-            Box::pin(Runner::new(shard, feed, Arc::clone(&observer), clock, manners, right).run(stopped))
+            let runner = Runner::new(shard, feed, Arc::clone(&observer), clock, manners, right, vitals);
+            Box::pin(runner.run(stopped, restarts))
         };
         let roster = Roster::new(Box::new(hire), desks, tell);
         Ok(Self { ends, _alive: alive, roster })

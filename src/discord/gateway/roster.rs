@@ -9,7 +9,7 @@ use std::{
 };
 
 use guildhall_actors::{
-    events::{Feed, KeptSession},
+    events::{Feed, KeptSession, ShardView},
     right::Right,
 };
 use tokio::{
@@ -17,7 +17,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::ShardEnd;
+use super::{ShardEnd, vitals::Vitals};
 
 /// A shard that runs until it ends.
 pub(super) type Run = Pin<Box<dyn Future<Output = ShardEnd> + Send>>;
@@ -31,6 +31,9 @@ pub(super) struct Opening {
     pub(super) session: Option<KeptSession>,
     pub(super) right: Right,
     pub(super) stopped: watch::Receiver<bool>,
+    /// Changes when it is to connect anew.
+    pub(super) restarts: watch::Receiver<()>,
+    pub(super) vitals: Arc<Vitals>,
 }
 
 /// The open shards of a process. Cheap to clone.
@@ -52,6 +55,8 @@ struct Inner {
 struct Place {
     stop: watch::Sender<bool>,
     cut: watch::Sender<bool>,
+    restart: watch::Sender<()>,
+    vitals: Arc<Vitals>,
 }
 
 impl fmt::Debug for Roster {
@@ -75,14 +80,16 @@ impl Roster {
     pub fn open(&self, number: u32, feed: Feed, session: Option<KeptSession>, right: Right) {
         let (stop, stopped) = watch::channel(false);
         let (cut, mut is_cut) = watch::channel(false);
+        let (restart, restarts) = watch::channel(());
+        let vitals = Vitals::new();
         {
             let mut open = self.inner.open();
             if open.contains_key(&number) {
                 return;
             }
-            open.insert(number, Place { stop, cut });
+            open.insert(number, Place { stop, cut, restart, vitals: Arc::clone(&vitals) });
         }
-        let run = (self.inner.hire)(Opening { number, feed, session, right, stopped });
+        let run = (self.inner.hire)(Opening { number, feed, session, right, stopped, restarts, vitals });
         let leaving = Leaving { inner: Arc::clone(&self.inner), number, end: ShardEnd::Panicked };
         let work = Box::pin(async move {
             // All of it, not only what is set below.
@@ -113,6 +120,24 @@ impl Roster {
     pub(super) async fn close_all(&self) {
         self.dismiss(None);
         self.until(|| self.inner.open().is_empty()).await;
+    }
+
+    /// Closes a shard's connection with code 4000 and makes another one, which resumes its session. `false` if it is not
+    /// open. It does not wait for any of that.
+    #[must_use]
+    pub fn restart(&self, number: u32) -> bool {
+        let open = self.inner.open();
+        let place = open.get(&number);
+        place.is_some_and(|place| {
+            place.restart.send_replace(());
+            true
+        })
+    }
+
+    /// How the open shards are, by their numbers.
+    #[must_use]
+    pub fn views(&self) -> Vec<ShardView> {
+        self.inner.open().iter().map(|(number, place)| place.vitals.view(*number)).collect()
     }
 
     /// Whether a shard is open.

@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::{FutureExt as _, StreamExt as _};
 use guildhall_actors::{
-    events::{Allowance, Feed},
+    events::{Allowance, Feed, ShardState as Doing},
     operations::WallClock,
     right::Right,
 };
@@ -30,13 +30,14 @@ use super::{
     backlog::{BATCH_BYTES, BATCH_EVENTS, Backlog},
     events::{
         EventsShed, FrameSkipped, Seldom, ShardClosed, ShardConnected, ShardDisconnected, ShardGoesOn, ShardLeft,
-        ShardPaused, ShardRefused, ShardStarted, ShardTroubled, Tally,
+        ShardPaused, ShardRefused, ShardRestarts, ShardStarted, ShardTroubled, Tally,
     },
     hello,
     line::{Line, Why},
     observe::{Observer, Session, ShardEvent},
     patience::{Patience, Reconnects},
     turn::Turn,
+    vitals::Vitals,
 };
 use crate::{discord::FatalClose, events::emit};
 
@@ -70,6 +71,10 @@ pub(super) struct Runner<Q> {
     manners: Manners,
     /// Ends before another process can have the shard.
     right: Right,
+    /// What others see of it.
+    vitals: Arc<Vitals>,
+    /// Whether it waits before it connects again.
+    rests: bool,
     /// What Discord calls the session; empty before there is one.
     session: Arc<str>,
     /// The number of the last dispatch that was kept.
@@ -118,6 +123,8 @@ enum Next {
     Rest,
     /// There is no room for what comes.
     Hold,
+    /// Somebody wants another connection.
+    Restart,
     End(ShardEnd),
 }
 
@@ -130,10 +137,17 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
         clock: WallClock,
         manners: Manners,
         right: Right,
+        vitals: Arc<Vitals>,
     ) -> Self {
         let (session, last) = shard.session().map_or(("", 0), |session| (session.id(), session.sequence()));
+        let session: Arc<str> = session.into();
+        if !session.is_empty() {
+            vitals.has_session(&session);
+        }
         Self {
-            session: session.into(),
+            vitals,
+            rests: false,
+            session,
             last,
             backlog: Backlog::new(shard.id().number(), manners.buffer),
             shard,
@@ -159,7 +173,7 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
     }
 
     /// Polls the shard, which heartbeats, identifies and reconnects as it is polled, until told to stop or refused.
-    pub(super) async fn run(mut self, mut stop: watch::Receiver<bool>) -> ShardEnd {
+    pub(super) async fn run(mut self, mut stop: watch::Receiver<bool>, mut restarts: watch::Receiver<()>) -> ShardEnd {
         let resumes_from = self.shard.session().map(TwilightSession::sequence);
         emit(ShardStarted { shard: self.number(), resumes_from });
         self.greeted_by = Instant::now() + self.manners.hello_within;
@@ -173,6 +187,7 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
             let next = tokio::select! {
                 biased;
                 () = told(&mut stop) => return self.close().await,
+                () = asked(&mut restarts) => Next::Restart,
                 item = self.shard.next() => self.take(item),
                 () = room(&self.feed, waits) => Next::Read,
                 () = sleep_until(self.greeted_by), if self.line.is_dialling() => self.nobody_answers(),
@@ -192,6 +207,10 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
                     Held::Told => false,
                     Held::Full => self.pause(&mut stop).await,
                 },
+                Next::Restart => {
+                    self.restart().await;
+                    true
+                }
                 Next::End(end) => return end,
             };
             if !went_on {
@@ -206,7 +225,18 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
     fn flush(&mut self) -> Waits {
         let waits = self.tell_on();
         self.feed.credit().hold(self.backlog.held().events);
+        self.vitals.tell(self.does(), self.last, self.shard.latency().recent().first().copied());
         waits
+    }
+
+    fn does(&self) -> Doing {
+        match self.shard.state() {
+            _ if self.rests => Doing::Waiting,
+            ShardState::Active if self.connected => Doing::Connected,
+            ShardState::Identifying => Doing::Identifying,
+            ShardState::Resuming => Doing::Resuming,
+            ShardState::Active | ShardState::Disconnected { .. } | ShardState::FatallyClosed => Doing::Connecting,
+        }
     }
 
     fn tell_on(&mut self) -> Waits {
@@ -371,6 +401,7 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
     fn began(&mut self, seq: u64) {
         let Some(session) = self.shard.session() else { return };
         self.session = session.id().into();
+        self.vitals.has_session(&self.session);
         self.backlog.began(Arc::clone(&self.session), self.shard.resume_url().map(str::to_owned));
         self.backlog.passed(&self.session, seq);
         self.connected(Session::New);
@@ -416,8 +447,14 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
             return;
         }
         let how = match session {
-            Session::New => "ready",
-            Session::Resumed => "resumed",
+            Session::New => {
+                self.vitals.identified();
+                "ready"
+            }
+            Session::Resumed => {
+                self.vitals.resumed();
+                "resumed"
+            }
         };
         emit(ShardConnected { shard, how });
         (self.observer)(ShardEvent::Connected { shard, session });
@@ -505,6 +542,13 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
     /// Does not connect until then, or until all of the backlog is told and half of that is done; it goes on telling. `false`
     /// when told to stop.
     async fn rest(&mut self, stop: &mut watch::Receiver<bool>, until: Option<Instant>) -> bool {
+        self.rests = true;
+        let went_on = self.waits(stop, until).await;
+        self.rests = false;
+        went_on
+    }
+
+    async fn waits(&mut self, stop: &mut watch::Receiver<bool>, until: Option<Instant>) -> bool {
         loop {
             let waits = self.flush();
             // Who came back for less would have to leave again at once.
@@ -526,6 +570,16 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
         }
     }
 
+    /// Closes with 4000 and connects anew, as somebody asked for. What still arrives is handed on as [`Self::close`] does.
+    async fn restart(&mut self) {
+        emit(ShardRestarts { shard: self.number(), resumable: self.shard.session().is_some() });
+        drop(timeout(GOODBYE_WITHIN, self.say_goodbye()).await);
+        self.shard = self.fresh();
+        let why = self.line.gone(Why::Restarted);
+        self.lost(why);
+        self.greeted_by = Instant::now() + self.manners.hello_within;
+    }
+
     /// Closes as [`Self::close`] does, but has no time to wait: another process goes on with the session.
     async fn leave(self) -> ShardEnd {
         emit(ShardLeft { shard: self.number() });
@@ -540,21 +594,34 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
     /// as long as there is room for it; what is not is never confirmed, and comes again.
     async fn close(mut self) -> ShardEnd {
         let shard = self.number();
-        // Not connected: there is nobody to say goodbye to.
-        if !matches!(self.shard.state(), ShardState::Disconnected { .. }) {
-            self.shard.close(CloseFrame::RESUME);
-            let mut keeps = true;
-            while let Some(text) = self.reads_on().await {
-                keeps = keeps && !self.backlog.must_pause();
-                if keeps {
-                    self.frame(text, self.now());
-                    self.flush();
-                }
-            }
-        }
+        self.say_goodbye().await;
         self.disconnected();
         emit(ShardClosed { shard, resumable: self.shard.session().is_some() });
         ShardEnd::Closed
+    }
+
+    /// Closes the connection with 4000, if there is one, and reads what still comes.
+    async fn say_goodbye(&mut self) {
+        // Not connected: there is nobody to say goodbye to.
+        if matches!(self.shard.state(), ShardState::Disconnected { .. }) {
+            return;
+        }
+        self.shard.close(CloseFrame::RESUME);
+        let mut keeps = true;
+        while let Some(text) = self.reads_on().await {
+            keeps = keeps && !self.backlog.must_pause();
+            if keeps {
+                self.frame(text, self.now());
+                self.flush();
+            }
+        }
+    }
+}
+
+/// Waits until a shard is to connect anew. Nobody is left who could ask if the other end is gone.
+async fn asked(restarts: &mut watch::Receiver<()>) {
+    if restarts.changed().await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 

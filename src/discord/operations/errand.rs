@@ -3,7 +3,9 @@
 use bytes::Bytes;
 use guildhall_actors::operations::Work;
 use guildhall_actors::rest::{Answered, Body, Request};
+use guildhall_core::access::Whose;
 use guildhall_core::answer::Credential;
+use guildhall_core::operation::payload::Location;
 use guildhall_core::operation::{FailureClass, ManagedKind, Reference};
 use http::{HeaderMap, HeaderValue, Method, header};
 use serde::Serialize;
@@ -55,6 +57,16 @@ impl<'a> Errand<'a> {
     pub(super) fn guild(&self) -> Result<Id<GuildMarker>, Stop> {
         let guild = self.work.guild.and_then(Id::new_checked);
         guild.ok_or_else(|| Stop::failed(FailureClass::Validation, "this kind of operation needs a guild_id"))
+    }
+
+    /// Whose these are, as far as it is known.
+    pub(super) async fn whose(&self, locations: Vec<Location>) -> Result<Vec<Option<Whose>>, Stop> {
+        Ok(self.performer.known.whose(locations).await?)
+    }
+
+    /// Keeps which guild one belongs to, and tells whose it is.
+    pub(super) async fn learn(&self, location: Location, guild: Option<u64>) -> Result<Whose, Stop> {
+        Ok(self.performer.known.learn(location, guild).await?)
     }
 
     /// Those of these objects that belong to nobody yet.
@@ -109,6 +121,7 @@ impl<'a> Errand<'a> {
         request.max_wait = self.work.max_wait;
         request.guild = request.guild.or(self.work.guild);
         request.right = self.work.right.clone();
+        request.trace = self.work.trace;
         verdict::judge(self.performer.rest.call(request).await, again)
     }
 }

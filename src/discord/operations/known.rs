@@ -3,17 +3,33 @@
 use std::sync::Arc;
 
 use guildhall_actors::operations::{OperationStore, StoreFuture};
+use guildhall_core::access::Whose;
 use guildhall_core::operation::ManagedKind;
+use guildhall_core::operation::payload::Location;
 
 /// Tells objects that belong to an operation or have a key from strangers.
 pub trait Known: Send + Sync {
     /// Which of these objects have a key, or were made by an operation.
     fn bound(&self, kind: ManagedKind, ids: Vec<u64>) -> StoreFuture<'_, Vec<u64>>;
+
+    /// Whose these are, as far as it is known.
+    fn whose(&self, locations: Vec<Location>) -> StoreFuture<'_, Vec<Option<Whose>>>;
+
+    /// Keeps which guild one belongs to, or that it belongs to none, and tells whose it is.
+    fn learn(&self, location: Location, guild: Option<u64>) -> StoreFuture<'_, Whose>;
 }
 
 impl<S: OperationStore + ?Sized> Known for Arc<S> {
     fn bound(&self, kind: ManagedKind, ids: Vec<u64>) -> StoreFuture<'_, Vec<u64>> {
         OperationStore::bound(&**self, kind, ids)
+    }
+
+    fn whose(&self, locations: Vec<Location>) -> StoreFuture<'_, Vec<Option<Whose>>> {
+        OperationStore::whose(&**self, locations)
+    }
+
+    fn learn(&self, location: Location, guild: Option<u64>) -> StoreFuture<'_, Whose> {
+        OperationStore::learn(&**self, location, guild)
     }
 }
 

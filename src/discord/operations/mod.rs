@@ -10,6 +10,7 @@
 //! enforced nonce, and a doubt about either is `Ambiguous` until [`reconcile`] has looked.
 
 mod anything;
+mod bounds;
 mod channels;
 mod errand;
 mod interactions;
@@ -110,6 +111,7 @@ impl Performer {
 }
 
 async fn perform(errand: &Errand<'_>) -> Result<Done, Stop> {
+    bounds::check(errand).await?;
     match &errand.work.payload {
         Payload::CreateRole(payload) => roles::create(errand, payload).await,
         Payload::DeleteRole(payload) => roles::delete(errand, payload).await,

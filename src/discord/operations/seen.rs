@@ -24,6 +24,13 @@ pub(super) struct SeenId {
     pub(super) id: u64,
 }
 
+/// Something that belongs to a guild, or to none.
+#[derive(Debug, Deserialize)]
+pub(super) struct SeenPlace {
+    #[serde(default, deserialize_with = "maybe_digits")]
+    pub(super) guild_id: Option<u64>,
+}
+
 /// A role.
 #[derive(Debug, Deserialize)]
 pub(super) struct SeenRole {

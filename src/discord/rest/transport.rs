@@ -47,7 +47,7 @@ const MAX_IDLE: usize = 64;
 
 /// What belongs to a connection or is the transport's own to say. A caller's word on it is dropped. `Accept-Encoding`
 /// is among them, since answers are read here.
-const OWN_HEADERS: [header::HeaderName; 13] = [
+const OWN_HEADERS: [header::HeaderName; 15] = [
     header::ACCEPT_ENCODING,
     header::AUTHORIZATION,
     header::CONNECTION,
@@ -61,7 +61,12 @@ const OWN_HEADERS: [header::HeaderName; 13] = [
     header::TRANSFER_ENCODING,
     header::UPGRADE,
     header::USER_AGENT,
+    TRACEPARENT,
+    header::HeaderName::from_static("tracestate"),
 ];
+
+/// Which trace a call is a part of.
+const TRACEPARENT: header::HeaderName = header::HeaderName::from_static("traceparent");
 
 type BoxError = Box<dyn Error + Send + Sync>;
 type OutBody = UnsyncBoxBody<Bytes, BoxError>;
@@ -81,6 +86,8 @@ pub struct TransportConfig {
     pub max_response_bytes: usize,
     /// How long an unused connection is kept.
     pub pool_idle: Duration,
+    /// Whether Discord is told which trace a call is a part of.
+    pub traceparent: bool,
 }
 
 impl TransportConfig {
@@ -94,6 +101,7 @@ impl TransportConfig {
             request_timeout: settings.rest.request_timeout,
             max_response_bytes: settings.rest.max_response_bytes,
             pool_idle: settings.rest.pool_idle,
+            traceparent: settings.rest.traceparent,
         }
     }
 }
@@ -125,6 +133,7 @@ pub struct HyperTransport {
     connect_timeout: Duration,
     request_timeout: Duration,
     max_response_bytes: usize,
+    traceparent: bool,
 }
 
 impl fmt::Debug for HyperTransport {
@@ -159,6 +168,7 @@ impl HyperTransport {
             connect_timeout: config.connect_timeout,
             request_timeout: config.request_timeout,
             max_response_bytes: config.max_response_bytes,
+            traceparent: config.traceparent,
         })
     }
 
@@ -209,6 +219,10 @@ impl HyperTransport {
             .map_err(|_| malformed("the path is no part of a URL"))?;
         let mut out = http::Request::new(out_body(request.body));
         *out.headers_mut() = self.out_headers(request.headers, request.credential);
+        if let Some(trace) = request.trace.filter(|_| self.traceparent) {
+            let trace = HeaderValue::from_str(&trace.to_string()).map_err(|_| malformed("its trace is none"))?;
+            out.headers_mut().insert(TRACEPARENT, trace);
+        }
         // Left to itself, hyper says nothing about a body that is empty, and some servers then wait for one (411).
         if matches!(request.method, Method::POST | Method::PUT | Method::PATCH) && out.body().is_end_stream() {
             out.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(0));

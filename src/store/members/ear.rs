@@ -22,6 +22,7 @@ pub(in crate::store) async fn listen(members: Arc<Members>, pool: Pool<Postgres>
                 emit(EarHears);
                 members.tell(Notice::Members);
                 members.tell(Notice::Anything);
+                members.tick();
                 hear(&members, &mut listener).await
             }
             Ok(Err(error)) => error.to_string(),
@@ -44,6 +45,9 @@ async fn hear(members: &Members, listener: &mut PgListener) -> String {
     loop {
         match listener.try_recv().await {
             Ok(Some(heard)) => {
+                if Said::tells_of_changes(heard.payload()) {
+                    members.tick();
+                }
                 for notice in Said::heard(heard.payload()) {
                     if notice == Notice::Members {
                         // The keeper finds out who came or went, and tells.

@@ -94,6 +94,8 @@ pub(super) struct Members {
     /// The next heartbeat should come now.
     hurry: Notify,
     notices: broadcast::Sender<Notice>,
+    /// Grows when operations may have changed.
+    ticks: watch::Sender<u64>,
 }
 
 impl Members {
@@ -117,6 +119,7 @@ impl Members {
             left: watch::Sender::new(false),
             hurry: Notify::new(),
             notices: broadcast::Sender::new(NOTICES),
+            ticks: watch::Sender::new(0),
         })
     }
 
@@ -168,6 +171,15 @@ impl Members {
 
     pub(super) fn notices(&self) -> broadcast::Receiver<Notice> {
         self.notices.subscribe()
+    }
+
+    /// Operations may have changed, here or elsewhere.
+    pub(super) fn tick(&self) {
+        self.ticks.send_modify(|tick| *tick = tick.wrapping_add(1));
+    }
+
+    pub(super) fn ticks(&self) -> watch::Receiver<u64> {
+        self.ticks.subscribe()
     }
 
     fn tell(&self, notice: Notice) {

@@ -28,6 +28,9 @@ pub(in crate::store) struct Said {
     members: bool,
     #[serde(default, rename = "s", skip_serializing_if = "is_false")]
     shards: bool,
+    /// Operations have changed.
+    #[serde(default, rename = "x", skip_serializing_if = "is_false")]
+    changes: bool,
     /// More than can be said.
     #[serde(default, rename = "a", skip_serializing_if = "is_false")]
     anything: bool,
@@ -45,6 +48,14 @@ impl Said {
 
     pub(in crate::store) fn shards() -> Self {
         Self { shards: true, ..Self::default() }
+    }
+
+    pub(in crate::store) fn changes() -> Self {
+        Self { changes: true, ..Self::default() }
+    }
+
+    pub(in crate::store) fn say_changes(&mut self) {
+        self.changes = true;
     }
 
     pub(in crate::store) fn pauses(&mut self) {
@@ -80,6 +91,11 @@ impl Said {
             return None;
         }
         Some(serde_json::to_string(self).expect("invariant: numbers and names are JSON"))
+    }
+
+    /// Whether operations have changed, for whoever follows them. What cannot be read may mean anything.
+    pub(super) fn tells_of_changes(payload: &str) -> bool {
+        serde_json::from_str::<Self>(payload).map_or(true, |said| said.changes || said.anything)
     }
 
     /// What it means for whoever hears it. What cannot be read may mean anything.
@@ -124,6 +140,9 @@ mod tests {
         ];
         assert_eq!(heard, [Notice::Queues(queues), Notice::Pauses]);
         assert_eq!(Said::heard(&Said::members().payload().unwrap()), [Notice::Members]);
+        assert!(!Said::tells_of_changes(&said.payload().unwrap()));
+        let changes = Said::changes().payload().unwrap();
+        assert!(Said::tells_of_changes(&changes) && Said::heard(&changes).is_empty());
     }
 
     #[test]

@@ -3,15 +3,19 @@
 use std::sync::Arc;
 
 use guildhall_actors::operations::{DeadLetter, LetterFilter};
-use guildhall_core::operation::{Kind, OperationId, Queue};
+use guildhall_core::{
+    access::Bounds,
+    operation::{Kind, OperationId, Queue},
+};
 use sea_orm::{ConnectionTrait, QueryResult, Value};
 use uuid::Uuid;
 
 use super::Where;
 use crate::store::{
     operation_row::{failure, small, time},
-    rows::query,
+    rows::{kept, query},
     trouble::Trouble,
+    write::signed,
 };
 
 /// Which letters: what stands after `dead_letters l`, and its values.
@@ -21,7 +25,17 @@ pub(in crate::store) struct Condition {
 }
 
 impl Condition {
+    /// The newest first.
     pub(in crate::store) fn of(filter: &LetterFilter) -> Self {
+        Self::ordered(filter, "l.id DESC")
+    }
+
+    /// The oldest first.
+    pub(in crate::store) fn from_the_oldest(filter: &LetterFilter) -> Self {
+        Self::ordered(filter, "l.id")
+    }
+
+    fn ordered(filter: &LetterFilter, order: &str) -> Self {
         let mut conditions = Where::default();
         if let Some(tenant) = &filter.tenant {
             conditions.and("l.tenant = ?", tenant.to_string());
@@ -38,6 +52,15 @@ impl Condition {
         if let Some(class) = &filter.class {
             conditions.and("l.class = ?", class.clone());
         }
+        if let Some(says) = &filter.says {
+            conditions.and("l.wording LIKE ? ESCAPE '!'", containing(says));
+        }
+        if let Some(after) = filter.died_after {
+            conditions.and("l.died_at >= ?", signed(after.millis()));
+        }
+        if let Some(before) = filter.died_before {
+            conditions.and("l.died_at < ?", signed(before.millis()));
+        }
         match filter.redriven {
             Some(true) => conditions.and_that("l.redriven_as IS NOT NULL"),
             Some(false) => conditions.and_that("l.redriven_as IS NULL"),
@@ -46,9 +69,21 @@ impl Condition {
         if let Some(before) = filter.before {
             conditions.and("l.id < ?", before.uuid());
         }
-        let (sql, values) = conditions.ordered("l.id DESC", filter.limit);
+        let (sql, values) = conditions.ordered(order, filter.limit);
         Self { sql, values }
     }
+}
+
+/// A pattern for whatever holds these words. Letters' words are kept in small letters.
+fn containing(words: &str) -> String {
+    let mut pattern = String::from("%");
+    for letter in kept(&words.to_lowercase()).chars() {
+        if matches!(letter, '%' | '_' | '!') {
+            pattern.push('!');
+        }
+        pattern.push(letter);
+    }
+    pattern + "%"
 }
 
 pub(in crate::store) async fn list(
@@ -58,7 +93,7 @@ pub(in crate::store) async fn list(
     let Condition { sql, values } = Condition::of(filter);
     let select = format!(
         "SELECT l.id, l.tenant, l.queue, l.guild_id, l.kind, l.payload, l.error, l.attempts, l.reason, l.created_at,
-        l.died_at, l.redrive_of, l.redriven_as FROM dead_letters l {sql}"
+        l.died_at, l.redrive_of, l.redriven_as, l.bounds FROM dead_letters l {sql}"
     );
     query(on, &select, values).await?.iter().map(letter).collect()
 }
@@ -75,6 +110,7 @@ fn letter(row: &QueryResult) -> Result<DeadLetter, Trouble> {
         tenant: Arc::from(tenant),
         queue: Queue::from_number(row.try_get_by_index(2)?),
         guild: row.try_get_by_index::<Option<i64>>(3)?.map(i64::cast_unsigned),
+        bounds: Bounds::from_number(row.try_get_by_index(13)?),
         kind: Kind::from_name(&kind)
             .ok_or_else(|| Trouble::Corrupt(format!("the dead letter {id} has a kind that nobody knows")))?,
         payload: row.try_get_by_index(5)?,

@@ -1,11 +1,14 @@
 //! What only reads: several connections, each on its own.
 
 pub(super) mod access;
+pub(super) mod changes;
 pub(super) mod events;
 pub(super) mod instances;
 pub(super) mod letters;
+pub(super) mod locations;
 pub(super) mod operations;
 pub(super) mod resolve;
+pub(super) mod spend;
 pub(super) mod totals;
 
 /// How much one read gives at most, whatever was asked for.
@@ -24,12 +27,29 @@ pub(super) struct Where {
 }
 
 impl Where {
+    /// Conditions that stand after others, which have these values.
+    pub(super) fn after(values: Vec<sea_orm::Value>) -> Self {
+        Self { sql: String::new(), values }
+    }
+
     /// Adds a condition; `?` in it stands for the value.
     pub(super) fn and(&mut self, condition: &str, value: impl Into<sea_orm::Value>) {
         self.values.push(value.into());
         let place = format!("${}", self.values.len());
         self.sql.push_str(if self.sql.is_empty() { "WHERE " } else { " AND " });
         self.sql.push_str(&condition.replace('?', &place));
+    }
+
+    /// Adds a condition with two values, each of which has its `?`.
+    pub(super) fn and_pair(
+        &mut self,
+        condition: &str,
+        one: impl Into<sea_orm::Value>,
+        other: impl Into<sea_orm::Value>,
+    ) {
+        self.values.push(one.into());
+        let half = condition.replacen('?', &format!("${}", self.values.len()), 1);
+        self.and(&half, other);
     }
 
     /// Adds a condition that needs no value.

@@ -1,13 +1,19 @@
 //! Operations, for their guilds and for people.
 
-use guildhall_actors::operations::{ListFilter, Shown, Stored};
-use guildhall_core::operation::{OperationId, Queue};
+use std::{collections::HashMap, time::Duration};
+
+use guildhall_actors::operations::{Attempt, ListFilter, Shown, Stored};
+use guildhall_core::{
+    operation::{OperationId, Queue},
+    time::UnixMs,
+};
 use sea_orm::ConnectionTrait;
+use uuid::Uuid;
 
 use super::{Where, limit};
 use crate::store::{
     operation_row::{self, SHOWN, STORED},
-    rows::query,
+    rows::{Cell, Holds, Rows, Shape, query, with_rows},
     trouble::Trouble,
     write::signed,
 };
@@ -33,11 +39,12 @@ pub(in crate::store) async fn load(
     query(on, &load_sql(), values).await?.iter().map(operation_row::stored).collect()
 }
 
+/// What [`SHOWN`] needs beside `operations o`.
+pub(super) const BESIDE: &str =
+    "LEFT JOIN intents i ON i.operation_id = o.id LEFT JOIN idempotency k ON k.operation_id = o.id";
+
 fn shown_from() -> String {
-    format!(
-        "SELECT {STORED}, {SHOWN} FROM operations o LEFT JOIN intents i ON i.operation_id = o.id
-        LEFT JOIN idempotency k ON k.operation_id = o.id"
-    )
+    format!("SELECT {STORED}, {SHOWN} FROM operations o {BESIDE}")
 }
 
 pub(in crate::store) async fn show(on: &impl ConnectionTrait, id: OperationId) -> Result<Option<Shown>, Trouble> {
@@ -50,9 +57,46 @@ pub(in crate::store) async fn show(on: &impl ConnectionTrait, id: OperationId) -
     Ok(Some(shown))
 }
 
-/// The statement that lists what a filter lets through.
-pub(in crate::store) fn list_sql(filter: &ListFilter) -> (String, Vec<sea_orm::Value>) {
-    let mut conditions = Where::default();
+/// What [`ENDED`] and others take.
+pub(in crate::store) const IDS: Shape = Shape(&[("op", Holds::Uuid)]);
+
+/// Those that are done, or are not there any more.
+pub(in crate::store) const ENDED: &str = "SELECT v.op FROM {v} LEFT JOIN operations o ON o.id = v.op
+    WHERE o.id IS NULL OR o.finished_at IS NOT NULL";
+
+fn rows_of(ids: &[OperationId]) -> Rows {
+    Rows::of(ids.iter().map(|id| Cell::Uuid(id.uuid())))
+}
+
+pub(in crate::store) async fn ended(
+    on: &impl ConnectionTrait,
+    ids: &[OperationId],
+) -> Result<Vec<OperationId>, Trouble> {
+    let rows = with_rows(on, ENDED, IDS, rows_of(ids), Vec::new()).await?;
+    Ok(rows.iter().map(|row| row.try_get_by_index(0).map(OperationId::from_uuid)).collect::<Result<_, _>>()?)
+}
+
+/// Operations with their tries.
+pub(in crate::store) async fn show_all(on: &impl ConnectionTrait, ids: &[OperationId]) -> Result<Vec<Shown>, Trouble> {
+    const ATTEMPTS: &str = "SELECT a.n, a.started_at, a.ended_at, a.status, a.class, a.detail, a.operation_id
+        FROM {v} JOIN operation_attempts a ON a.operation_id = v.op";
+    let select = format!("SELECT {STORED}, {SHOWN} FROM {{v}} JOIN operations o ON o.id = v.op {BESIDE}");
+    let mut tries: HashMap<Uuid, Vec<Attempt>> = HashMap::new();
+    for row in with_rows(on, ATTEMPTS, IDS, rows_of(ids), Vec::new()).await? {
+        tries.entry(row.try_get_by_index(6)?).or_default().push(operation_row::attempt(&row)?);
+    }
+    let mut all = Vec::with_capacity(ids.len());
+    for row in with_rows(on, &select, IDS, rows_of(ids), Vec::new()).await? {
+        let mut shown = operation_row::shown(&row)?;
+        shown.attempts = tries.remove(&shown.stored.operation.id.uuid()).unwrap_or_default();
+        shown.attempts.sort_by_key(|attempt| (attempt.n, attempt.started_at));
+        all.push(shown);
+    }
+    Ok(all)
+}
+
+/// What a filter asks of operations, whichever way they are found.
+pub(super) fn narrow(conditions: &mut Where, filter: &ListFilter) {
     if let Some(tenant) = &filter.tenant {
         conditions.and("o.tenant = ?", tenant.to_string());
     }
@@ -67,6 +111,36 @@ pub(in crate::store) fn list_sql(filter: &ListFilter) -> (String, Vec<sea_orm::V
     }
     if let Some(parked) = filter.parked {
         conditions.and("o.parked = ?", i64::from(parked));
+    }
+    if let Some(deployment) = filter.deployment {
+        conditions.and("o.deployment_id = ?", deployment.uuid());
+    }
+    if let Some(after) = filter.created_after {
+        conditions.and("o.created_at >= ?", signed(after.millis()));
+    }
+    if let Some(before) = filter.created_before {
+        conditions.and("o.created_at < ?", signed(before.millis()));
+    }
+}
+
+/// Names are given by the clock, so that the time narrows down which rows are looked at. A clock that is set back makes names
+/// that are ahead of it, by as much: so much is allowed for.
+const NAMES_AHEAD: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The lowest name that can have been given then.
+fn first_name(at: UnixMs) -> Uuid {
+    Uuid::from_u128(u128::from(at.millis()) << 80)
+}
+
+/// The statement that lists what a filter lets through.
+pub(in crate::store) fn list_sql(filter: &ListFilter) -> (String, Vec<sea_orm::Value>) {
+    let mut conditions = Where::default();
+    narrow(&mut conditions, filter);
+    if let Some(after) = filter.created_after {
+        conditions.and("o.id >= ?", first_name(after));
+    }
+    if let Some(before) = filter.created_before {
+        conditions.and("o.id < ?", first_name(before + NAMES_AHEAD));
     }
     if let Some(before) = filter.before {
         conditions.and("o.id < ?", before.uuid());

@@ -29,11 +29,15 @@ pub(in crate::store) async fn next_due(on: &impl ConnectionTrait) -> Result<Opti
     Ok(rows.first().map(|row| row.try_get_by_index(0)).transpose()?.map(time))
 }
 
-pub(in crate::store) async fn paused(on: &impl ConnectionTrait) -> Result<(bool, Vec<Queue>), Trouble> {
+pub(in crate::store) async fn paused(
+    on: &impl ConnectionTrait,
+    of: Option<&str>,
+) -> Result<(bool, Vec<Queue>), Trouble> {
     let all = query(on, "SELECT 1 FROM switches WHERE name = $1 AND is_on = 1", vec![PAUSED.into()]).await?;
     let most = i64::try_from(MOST).unwrap_or(i64::MAX);
-    let select = "SELECT queue FROM guild_queues WHERE paused = 1 ORDER BY queue LIMIT $1 + 0";
-    let queues = query(on, select, vec![most.into()]).await?;
+    let select = "SELECT queue FROM guild_queues WHERE paused = 1 AND tenant = COALESCE($2, tenant)
+        ORDER BY queue LIMIT $1 + 0";
+    let queues = query(on, select, vec![most.into(), of.map(str::to_owned).into()]).await?;
     let queues = queues.iter().map(|row| row.try_get_by_index(0).map(Queue::from_number)).collect::<Result<_, _>>()?;
     Ok((!all.is_empty(), queues))
 }

@@ -98,8 +98,10 @@ pub(super) async fn note<'a>(on: &DatabaseTransaction, notes: impl Iterator<Item
         ("detail", Holds::Text),
         ("request", Holds::Text),
     ]);
+    // What whoever runs the daemon does in somebody's guild is for that somebody to see, and for no other tenant.
     const INSERT: &str = "INSERT INTO audit (at, tenant, api_key, action, guild_id, target, detail, request)
-        SELECT at, tenant, api_key, action, guild_id, target, detail, request FROM {v}";
+        SELECT v.at, COALESCE(q.tenant, v.tenant), v.api_key, v.action, v.guild_id, v.target, v.detail, v.request
+        FROM {v} LEFT JOIN guild_queues q ON q.queue = v.guild_id";
     let mut rows = Rows::new();
     for note in notes {
         rows.push(&[

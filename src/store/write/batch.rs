@@ -11,8 +11,8 @@ use sea_orm::DatabaseTransaction;
 use uuid::Uuid;
 
 use super::{
-    Answer, Asked, Context, Job, Trouble, access, handled, identify, inbox, letters, queues, record, sessions, shards,
-    single, state, sweep,
+    Answer, Asked, Context, Job, Trouble, access, handled, identify, inbox, letters, locations, queues, record,
+    sessions, shards, single, spend, state, submit::Batch, sweep,
 };
 use crate::store::{members::Said, rows::query};
 
@@ -39,11 +39,12 @@ pub(super) async fn carry_out(
         Job::Submit(batch) => Some(batch.as_slice()),
         _ => None,
     });
+    let of = |place: usize| asked[place].tenant;
     let commits = pick(jobs, |job| match job {
         Job::Commit(done) => Some(done.as_slice()),
         _ => None,
     });
-    let requests: Vec<_> = batches.iter().map(|(_, batch)| *batch).collect();
+    let requests: Vec<_> = batches.iter().map(|(place, batch)| Batch { operations: batch, of: of(*place) }).collect();
     let done: Vec<&Handled> = commits.iter().flat_map(|(_, done)| done.iter()).collect();
     let (submitted, committed) = handled::all(on, context, &requests, &done).await?;
     for ((place, _), submitted) in batches.iter().zip(submitted) {
@@ -73,6 +74,13 @@ pub(super) async fn carry_out(
     });
     sessions::keep(on, context, sessions.iter().flat_map(|(_, sessions)| sessions.iter())).await?;
     sessions.iter().for_each(|(place, _)| put(*place, Answer::Kept));
+    let sums = pick(jobs, |job| match job {
+        Job::KeepSpend(process, sums) => Some((&**process, sums.as_slice())),
+        _ => None,
+    });
+    let each: Vec<_> = sums.iter().map(|(_, sums)| *sums).collect();
+    spend::keep(on, &each).await?;
+    sums.iter().for_each(|(place, _)| put(*place, Answer::Kept));
     let put_off = pick(jobs, |job| match job {
         Job::PutOff(key, later, now) => Some((key, later, *now)),
         _ => None,
@@ -89,19 +97,22 @@ pub(super) async fn carry_out(
             | Job::Commit(_)
             | Job::KeepSessions(_)
             | Job::PutOff(..)
+            | Job::KeepSpend(..)
             | Job::Identify(_) => {}
             Job::ClaimShards(wanted) => put(place, Answer::Shards(shards::claim(on, context, *wanted).await?)),
             Job::ReleaseShards(claims) => {
                 shards::release(on, context, claims).await?;
                 put(place, Answer::Kept);
             }
-            Job::Redrive(batch) => put(place, Answer::Redriven(letters::redrive(on, context, batch).await?)),
+            Job::Redrive(batch) => put(place, Answer::Redriven(letters::redrive(on, context, batch, of(place)).await?)),
             Job::Claim(from) => put(place, Answer::Claimed(queues::claim(on, context, from).await?)),
-            Job::Cancel(id, now) => put(place, Answer::Moved(single::cancel(on, context, *id, *now).await?)),
-            Job::Hasten(id, now) => put(place, Answer::Moved(single::hasten(on, *id, *now).await?)),
-            Job::Discard(filter) => put(place, Answer::Discarded(letters::discard(on, filter).await?)),
+            Job::Cancel(id, now) => put(place, Answer::Moved(single::cancel(on, context, *id, *now, of(place)).await?)),
+            Job::Hasten(id, now) => put(place, Answer::Moved(single::hasten(on, context, *id, *now, of(place)).await?)),
+            Job::Discard(filter) => {
+                put(place, Answer::Discarded(letters::discard(on, context, filter, of(place)).await?));
+            }
             Job::Pause(what, paused) => {
-                queues::pause(on, *what, *paused).await?;
+                queues::pause(on, context, *what, *paused, of(place)).await?;
                 put(place, Answer::Kept);
             }
             Job::Sweep(retention, now) => put(place, Answer::Swept(sweep::sweep(on, *retention, *now).await?)),
@@ -112,8 +123,13 @@ pub(super) async fn carry_out(
             Job::RotateKey { old, new, until } => {
                 put(place, Answer::KeyRotated(access::rotate(on, *old, new, *until).await?));
             }
+            Job::Learn(location, guild) => {
+                locations::learn(on, location, *guild).await?;
+                put(place, Answer::Kept);
+            }
             Job::Note => put(place, Answer::Kept),
             Job::SweepAccess(before) => put(place, Answer::SweptEvents(access::sweep(on, *before).await?)),
+            Job::SweepSpend(before) => put(place, Answer::SweptEvents(spend::sweep(on, *before).await?)),
         }
     }
     // What all processes take in turn comes last: nobody waits for a process that waits for another.
@@ -158,8 +174,11 @@ async fn lock(on: &DatabaseTransaction, jobs: &[&Job]) -> Result<HashMap<i64, Op
             | Job::ClaimShards(_)
             | Job::ReleaseShards(_)
             | Job::RevokeKey(..)
+            | Job::Learn(..)
             | Job::Note
-            | Job::SweepAccess(_) => {}
+            | Job::SweepAccess(_)
+            | Job::KeepSpend(..)
+            | Job::SweepSpend(_) => {}
             Job::AddKey(new) | Job::RotateKey { new, .. } => lines.extend(access::lines(new)),
         }
     }
@@ -211,6 +230,14 @@ async fn tell(
         }
     }
     new.into_iter().for_each(|line| said.queue(line));
+    if context.says_changes && answers.iter().any(Answer::touches_operations) {
+        said.say_changes();
+    }
+    say(on, context, &said).await
+}
+
+/// Says something to the other processes, with the commit.
+pub(super) async fn say(on: &DatabaseTransaction, context: &Context, said: &Said) -> Result<(), Trouble> {
     if let Some(payload) = said.payload() {
         query(on, "SELECT pg_notify($1, $2)", vec![context.channel.clone().into(), payload.into()]).await?;
     }

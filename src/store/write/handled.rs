@@ -4,11 +4,14 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use guildhall_actors::{
     events::{Committed, Handled, InboxKey, SetState},
-    operations::{NewOperation, SubmitError, Submitted},
+    operations::{SubmitError, Submitted},
 };
 use sea_orm::{DatabaseTransaction, QueryResult};
 
-use super::{Context, Trouble, inbox, shards, signed, state, submit};
+use super::{
+    Context, Trouble, inbox, shards, signed, state,
+    submit::{self, Batch},
+};
 use crate::store::rows::{Cell, Holds, Rows, Shape, kept, with_rows};
 
 /// Which event and which handler, as the engines keep it.
@@ -43,7 +46,7 @@ type Answers = (Vec<Result<Vec<Submitted>, SubmitError>>, Vec<Committed>);
 pub(super) async fn all(
     on: &DatabaseTransaction,
     context: &Context,
-    requests: &[&[NewOperation]],
+    requests: &[Batch<'_>],
     done: &[&Handled],
 ) -> Result<Answers, Trouble> {
     let mut answers: BTreeMap<usize, Committed> = BTreeMap::new();
@@ -87,15 +90,16 @@ impl<'a> Item<'a> {
 async fn at_once<'a>(
     on: &DatabaseTransaction,
     context: &Context,
-    requests: &[&'a [NewOperation]],
+    requests: &[Batch<'a>],
     items: Vec<Item<'a>>,
 ) -> Result<(Vec<Result<Vec<Submitted>, SubmitError>>, Vec<(usize, Committed)>), Trouble> {
     let (from_inbox, fresh): (Vec<_>, Vec<_>) = items.iter().partition(|item| item.done.from_inbox);
     let mut wanted = insert(on, &fresh).await?;
     wanted.extend(inbox::present(on, from_inbox.iter().map(|item| &item.key)).await?);
     let gives = |item: &&Item<'_>| wanted.contains(&item.key) && !item.done.operations.is_empty();
-    let given = items.iter().filter(gives).map(|item| item.done.operations.as_slice());
-    let batches: Vec<&[NewOperation]> = requests.iter().copied().chain(given).collect();
+    // Handlers are the operator's.
+    let given = items.iter().filter(gives).map(|item| Batch { operations: &item.done.operations, of: None });
+    let batches: Vec<Batch<'_>> = requests.iter().copied().chain(given).collect();
     let mut submitted = submit::all(on, context, &batches).await?;
     let mut accepted = submitted.split_off(requests.len()).into_iter();
 

@@ -1,5 +1,7 @@
 //! What the writer is asked for, and what it answers.
 
+use std::sync::Arc;
+
 use guildhall_actors::{
     access::{Added, NewKey, Note, Revoked, Rotated},
     events::{
@@ -13,7 +15,8 @@ use guildhall_actors::{
 };
 use guildhall_core::{
     access::KeyId,
-    operation::{OperationId, Queue, State},
+    budget::{Hour, Spend},
+    operation::{OperationId, Queue, State, payload::Location},
     time::UnixMs,
 };
 use tokio::sync::oneshot;
@@ -47,9 +50,13 @@ pub(in crate::store) enum Job {
         new: NewKey,
         until: UnixMs,
     },
+    /// Where a channel or a webhook belongs.
+    Learn(Location, Option<u64>),
     /// Nothing but the note that comes with it.
     Note,
     SweepAccess(UnixMs),
+    KeepSpend(Arc<str>, Vec<Spend>),
+    SweepSpend(Hour),
 }
 
 /// What came of it.
@@ -81,6 +88,8 @@ pub(in crate::store) struct Request {
     pub(in crate::store) job: Job,
     /// What is to be kept of it, if it changes something.
     pub(in crate::store) note: Option<Note>,
+    /// For whose sake, if for a tenant's.
+    pub(in crate::store) tenant: Option<Arc<str>>,
     pub(in crate::store) reply: oneshot::Sender<Result<Answer, StoreError>>,
 }
 
@@ -89,11 +98,12 @@ pub(in crate::store) struct Request {
 pub(super) struct Asked<'a> {
     pub(super) job: &'a Job,
     pub(super) note: Option<&'a Note>,
+    pub(super) tenant: Option<&'a str>,
 }
 
 impl<'a> Asked<'a> {
     pub(super) fn of(request: &'a Request) -> Self {
-        Self { job: &request.job, note: request.note.as_ref() }
+        Self { job: &request.job, note: request.note.as_ref(), tenant: request.tenant.as_deref() }
     }
 }
 
@@ -123,6 +133,29 @@ impl Answer {
     }
 }
 
+impl Answer {
+    /// Whether operations may have changed, for whoever follows them.
+    pub(super) fn touches_operations(&self) -> bool {
+        match self {
+            Self::Recorded(recorded) => recorded.contains(&Recorded::Done),
+            Self::Committed(committed) => committed.iter().any(|one| matches!(one, Committed::Done(_))),
+            Self::Submitted(_) | Self::Redriven(_) | Self::Moved(_) => self.is_change(),
+            Self::Claimed(_)
+            | Self::Released(_)
+            | Self::Discarded(_)
+            | Self::Swept(_)
+            | Self::Identified(_)
+            | Self::Shards(_)
+            | Self::Found(_)
+            | Self::SweptEvents(_)
+            | Self::KeyAdded(_)
+            | Self::KeyRevoked(_)
+            | Self::KeyRotated(_)
+            | Self::Kept => false,
+        }
+    }
+}
+
 impl Job {
     /// How many rows it writes, and how many bytes of text, about.
     pub(super) fn size(&self) -> (usize, usize) {
@@ -139,6 +172,7 @@ impl Job {
             }
             Self::KeepSessions(sessions) => (sessions.len(), 0),
             Self::ReleaseShards(claims) => (claims.len(), 0),
+            Self::KeepSpend(_, spend) => (spend.len(), 0),
             Self::Claim(_)
             | Self::Release(..)
             | Self::Cancel(..)
@@ -154,8 +188,10 @@ impl Job {
             | Self::AddKey(_)
             | Self::RevokeKey(..)
             | Self::RotateKey { .. }
+            | Self::Learn(..)
             | Self::Note
-            | Self::SweepAccess(_) => (1, 0),
+            | Self::SweepAccess(_)
+            | Self::SweepSpend(_) => (1, 0),
         }
     }
 }

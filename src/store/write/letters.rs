@@ -1,13 +1,16 @@
 //! Dead letters: done again, or thrown away.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use guildhall_actors::operations::{LetterFilter, NewOperation, SubmitError, Submitted};
 use guildhall_core::operation::OperationId;
 use sea_orm::DatabaseTransaction;
 use uuid::Uuid;
 
-use super::{Context, Trouble, submit};
+use super::{
+    Context, Trouble,
+    submit::{self, Batch},
+};
 use crate::store::{
     read::letters::Condition,
     rows::{Cell, Holds, Rows, Shape, query, with_rows},
@@ -21,8 +24,12 @@ pub(super) async fn redrive(
     on: &DatabaseTransaction,
     context: &Context,
     batch: &[NewOperation],
+    of: Option<&str>,
 ) -> Result<Result<Vec<OperationId>, SubmitError>, Trouble> {
-    let mut origins = origins(on, batch).await?;
+    let caller = context.on_behalf(of);
+    caller.begin(on).await?;
+    let mut origins = origins(on, batch, of).await?;
+    caller.end(on).await?;
     let mut wanted = Vec::new();
     let mut kept = Vec::new();
     for operation in batch {
@@ -40,7 +47,7 @@ pub(super) async fn redrive(
     if wanted.is_empty() {
         return Ok(Ok(kept));
     }
-    let submitted = match submit::all(on, context, &[&wanted]).await?.pop() {
+    let submitted = match submit::all(on, context, &[Batch { operations: &wanted, of }]).await?.pop() {
         Some(Ok(submitted)) => submitted,
         Some(Err(error)) => return Ok(Err(error)),
         None => Vec::new(),
@@ -55,7 +62,9 @@ pub(super) async fn redrive(
         pairs.push(&[Cell::Uuid(origin.uuid()), Cell::Uuid(id.uuid())]);
         kept.push(id);
     }
+    caller.begin(on).await?;
     note(on, pairs).await?;
+    caller.end(on).await?;
     Ok(Ok(kept))
 }
 
@@ -63,15 +72,18 @@ pub(super) async fn redrive(
 async fn origins(
     on: &DatabaseTransaction,
     batch: &[NewOperation],
+    of: Option<&str>,
 ) -> Result<HashMap<OperationId, Option<OperationId>>, Trouble> {
     const SELECT: &str = "SELECT l.id, l.redriven_as FROM {v} JOIN dead_letters l ON l.id = v.op
-        UNION SELECT o.id, o.redriven_as FROM {v} JOIN operations o ON o.id = v.op WHERE o.state = 'needs_review'";
+        WHERE l.tenant = COALESCE($2, l.tenant)
+        UNION SELECT o.id, o.redriven_as FROM {v} JOIN operations o ON o.id = v.op
+        WHERE o.state = 'needs_review' AND o.tenant = COALESCE($2, o.tenant)";
     let rows = Rows::of(batch.iter().filter_map(|operation| operation.redrive_of).map(|id| Cell::Uuid(id.uuid())));
     if rows.is_empty() {
         return Ok(HashMap::new());
     }
     let mut origins = HashMap::new();
-    for row in with_rows(on, SELECT, IDS, rows, Vec::new()).await? {
+    for row in with_rows(on, SELECT, IDS, rows, vec![of.map(str::to_owned).into()]).await? {
         let id: Uuid = row.try_get_by_index(0)?;
         let again: Option<Uuid> = row.try_get_by_index(1)?;
         origins.insert(OperationId::from_uuid(id), again.map(OperationId::from_uuid));
@@ -88,9 +100,19 @@ async fn note(on: &DatabaseTransaction, pairs: Rows) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Throws letters away.
-pub(super) async fn discard(on: &DatabaseTransaction, filter: &LetterFilter) -> Result<u64, Trouble> {
-    let Condition { sql, values } = Condition::of(filter);
+/// Throws letters away, the oldest first.
+pub(super) async fn discard(
+    on: &DatabaseTransaction,
+    context: &Context,
+    filter: &LetterFilter,
+    of: Option<&str>,
+) -> Result<u64, Trouble> {
+    let tenant = of.map(Arc::from).or_else(|| filter.tenant.clone());
+    let Condition { sql, values } = Condition::from_the_oldest(&LetterFilter { tenant, ..filter.clone() });
+    let caller = context.on_behalf(of);
+    caller.begin(on).await?;
     let delete = format!("DELETE FROM dead_letters WHERE id IN (SELECT l.id FROM dead_letters l {sql}) RETURNING id");
-    Ok(query(on, &delete, values).await?.len() as u64)
+    let gone = query(on, &delete, values).await?.len() as u64;
+    caller.end(on).await?;
+    Ok(gone)
 }

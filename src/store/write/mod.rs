@@ -6,13 +6,17 @@ mod finish;
 mod handled;
 mod identify;
 mod inbox;
+mod insert;
 mod job;
 mod letters;
+mod locations;
 mod queues;
 mod record;
 mod sessions;
 mod shards;
 mod single;
+mod spend;
+mod stamp;
 mod state;
 mod submit;
 mod sweep;
@@ -51,14 +55,16 @@ pub(super) use self::{
     job::{Answer, Job, Request},
     queues::{LINES, NEXT_DUE, PAUSED},
     record::guild_number,
+    stamp::{FORGOTTEN, Stamp},
 };
 use super::{
     Health, Meaning, Trouble,
     connect::{self, Session},
-    events::{BatchCommitted, ClaimsTaken, StoreAttached, StoreFailed, StoreStands, WritesFenced},
+    events::{BatchCommitted, ChangesMended, ClaimsTaken, StoreAttached, StoreFailed, StoreStands, WritesFenced},
     file_lock::FileLock,
     let_go,
-    members::Members,
+    members::{Members, Said},
+    row_security::{OnBehalf, RowSecurity},
 };
 use crate::{events::emit, settings::Store as Settings};
 
@@ -68,6 +74,8 @@ const BATCH_ROWS: usize = 2_048;
 const BATCH_BYTES: usize = 8 << 20;
 /// How often a batch is tried that another process got in the way of.
 const RACES: u32 = 5;
+/// How often the other processes are told at most that operations have changed. All that was kept in between is one word.
+const SAY_CHANGES_EVERY: Duration = Duration::from_millis(50);
 /// How often an idle connection is looked after while it is lost.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
@@ -84,9 +92,20 @@ pub(super) struct Context {
     keep_keys: Duration,
     /// How long a process counts as alive after it has said so.
     lease: Duration,
+    /// How a transaction becomes a tenant's.
+    row_security: Option<RowSecurity>,
+    /// The number of the present transaction.
+    stamp: Stamp,
+    /// Whether the other processes are told in this transaction that operations have changed.
+    says_changes: bool,
 }
 
 impl Context {
+    /// What is done for a tenant, or for nobody in particular.
+    fn on_behalf<'a>(&'a self, tenant: Option<&'a str>) -> OnBehalf<'a> {
+        OnBehalf::of(self.row_security.as_ref(), tenant)
+    }
+
     /// Where the fence of a queue begins that is new: above all that it can have had before, should it have been there.
     fn first_fence() -> i64 {
         now() << 20
@@ -104,6 +123,10 @@ pub(super) struct Writer {
     health: watch::Sender<Health>,
     /// Whether the store may say that this process has queues that nobody in it knows of.
     claims_in_doubt: bool,
+    /// When the other processes were last told that operations have changed.
+    said_changes: Option<Instant>,
+    /// Whether operations have changed since.
+    unsaid_changes: bool,
 }
 
 impl Writer {
@@ -113,12 +136,25 @@ impl Writer {
         file: Option<Arc<FileLock>>,
         members: Arc<Members>,
         channel: String,
+        row_security: Option<RowSecurity>,
         health: watch::Sender<Health>,
     ) -> Result<Self, Trouble> {
         let (max_queued, keep_keys, lease) = (settings.max_queued, settings.keep_keys, settings.lease.lasts);
-        let context = Context { members, channel, max_queued, keep_keys, lease };
+        let stamp = if file.is_some() { Stamp::Counted(0) } else { Stamp::Postgres };
+        let context =
+            Context { members, channel, max_queued, keep_keys, lease, row_security, stamp, says_changes: false };
         let session = Session::of(&settings);
-        let mut writer = Self { settings, context, connection: None, session, file, health, claims_in_doubt: false };
+        let mut writer = Self {
+            settings,
+            context,
+            connection: None,
+            session,
+            file,
+            health,
+            claims_in_doubt: false,
+            said_changes: None,
+            unsaid_changes: false,
+        };
         writer.connect().await?;
         Ok(writer)
     }
@@ -137,11 +173,15 @@ impl Writer {
                     None => break,
                 },
                 () = async { drop(stop.wait_for(|stop| *stop).await) } => waiting.close(),
+                () = tokio::time::sleep_until(self.may_say_changes()), if self.unsaid_changes => self.say_changes().await,
                 () = tokio::time::sleep(idle) => self.look().await,
             }
             if self.claims_in_doubt && self.connection.is_some() {
                 self.write(VecDeque::new()).await;
             }
+        }
+        if self.unsaid_changes {
+            self.say_changes().await;
         }
         if let Some(connection) = self.connection.take() {
             let_go(connection).await;
@@ -193,6 +233,9 @@ impl Writer {
 
     fn answer(&mut self, batch: VecDeque<Request>, answers: Vec<Answer>) {
         self.tell(Health::Up);
+        if answers.iter().any(Answer::touches_operations) {
+            self.changed();
+        }
         for (request, answer) in batch.into_iter().zip(answers) {
             let claims = match &answer {
                 Answer::Claimed(claims) => claims.clone(),
@@ -282,6 +325,8 @@ impl Writer {
     }
 
     async fn transact(&mut self, jobs: &[Asked<'_>]) -> Result<Vec<Answer>, Trouble> {
+        self.context.stamp = self.context.stamp.next(now_in_micros());
+        self.context.says_changes = self.may_say_changes() <= Instant::now();
         if self.claims_in_doubt {
             let transaction = self.begin().await?;
             let freed = queues::free_unknown(&transaction, &self.context).await;
@@ -339,11 +384,45 @@ impl Writer {
             let taken = queues::take_over(&transaction, self.context.members.me(), now()).await;
             let freed = self.end(transaction, taken).await?;
             emit(StoreAttached { place: &self.settings.url.to_string(), freed });
+            let connection = self.connection.as_ref().ok_or_else(|| lost("there is no connection"))?;
+            self.context.stamp = Stamp::of_file(connection).await?;
         } else {
+            let transaction = self.begin().await?;
+            let mended = stamp::mend(&transaction).await;
+            emit(ChangesMended { operations: self.end(transaction, mended).await? });
             emit(StoreAttached { place: &self.settings.url.to_string(), freed: 0 });
         }
         self.tell(Health::Up);
         Ok(())
+    }
+
+    /// Operations have changed, and that is kept: whoever follows them in this process is told, and soon the others.
+    fn changed(&mut self) {
+        self.context.members.tick();
+        if self.context.members.has_others() {
+            self.unsaid_changes = !self.context.says_changes;
+            if self.context.says_changes {
+                self.said_changes = Some(Instant::now());
+            }
+        }
+    }
+
+    /// When the other processes may be told again that operations have changed.
+    fn may_say_changes(&self) -> Instant {
+        self.said_changes.map_or_else(Instant::now, |said| said + SAY_CHANGES_EVERY)
+    }
+
+    /// Tells the other processes that operations have changed.
+    async fn say_changes(&mut self) {
+        self.unsaid_changes = false;
+        self.said_changes = Some(Instant::now());
+        let says = async {
+            let transaction = self.begin().await?;
+            batch::say(&transaction, &self.context, &Said::changes()).await?;
+            transaction.commit().await.map_err(Trouble::from)
+        };
+        // If they cannot be told, they find out by themselves, and what is wrong with the connection shows with the next write.
+        let _ = timeout(self.settings.timeout, says).await;
     }
 
     fn lose(&mut self, trouble: &Trouble) {
@@ -407,6 +486,12 @@ pub(super) fn late() -> Trouble {
 pub(super) fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// The present time by the wall clock, in microseconds.
+fn now_in_micros() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// A count or a time as the engines keep it.

@@ -236,21 +236,34 @@ pub(super) async fn look_again(on: &DatabaseTransaction, queue: Queue) -> Result
 }
 
 /// Pauses queues, or lets them go on.
-pub(super) async fn pause(on: &DatabaseTransaction, what: Pausable, paused: bool) -> Result<(), Trouble> {
+pub(super) async fn pause(
+    on: &DatabaseTransaction,
+    context: &Context,
+    what: Pausable,
+    paused: bool,
+    of: Option<&str>,
+) -> Result<(), Trouble> {
     const ALL: &str = "INSERT INTO switches (name, is_on) VALUES ($1, $2)
         ON CONFLICT (name) DO UPDATE SET is_on = excluded.is_on";
     const ONE: &str = "INSERT INTO guild_queues (queue, tenant, next_seq, pending, paused, fence)
-        VALUES ($1, 'default', 1, 0, $2, $3) ON CONFLICT (queue) DO UPDATE SET paused = excluded.paused";
+        VALUES ($1, COALESCE($4, 'default'), 1, 0, $2, $3) ON CONFLICT (queue) DO UPDATE SET paused = excluded.paused
+        WHERE guild_queues.tenant = COALESCE($4, guild_queues.tenant)";
     let paused = i64::from(paused);
     let values: Vec<Value> = match what {
         Pausable::All => vec![PAUSED.into(), paused.into()],
-        Pausable::Queue(queue) => vec![queue.number().into(), paused.into(), Context::first_fence().into()],
+        Pausable::Queue(queue) => {
+            let of = of.map(str::to_owned);
+            vec![queue.number().into(), paused.into(), Context::first_fence().into(), of.into()]
+        }
     };
-    let sql = match what {
-        Pausable::All => ALL,
-        Pausable::Queue(_) => ONE,
+    // Who may pause everything may do so to everybody; one queue is for whose it is.
+    let (sql, caller) = match what {
+        Pausable::All => (ALL, context.on_behalf(None)),
+        Pausable::Queue(_) => (ONE, context.on_behalf(of)),
     };
+    caller.begin(on).await?;
     query(on, sql, values).await?;
+    caller.end(on).await?;
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::{
     Context, Trouble,
     finish::{self, Ended, Traces},
-    signed,
+    locations, signed,
 };
 use crate::store::rows::{Cell, Holds, Rows, Shape, with_rows};
 
@@ -35,7 +35,7 @@ pub(in crate::store) const CHANGES: Shape = Shape(&[
 pub(in crate::store) const UPDATE: &str =
     "UPDATE operations SET state = v.state, attempts = v.attempts, delays = v.delays,
     eligible_at = v.eligible_at, parked = v.parked, error = v.error, result = v.result,
-    made = COALESCE(v.made, operations.made), updated_at = v.at, finished_at = v.finished_at
+    made = COALESCE(v.made, operations.made), updated_at = v.at, finished_at = v.finished_at, changed = {changed}
     FROM {v}, guild_queues q
     WHERE operations.id = v.op AND operations.queue = v.line AND operations.finished_at IS NULL
     AND q.queue = v.line AND q.fence = v.held AND q.owner = $2
@@ -99,7 +99,8 @@ async fn apply(on: &DatabaseTransaction, context: &Context, changes: &[&Change])
         ]);
     }
     let mut kept: HashMap<Uuid, Traces> = HashMap::new();
-    for row in with_rows(on, UPDATE, CHANGES, rows, vec![context.members.me().into()]).await? {
+    let (update, values) = context.stamp.put(UPDATE, vec![context.members.me().into()], 1);
+    for row in with_rows(on, &update, CHANGES, rows, values).await? {
         kept.insert(row.try_get_by_index(0)?, Traces::from_number(row.try_get_by_index(1)?));
     }
     let (done, left): (Vec<&Change>, Vec<&Change>) =
@@ -269,6 +270,8 @@ async fn objects(on: &DatabaseTransaction, done: &[&Change]) -> Result<(), Troub
         }
     }
     with_rows(on, FORGET, OBJECTS, objects, Vec::new()).await?;
+    let gone = bound.iter().filter(|((kind, _), bound)| *kind == ManagedKind::Channel && bound.is_none());
+    locations::forget(on, &gone.map(|((_, id), _)| *id).collect::<Vec<_>>()).await?;
     if !bindings.is_empty() {
         with_rows(on, BIND, BINDINGS, bindings, Vec::new()).await?;
     }
@@ -300,12 +303,19 @@ fn net_bindings<'a>(done: &[&'a Change]) -> Bound<'a> {
 }
 
 async fn dead_letters(on: &DatabaseTransaction, done: &[&Change]) -> Result<(), Trouble> {
-    const SHAPE: Shape =
-        Shape(&[("op", Holds::Uuid), ("class", Holds::Text), ("error", Holds::Text), ("at", Holds::Number)]);
+    const SHAPE: Shape = Shape(&[
+        ("op", Holds::Uuid),
+        ("class", Holds::Text),
+        ("error", Holds::Text),
+        ("wording", Holds::Text),
+        ("at", Holds::Number),
+    ]);
     const INSERT: &str = "INSERT INTO dead_letters
-        (id, tenant, queue, guild_id, kind, payload, class, error, attempts, reason, created_at, died_at, redrive_of)
-        SELECT o.id, o.tenant, o.queue, o.guild_id, o.kind, o.payload, v.class, v.error, o.attempts, o.reason,
-        o.created_at, v.at, o.redrive_of FROM {v} JOIN operations o ON o.id = v.op WHERE 1 = 1 ON CONFLICT DO NOTHING";
+        (id, tenant, queue, guild_id, kind, payload, class, error, wording, attempts, reason, created_at, died_at,
+        redrive_of, bounds)
+        SELECT o.id, o.tenant, o.queue, o.guild_id, o.kind, o.payload, v.class, v.error, v.wording, o.attempts, o.reason,
+        o.created_at, v.at, o.redrive_of, o.bounds FROM {v} JOIN operations o ON o.id = v.op WHERE 1 = 1
+        ON CONFLICT DO NOTHING";
     let mut rows = Rows::new();
     for change in done.iter().filter(|change| change.state == State::Dead) {
         let unsaid = || Failure::new(FailureClass::Transient, "it was given up, and nobody said why");
@@ -314,6 +324,8 @@ async fn dead_letters(on: &DatabaseTransaction, done: &[&Change]) -> Result<(), 
             Cell::Uuid(change.id.uuid()),
             Cell::Text(error.class.name()),
             Cell::Text(&json(&error)),
+            // In small letters by our own rules: the engines have different ones.
+            Cell::Text(&error.message.to_lowercase()),
             Cell::Number(signed(change.at.millis())),
         ]);
     }

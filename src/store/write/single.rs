@@ -4,7 +4,7 @@ use guildhall_core::{
     operation::{OperationId, Queue, State},
     time::UnixMs,
 };
-use sea_orm::{DatabaseTransaction, QueryResult};
+use sea_orm::{DatabaseTransaction, QueryResult, Value};
 
 use super::{
     Context, Trouble,
@@ -19,14 +19,21 @@ pub(super) async fn cancel(
     context: &Context,
     id: OperationId,
     now: UnixMs,
+    of: Option<&str>,
 ) -> Result<Option<(State, Queue)>, Trouble> {
-    const CANCEL: &str = "UPDATE operations SET state = 'cancelled', updated_at = $2, finished_at = $2
-        WHERE id = $1 AND state IN ('queued', 'delayed') AND attempts = 0
+    const CANCEL: &str =
+        "UPDATE operations SET state = 'cancelled', updated_at = $2, finished_at = $2, changed = {changed}
+        WHERE id = $1 AND tenant = COALESCE($3, tenant) AND state IN ('queued', 'delayed') AND attempts = 0
             AND NOT EXISTS (SELECT 1 FROM intents i WHERE i.operation_id = operations.id)
         RETURNING state, queue";
-    let cancelled = query(on, CANCEL, vec![id.uuid().into(), signed(now.millis()).into()]).await?;
+    let (cancel, values) = context.stamp.put(CANCEL, values(id, now, of), 0);
+    let caller = context.on_behalf(of);
+    caller.begin(on).await?;
+    let cancelled = query(on, &cancel, values).await?;
+    let as_it_is = as_it_stands(on, id, of).await?;
+    caller.end(on).await?;
     let Some((state, queue)) = cancelled.first().map(standing).transpose()? else {
-        return as_it_stands(on, id).await;
+        return Ok(as_it_is);
     };
     finish::all(on, context, &[Ended { id, queue, state, result: None, at: now }]).await?;
     // What waited behind it may be due long before it would have been.
@@ -37,25 +44,41 @@ pub(super) async fn cancel(
 /// Makes an operation that waits due now. One that is to be looked for is not hastened: its call may still be under way.
 pub(super) async fn hasten(
     on: &DatabaseTransaction,
+    context: &Context,
     id: OperationId,
     now: UnixMs,
+    of: Option<&str>,
 ) -> Result<Option<(State, Queue)>, Trouble> {
-    const HASTEN: &str = "UPDATE operations SET eligible_at = $2, updated_at = $2
-        WHERE id = $1 AND state IN ('queued', 'delayed', 'retrying') AND eligible_at > $2
+    const HASTEN: &str = "UPDATE operations SET eligible_at = $2, updated_at = $2, changed = {changed}
+        WHERE id = $1 AND tenant = COALESCE($3, tenant) AND state IN ('queued', 'delayed', 'retrying') AND eligible_at > $2
         RETURNING state, queue";
     const READY: &str =
         "UPDATE guild_queues SET ready_at = $2 WHERE queue = $1 AND (ready_at IS NULL OR ready_at > $2)";
-    let now = signed(now.millis());
-    let hastened = query(on, HASTEN, vec![id.uuid().into(), now.into()]).await?;
+    let (hasten, values) = context.stamp.put(HASTEN, values(id, now, of), 0);
+    let caller = context.on_behalf(of);
+    caller.begin(on).await?;
+    let hastened = query(on, &hasten, values).await?;
+    let as_it_is = as_it_stands(on, id, of).await?;
+    caller.end(on).await?;
     let Some((state, queue)) = hastened.first().map(standing).transpose()? else {
-        return as_it_stands(on, id).await;
+        return Ok(as_it_is);
     };
-    query(on, READY, vec![queue.number().into(), now.into()]).await?;
+    query(on, READY, vec![queue.number().into(), signed(now.millis()).into()]).await?;
     Ok(Some((state, queue)))
 }
 
-async fn as_it_stands(on: &DatabaseTransaction, id: OperationId) -> Result<Option<(State, Queue)>, Trouble> {
-    let rows = query(on, "SELECT state, queue FROM operations WHERE id = $1", vec![id.uuid().into()]).await?;
+/// Which operation, when, and whose it has to be.
+fn values(id: OperationId, now: UnixMs, of: Option<&str>) -> Vec<Value> {
+    vec![id.uuid().into(), signed(now.millis()).into(), of.map(str::to_owned).into()]
+}
+
+async fn as_it_stands(
+    on: &DatabaseTransaction,
+    id: OperationId,
+    of: Option<&str>,
+) -> Result<Option<(State, Queue)>, Trouble> {
+    const SELECT: &str = "SELECT state, queue FROM operations WHERE id = $1 AND tenant = COALESCE($2, tenant)";
+    let rows = query(on, SELECT, vec![id.uuid().into(), of.map(str::to_owned).into()]).await?;
     rows.first().map(standing).transpose()
 }
 

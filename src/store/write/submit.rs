@@ -1,7 +1,7 @@
 //! Accepting operations.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     sync::Arc,
 };
 
@@ -9,11 +9,15 @@ use guildhall_actors::{
     access::DEFAULT_TENANT,
     operations::{NewOperation, SubmitError, Submitted},
 };
-use guildhall_core::operation::{OperationId, Queue, State};
+use guildhall_core::operation::{OperationId, State};
 use sea_orm::{DatabaseTransaction, QueryResult};
 use uuid::Uuid;
 
-use super::{Context, Trouble, signed};
+use super::{
+    Context, Trouble,
+    insert::{self, New},
+    signed,
+};
 use crate::store::{
     operation_row::state_named,
     rows::{Cell, Holds, Rows, Shape, kept, with_rows},
@@ -46,12 +50,12 @@ struct Line {
 
 type Key = (String, String);
 
-/// A new operation, with its place in its queue and whose it is.
-#[derive(Debug)]
-struct New<'a> {
-    operation: &'a NewOperation,
-    seq: i64,
-    tenant: Arc<str>,
+/// Operations that are accepted together or not at all.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Batch<'a> {
+    pub(super) operations: &'a [NewOperation],
+    /// The tenant whose key asks for them, if one does.
+    pub(super) of: Option<&'a str>,
 }
 
 /// What the store held before, and what this batch has added.
@@ -68,7 +72,7 @@ struct Desk {
 pub(super) async fn all(
     on: &DatabaseTransaction,
     context: &Context,
-    batches: &[&[NewOperation]],
+    batches: &[Batch<'_>],
 ) -> Result<Vec<Result<Vec<Submitted>, SubmitError>>, Trouble> {
     if batches.is_empty() {
         return Ok(Vec::new());
@@ -77,20 +81,21 @@ pub(super) async fn all(
     let mut accepted: Vec<New<'_>> = Vec::new();
     let mut answers = Vec::with_capacity(batches.len());
     for batch in batches {
-        answers.push(desk.accept(batch, context.max_queued).map(|(submitted, new)| {
+        answers.push(desk.accept(*batch, context.max_queued).map(|(submitted, new)| {
             accepted.extend(new);
             submitted
         }));
     }
     forget(on, &desk.expired).await?;
-    insert(on, &accepted).await?;
+    insert::all(on, context, &accepted).await?;
     Ok(answers)
 }
 
 impl Desk {
-    async fn read(on: &DatabaseTransaction, batches: &[&[NewOperation]]) -> Result<Self, Trouble> {
+    /// Whose everything is: what is read here decides who may do what, so it is not read as who asks.
+    async fn read(on: &DatabaseTransaction, batches: &[Batch<'_>]) -> Result<Self, Trouble> {
         let mut desk = Self::default();
-        let all = || batches.iter().flat_map(|batch| batch.iter());
+        let all = || batches.iter().flat_map(|batch| batch.operations);
         desk.read_keys(on, all()).await?;
         desk.read_operations(on, all()).await?;
         desk.read_lines(on, all()).await?;
@@ -169,16 +174,12 @@ impl Desk {
     }
 
     /// Accepts a batch, or leaves everything as it was.
-    fn accept<'a>(
-        &mut self,
-        batch: &'a [NewOperation],
-        most: u64,
-    ) -> Result<(Vec<Submitted>, Vec<New<'a>>), SubmitError> {
-        let mut submitted = Vec::with_capacity(batch.len());
+    fn accept<'a>(&mut self, batch: Batch<'a>, most: u64) -> Result<(Vec<Submitted>, Vec<New<'a>>), SubmitError> {
+        let mut submitted = Vec::with_capacity(batch.operations.len());
         let mut new: Vec<New<'a>> = Vec::new();
         let mut keys: HashMap<Key, Known> = HashMap::new();
         let mut lines: HashMap<i64, Line> = HashMap::new();
-        for (index, operation) in batch.iter().enumerate() {
+        for (index, operation) in batch.operations.iter().enumerate() {
             let key = operation.idempotency.as_ref().map(|key| (kept(&key.scope), kept(&key.key)));
             let by_key = key.as_ref().and_then(|key| keys.get(key).or_else(|| self.keys.get(key)));
             let by_id = || self.operations.get(&operation.id).map(|target| &target.known);
@@ -193,7 +194,8 @@ impl Desk {
             let queue = operation.queue;
             let stored = || self.lines.get(&queue.number()).cloned();
             let line = lines.entry(queue.number()).or_insert_with(|| stored().unwrap_or_default());
-            let tenant = line.tenant_for(operation).ok_or(SubmitError::NotYours { index })?;
+            let is_theirs = |tenant: &Arc<str>| batch.of.is_none_or(|of| of == &**tenant);
+            let tenant = line.tenant_for(operation).filter(is_theirs).ok_or(SubmitError::NotYours { index })?;
             for id in &operation.refers_to {
                 let is_it =
                     |earlier: &New<'_>| earlier.operation.id == *id && earlier.is_seen(operation.guild, &tenant);
@@ -211,7 +213,7 @@ impl Desk {
             }
             submitted.push(Submitted::Accepted { seq: line.next_seq.unsigned_abs() });
             line.tenant.get_or_insert_with(|| Arc::clone(&tenant));
-            new.push(New { operation, seq: line.next_seq, tenant });
+            new.push(New { operation, seq: line.next_seq, tenant, of: batch.of });
             line.next_seq += 1;
             line.pending += 1;
         }
@@ -293,148 +295,5 @@ async fn forget(on: &DatabaseTransaction, expired: &[Key]) -> Result<(), Trouble
     if !rows.is_empty() {
         with_rows(on, DELETE, SHAPE, rows, Vec::new()).await?;
     }
-    Ok(())
-}
-
-const OPERATIONS: Shape = Shape(&[
-    ("id", Holds::Uuid),
-    ("tenant", Holds::Text),
-    ("queue", Holds::Number),
-    ("guild_id", Holds::Number),
-    ("seq", Holds::Number),
-    ("kind", Holds::Text),
-    ("payload", Holds::Text),
-    ("payload_hash", Holds::Bytes),
-    ("lane", Holds::Text),
-    ("max_attempts", Holds::Number),
-    ("eligible_at", Holds::Number),
-    ("deadline_at", Holds::Number),
-    ("deployment_id", Holds::Uuid),
-    ("trace", Holds::Text),
-    ("reason", Holds::Text),
-    ("redrive_of", Holds::Uuid),
-    ("created_at", Holds::Number),
-]);
-
-const INSERT: &str = "INSERT INTO operations (id, tenant, queue, guild_id, seq, kind, payload, payload_hash, lane,
-    max_attempts, eligible_at, deadline_at, deployment_id, trace, reason, redrive_of, created_at, updated_at,
-    state, attempts, delays, parked)
-    SELECT id, tenant, queue, guild_id, seq, kind, payload, payload_hash, lane, max_attempts, eligible_at, deadline_at,
-    deployment_id, trace, reason, redrive_of, created_at, created_at, 'queued', 0, 0, 0 FROM {v}";
-
-async fn insert(on: &DatabaseTransaction, accepted: &[New<'_>]) -> Result<(), Trouble> {
-    const KEYS: Shape = Shape(&[
-        ("scope", Holds::Text),
-        ("key", Holds::Text),
-        ("payload_hash", Holds::Bytes),
-        ("operation_id", Holds::Uuid),
-    ]);
-    // Another process may keep the same key at the same moment: what it has kept is found next time.
-    const INSERT_KEYS: &str = "INSERT INTO idempotency (scope, key, payload_hash, operation_id)
-        SELECT scope, key, payload_hash, operation_id FROM {v} WHERE 1 = 1 ON CONFLICT DO NOTHING RETURNING key";
-    const REFS: Shape = Shape(&[("operation_id", Holds::Uuid), ("target", Holds::Uuid)]);
-    const INSERT_REFS: &str = "INSERT INTO operation_refs (operation_id, target)
-        SELECT operation_id, target FROM {v} WHERE 1 = 1 ON CONFLICT DO NOTHING";
-    if accepted.is_empty() {
-        return Ok(());
-    }
-    let mut operations = Rows::new();
-    let mut keyed = BTreeMap::new();
-    let mut refs = Rows::new();
-    for new in accepted {
-        push(&mut operations, new);
-        let operation = new.operation;
-        let id = Cell::Uuid(operation.id.uuid());
-        if let Some(key) = &operation.idempotency {
-            keyed.insert(key, operation);
-        }
-        for target in &operation.refers_to {
-            refs.push(&[id, Cell::Uuid(target.uuid())]);
-        }
-    }
-    count_in(on, accepted).await?;
-    with_rows(on, INSERT, OPERATIONS, operations, Vec::new()).await?;
-    if !keyed.is_empty() {
-        // In order, so that no two processes wait for each other's keys.
-        let mut keys = Rows::new();
-        for (key, operation) in &keyed {
-            let id = Cell::Uuid(operation.id.uuid());
-            keys.push(&[Cell::Text(&key.scope), Cell::Text(&key.key), Cell::Bytes(&operation.payload_hash), id]);
-        }
-        if with_rows(on, INSERT_KEYS, KEYS, keys, Vec::new()).await?.len() < keyed.len() {
-            return Err(Trouble::Raced("an idempotency key was used by another process at the same moment"));
-        }
-    }
-    if !refs.is_empty() {
-        with_rows(on, INSERT_REFS, REFS, refs, Vec::new()).await?;
-    }
-    Ok(())
-}
-
-fn push(rows: &mut Rows, New { operation, seq, tenant }: &New<'_>) {
-    rows.push(&[
-        Cell::Uuid(operation.id.uuid()),
-        Cell::Text(tenant),
-        Cell::Number(operation.queue.number()),
-        operation.guild.map(u64::cast_signed).into(),
-        Cell::Number(*seq),
-        Cell::Text(operation.kind.name()),
-        Cell::Text(&operation.payload),
-        Cell::Bytes(&operation.payload_hash),
-        Cell::Text(operation.lane.name()),
-        Cell::Number(operation.max_attempts.into()),
-        Cell::Number(signed(operation.eligible_at.millis())),
-        operation.deadline_at.map(|at| signed(at.millis())).into(),
-        operation.deployment.map(OperationId::uuid).into(),
-        operation.trace.as_deref().into(),
-        operation.reason.as_deref().into(),
-        operation.redrive_of.map(OperationId::uuid).into(),
-        Cell::Number(signed(operation.created_at.millis())),
-    ]);
-}
-
-/// What a batch adds to one queue.
-struct Added {
-    tenant: Arc<str>,
-    count: i64,
-    next_seq: i64,
-    ready_at: i64,
-}
-
-/// Counts operations into their queues, and makes the queues due when they are.
-async fn count_in(on: &DatabaseTransaction, accepted: &[New<'_>]) -> Result<(), Trouble> {
-    const SHAPE: Shape = Shape(&[
-        ("line", Holds::Number),
-        ("tenant", Holds::Text),
-        ("next_seq", Holds::Number),
-        ("n", Holds::Number),
-        ("ready_at", Holds::Number),
-    ]);
-    const UPSERT: &str = "INSERT INTO guild_queues (queue, tenant, next_seq, pending, paused, ready_at, fence)
-        SELECT line, tenant, next_seq, n, 0, ready_at, $2 FROM {v} WHERE 1 = 1
-        ON CONFLICT (queue) DO UPDATE SET next_seq = excluded.next_seq, pending = guild_queues.pending + excluded.pending,
-        ready_at = CASE WHEN guild_queues.ready_at IS NULL OR guild_queues.ready_at > excluded.ready_at
-        THEN excluded.ready_at ELSE guild_queues.ready_at END";
-    let mut added: BTreeMap<Queue, Added> = BTreeMap::new();
-    for New { operation, seq, tenant } in accepted {
-        let eligible_at = signed(operation.eligible_at.millis());
-        let tenant = Arc::clone(tenant);
-        let fresh = Added { tenant, count: 0, next_seq: 0, ready_at: i64::MAX };
-        let line = added.entry(operation.queue).or_insert(fresh);
-        line.count += 1;
-        line.next_seq = seq + 1;
-        line.ready_at = line.ready_at.min(eligible_at);
-    }
-    let mut rows = Rows::new();
-    for (queue, line) in &added {
-        rows.push(&[
-            Cell::Number(queue.number()),
-            Cell::Text(&line.tenant),
-            Cell::Number(line.next_seq),
-            Cell::Number(line.count),
-            Cell::Number(line.ready_at),
-        ]);
-    }
-    with_rows(on, UPSERT, SHAPE, rows, vec![Context::first_fence().into()]).await?;
     Ok(())
 }

@@ -7,7 +7,7 @@ use guildhall_core::{operation::State, time::UnixMs};
 use sea_orm::{DatabaseTransaction, QueryResult};
 use uuid::Uuid;
 
-use super::{Trouble, signed};
+use super::{Trouble, locations, signed, stamp};
 use crate::store::rows::{Cell, Holds, Rows, Shape, query, with_rows};
 
 /// How much of a kind one sweep removes at most: small enough not to hold up others for long.
@@ -27,14 +27,20 @@ pub(super) async fn sweep(on: &DatabaseTransaction, keep: Retention, now: UnixMs
         (State::Dead, keep.failed),
         (State::NeedsReview, keep.dead_letters),
     ];
-    let mut operations = 0;
+    let (mut operations, mut highest) = (0, None);
     for (state, keep) in ended {
-        operations += sweep_operations(on, state, before(now, keep)).await?;
+        let (count, change) = sweep_operations(on, state, before(now, keep)).await?;
+        operations += count;
+        highest = highest.max(change);
+    }
+    if let Some(change) = highest {
+        stamp::forget(on, change).await?;
     }
     let bound = |at: UnixMs| vec![signed(at.millis()).into(), SWEEP.into()];
     let letters = query(on, LETTERS, bound(before(now, keep.dead_letters))).await?;
     let keys = query(on, KEYS, bound(now)).await?;
     let state = query(on, STATE, bound(now)).await?;
+    locations::sweep(on, now).await?;
     Ok(Swept { operations, letters: letters.len() as u64, keys: keys.len() as u64, state: state.len() as u64 })
 }
 
@@ -46,9 +52,14 @@ fn before(now: UnixMs, keep: Duration) -> UnixMs {
 pub(in crate::store) const OPERATIONS: &str = "DELETE FROM operations WHERE id IN (SELECT o.id FROM operations o
     WHERE o.state = $1 AND o.finished_at IS NOT NULL AND o.finished_at <= $2
     AND NOT EXISTS (SELECT 1 FROM operation_refs r WHERE r.target = o.id)
-    ORDER BY o.finished_at LIMIT $3 + 0) RETURNING id, queue";
+    ORDER BY o.finished_at LIMIT $3 + 0) RETURNING id, queue, changed";
 
-async fn sweep_operations(on: &DatabaseTransaction, state: State, before: UnixMs) -> Result<u64, Trouble> {
+/// How many were removed, and the highest change of them.
+async fn sweep_operations(
+    on: &DatabaseTransaction,
+    state: State,
+    before: UnixMs,
+) -> Result<(u64, Option<i64>), Trouble> {
     const IDS: Shape = Shape(&[("op", Holds::Uuid)]);
     const LINES: Shape = Shape(&[("line", Holds::Number)]);
     const ATTEMPTS: &str = "DELETE FROM operation_attempts WHERE operation_id IN (SELECT op FROM {v})";
@@ -58,7 +69,7 @@ async fn sweep_operations(on: &DatabaseTransaction, state: State, before: UnixMs
     let values = vec![state.name().into(), signed(before.millis()).into(), SWEEP.into()];
     let gone = query(on, OPERATIONS, values).await?;
     if gone.is_empty() {
-        return Ok(0);
+        return Ok((0, None));
     }
     let ids = gone.iter().map(|row| row.try_get_by_index::<Uuid>(0)).collect::<Result<Vec<_>, _>>()?;
     with_rows(on, ATTEMPTS, IDS, Rows::of(ids.into_iter().map(Cell::Uuid)), Vec::new()).await?;
@@ -68,5 +79,6 @@ async fn sweep_operations(on: &DatabaseTransaction, state: State, before: UnixMs
     if !lines.is_empty() {
         with_rows(on, QUEUES, LINES, lines, Vec::new()).await?;
     }
-    Ok(gone.len() as u64)
+    let changes = gone.iter().map(|row| row.try_get_by_index::<i64>(2)).collect::<Result<Vec<_>, _>>()?;
+    Ok((gone.len() as u64, changes.into_iter().max()))
 }

@@ -1,5 +1,6 @@
 mod counting;
 mod place;
+mod treasury;
 
 use std::collections::BTreeMap;
 use std::future::Future;

@@ -17,6 +17,7 @@ use actix::{
 };
 use foldhash::fast::RandomState;
 use futures_util::FutureExt as _;
+use guildhall_core::event::handler::trace;
 use guildhall_core::event::{Class, Event, EventName, Origin, Text};
 use guildhall_core::session::Received;
 use serde::Serialize;
@@ -25,6 +26,8 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 pub(super) use self::drain::{Drain, DrainShard};
+pub(super) use self::sessions::ObserveSessions;
+pub use self::sessions::SessionView;
 use self::sessions::Sessions;
 use super::batch::Batch;
 use super::feed::{Credit, Told};
@@ -243,7 +246,7 @@ impl Router {
         let interaction = event.interaction.as_ref()?;
         self.hub.on_asked();
         let first = deferral(&self.hub, interaction, to.iter())?;
-        let told = self.hub.answers.tell(Arc::clone(interaction), first).shared();
+        let told = self.hub.answers.tell(Arc::clone(interaction), first, trace(&event.origin)).shared();
         // It goes on although nobody waits for it yet.
         tokio::spawn(told.clone().map(drop));
         Some(Box::new(told))

@@ -3,7 +3,9 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::Take;
+use actix::{Context, Handler as Takes, Message, MessageResult};
+
+use super::{Router, Take};
 use crate::events::feed::Credit;
 use crate::events::hub::Hub;
 use crate::events::parcel::Session;
@@ -156,6 +158,17 @@ impl Sessions {
         }
     }
 
+    /// How far each shard's session is, by shard.
+    fn views(&self) -> Vec<SessionView> {
+        let view = |(shard, line): (&u32, &Line)| {
+            let confirmed = line.session.ledger().confirmed();
+            SessionView { shard: *shard, session: Arc::clone(&line.session.id), confirmed }
+        };
+        let mut views: Vec<_> = self.lines.iter().map(view).collect();
+        views.sort_unstable_by_key(|view| view.shard);
+        views
+    }
+
     /// How many events are with somebody.
     pub(super) fn undone(&self) -> usize {
         self.lines.values().map(Line::undone).sum()
@@ -187,5 +200,29 @@ impl Sessions {
             emit(SessionLags { shard: *gone, lag: 0 });
         }
         self.told_of = shards;
+    }
+}
+
+/// Show how far sessions are.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "Vec<SessionView>")]
+pub(in crate::events) struct ObserveSessions;
+
+/// How far a shard's session is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionView {
+    /// Which shard.
+    pub shard: u32,
+    /// What Discord calls its session.
+    pub session: Arc<str>,
+    /// Every event up to this one was handled.
+    pub confirmed: u64,
+}
+
+impl Takes<ObserveSessions> for Router {
+    type Result = MessageResult<ObserveSessions>;
+
+    fn handle(&mut self, _: ObserveSessions, _: &mut Context<Self>) -> Self::Result {
+        MessageResult(self.sessions.views())
     }
 }

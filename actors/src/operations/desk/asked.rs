@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use guildhall_core::operation::{Kind, OperationId, State};
+use guildhall_core::time::UnixMs;
+use guildhall_core::trace::Trace;
 use serde_json::{Map, Value};
 
 use crate::access::Caller;
@@ -35,8 +37,8 @@ pub struct Asked {
     pub deadline: Option<Duration>,
     /// For Discord's audit log.
     pub reason: Option<String>,
-    /// The trace it belongs to (W3C `traceparent`).
-    pub trace: Option<String>,
+    /// The trace it belongs to, if it is not that of whoever asks.
+    pub trace: Option<Trace>,
 }
 
 /// What is wrong with one field of an operation.
@@ -66,6 +68,8 @@ pub struct Accepted {
     pub guild: Option<u64>,
     /// What has become of it.
     pub state: State,
+    /// When it is due, unless it was there before.
+    pub eligible_at: Option<UnixMs>,
     /// What came of it, as JSON.
     pub result: Option<String>,
     /// Whether its key was used before for the same, so that nothing new was accepted.
@@ -119,7 +123,7 @@ impl Asked {
         let payload = fields.remove("payload").unwrap_or_else(|| Value::Object(Map::new()));
         let key = text(&mut fields, "key", &mut wrong, key_problem);
         let reason = text(&mut fields, "reason", &mut wrong, reason_problem);
-        let trace = text(&mut fields, "trace", &mut wrong, trace_problem);
+        let trace = text(&mut fields, "trace", &mut wrong, trace_problem).and_then(|trace| Trace::read(&trace));
         let max_attempts = number(&mut fields, "max_attempts", 1, ATTEMPTS_MOST, &mut wrong);
         let delay = number(&mut fields, "delay_ms", 0, LATEST_MS, &mut wrong).unwrap_or(0);
         let deadline = number(&mut fields, "deadline_ms", 1, LATEST_MS, &mut wrong);
@@ -202,27 +206,8 @@ fn reason_problem(reason: &str) -> Option<String> {
     (!fits).then(|| format!("must be at most {REASON_LONGEST} characters, none of them a control character"))
 }
 
-/// What is wrong with a W3C `traceparent`, if anything is.
-#[must_use]
-pub fn trace_problem(trace: &str) -> Option<String> {
-    let parts: Vec<&str> = trace.split('-').collect();
-    let hex = |part: &str, length: usize| {
-        part.len() == length && part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-    };
-    let some = |part: &str| part.bytes().any(|byte| byte != b'0');
-    let fits = match parts.as_slice() {
-        [version, trace, span, flags] => {
-            hex(version, 2)
-                && *version != "ff"
-                && hex(trace, 32)
-                && some(trace)
-                && hex(span, 16)
-                && some(span)
-                && hex(flags, 2)
-        }
-        _ => false,
-    };
-    (!fits)
+fn trace_problem(trace: &str) -> Option<String> {
+    (Trace::read(trace).is_none())
         .then(|| "must be a W3C traceparent such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".to_owned())
 }
 
@@ -246,7 +231,7 @@ mod tests {
         .unwrap();
         assert_eq!((asked.kind, asked.key.as_deref(), asked.max_attempts), (Kind::DeleteRole, Some("k"), Some(5)));
         assert_eq!((asked.delay.as_millis(), asked.deadline), (10, Some(Duration::from_millis(20))));
-        assert_eq!((asked.reason.as_deref(), asked.trace.as_deref()), (Some("tidying"), Some(trace)));
+        assert_eq!((asked.reason.as_deref(), asked.trace), (Some("tidying"), Trace::read(trace)));
     }
 
     #[test]

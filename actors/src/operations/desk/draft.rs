@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use guildhall_core::access::{Grant, Lack};
+use guildhall_core::access::{Bounds, Grant};
+use guildhall_core::operation::payload::Location;
 use guildhall_core::operation::{Kind, OperationId, Payload};
 use guildhall_core::time::UnixMs;
+use guildhall_core::trace::Trace;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -14,28 +16,39 @@ use crate::access::Caller;
 use crate::operations::{DeadLetter, IdempotencyKey, NewOperation, StoreError};
 
 /// Problems that are told of one submission.
-const TOLD_MOST: usize = 200;
+pub(super) const TOLD_MOST: usize = 1_000;
 
 /// What the operations of one submission have in common.
 struct Drafting {
     tenant: Arc<str>,
     scope: Arc<str>,
     grant: Arc<Grant>,
+    bounds: Bounds,
     guild: Option<u64>,
+    trace: Option<Trace>,
 }
 
-/// An operation, and what its caller lacks for it.
+/// An operation, the places that it names if not all of them are its caller's, and what its caller lacks for it.
 struct Drafted {
     operation: NewOperation,
-    lack: Option<Lack>,
+    names: Vec<Location>,
+    lack: Option<String>,
+}
+
+/// The operations of a submission.
+pub(super) struct Drafts {
+    pub(super) operations: Vec<NewOperation>,
+    /// The places that they name whose they have to be is not sure yet, each with which of them it is, from 0.
+    pub(super) names: Vec<(usize, Location)>,
 }
 
 impl Desk {
     /// All operations of a submission as the store keeps them, or all that is wrong with any of them.
-    pub(super) fn draft(&self, submission: Submission) -> Result<Vec<NewOperation>, SubmitProblem> {
+    pub(super) fn draft(&self, submission: Submission) -> Result<Drafts, SubmitProblem> {
         let Submission { caller, guild, operations } = submission;
-        let draft =
-            Drafting { tenant: caller.tenant.unwrap_or_default(), scope: caller.key, grant: caller.grant, guild };
+        let (bounds, trace) = (caller.bounds(), caller.trace);
+        let (tenant, scope, grant) = (caller.tenant.unwrap_or_default(), caller.key, caller.grant);
+        let draft = Drafting { tenant, scope, grant, bounds, guild, trace };
         let (count, most) = (operations.len(), self.config.batch_most);
         if count == 0 {
             return Err(SubmitProblem::Empty);
@@ -44,12 +57,15 @@ impl Desk {
             return Err(SubmitProblem::TooMany { count, most });
         }
         let now = self.now();
-        let mut drafts = Vec::with_capacity(count);
+        let mut drafts = Drafts { operations: Vec::with_capacity(count), names: Vec::new() };
         let (mut wrong, mut forbidden) = (Vec::new(), Vec::new());
         for (index, asked) in operations.into_iter().enumerate() {
             match asked.and_then(|asked| self.draft_one(asked, &draft, now)) {
-                Ok(Drafted { lack: None, operation }) => drafts.push(operation),
-                Ok(Drafted { lack: Some(lack), .. }) => forbidden.push((index, Wrong::new("", lack.to_string()))),
+                Ok(Drafted { lack: None, operation, names }) => {
+                    drafts.operations.push(operation);
+                    drafts.names.extend(names.into_iter().map(|name| (index, name)));
+                }
+                Ok(Drafted { lack: Some(lack), .. }) => forbidden.push((index, Wrong::new("", lack))),
                 Err(found) => wrong.extend(found.into_iter().map(|found| (index, found))),
             }
         }
@@ -63,7 +79,7 @@ impl Desk {
         }
     }
 
-    /// What a handler asks for, as the store keeps it: in the event's guild, and with keys of its own.
+    /// What a handler asks for, as the store keeps it: in the event's guild and trace, and with keys of its own.
     ///
     /// # Errors
     ///
@@ -72,6 +88,7 @@ impl Desk {
         &self,
         guild: Option<u64>,
         scope: Arc<str>,
+        trace: Trace,
         operations: Vec<Value>,
     ) -> Result<Vec<NewOperation>, SubmitProblem> {
         if operations.is_empty() {
@@ -79,7 +96,8 @@ impl Desk {
         }
         let operations = operations.into_iter().map(Asked::read).collect();
         // Whoever wrote the handlers runs the daemon; what they do belongs to whose the guild is.
-        self.draft(Submission { caller: Caller { key: scope, ..Caller::operator() }, guild, operations })
+        let caller = Caller { key: scope, trace: Some(trace), ..Caller::operator() };
+        Ok(self.draft(Submission { caller, guild, operations })?.operations)
     }
 
     fn draft_one(&self, asked: Asked, drafting: &Drafting, now: UnixMs) -> Result<Drafted, Vec<Wrong>> {
@@ -98,6 +116,7 @@ impl Desk {
             tenant: Arc::clone(&drafting.tenant),
             queue: payload.queue(guild),
             guild,
+            bounds: drafting.bounds,
             kind: asked.kind,
             payload_hash: hash(asked.kind, guild, &json),
             payload: json,
@@ -106,24 +125,34 @@ impl Desk {
             eligible_at: now + asked.delay,
             deadline_at: asked.deadline.map(|deadline| now + deadline),
             deployment: None,
-            trace: asked.trace,
+            trace: asked.trace.or(drafting.trace),
             reason: asked.reason,
             idempotency: asked.key.map(|key| IdempotencyKey { scope: Arc::clone(&drafting.scope), key }),
             refers_to: payload.operations(),
             redrive_of: None,
             created_at: now,
         };
-        Ok(Drafted { operation, lack: drafting.grant.lacks(&payload, guild) })
+        let lack = drafting.grant.lacks(&payload, guild).map(|lack| lack.to_string());
+        let (names, lack) = match (drafting.bounds, payload.locations()) {
+            (Bounds::Anywhere, _) => (Vec::new(), lack),
+            (Bounds::Tenant | Bounds::Guild, Ok(names)) => (names, lack),
+            (Bounds::Tenant | Bounds::Guild, Err(untold)) => {
+                (Vec::new(), lack.or_else(|| Some(format!("{untold}; that needs a key with the scope admin"))))
+            }
+        };
+        Ok(Drafted { operation, names, lack })
     }
 
     /// A dead letter as an operation that does it again, from the end of its queue.
-    pub(super) fn draft_again(&self, letter: &DeadLetter) -> Result<NewOperation, StoreError> {
+    pub(super) fn draft_again(&self, caller: &Caller, letter: &DeadLetter) -> Result<NewOperation, StoreError> {
         let now = self.now();
         Ok(NewOperation {
             id: self.name(now),
             tenant: Arc::clone(&letter.tenant),
             queue: letter.queue,
             guild: letter.guild,
+            // Neither who redrives it nor who asked for it first can make it more than either could alone.
+            bounds: letter.bounds.and(caller.bounds()),
             kind: letter.kind,
             payload_hash: hash(letter.kind, letter.guild, &letter.payload),
             payload: letter.payload.clone(),
@@ -132,7 +161,7 @@ impl Desk {
             eligible_at: now,
             deadline_at: None,
             deployment: None,
-            trace: None,
+            trace: caller.trace,
             reason: letter.reason.clone(),
             idempotency: None,
             refers_to: references(letter.id, letter.kind, letter.guild, &letter.payload)?,
@@ -142,12 +171,14 @@ impl Desk {
     }
 
     /// An operation that needs a person as one that does it again, from the end of its queue.
-    pub(super) fn draft_from(&self, first: NewOperation) -> Result<NewOperation, StoreError> {
+    pub(super) fn draft_from(&self, caller: &Caller, first: NewOperation) -> Result<NewOperation, StoreError> {
         let now = self.now();
         Ok(NewOperation {
             id: self.name(now),
+            bounds: first.bounds.and(caller.bounds()),
             eligible_at: now,
             deadline_at: None,
+            trace: caller.trace.or(first.trace),
             idempotency: None,
             refers_to: references(first.id, first.kind, first.guild, &first.payload)?,
             redrive_of: Some(first.id),

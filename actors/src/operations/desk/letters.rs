@@ -36,6 +36,15 @@ pub struct Skipped {
     pub why: String,
 }
 
+/// What became of letters that were to be thrown away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Discarded {
+    /// How many are gone.
+    pub count: u64,
+    /// Whether there are more: ask again.
+    pub more: bool,
+}
+
 impl Desk {
     /// Dead letters, the newest first: those of the filter that the caller may know of. `tenant` and `among` of the filter
     /// are not looked at.
@@ -50,7 +59,7 @@ impl Desk {
         filter: LetterFilter,
     ) -> Result<Vec<DeadLetter>, DeskError> {
         let filter = LetterFilter { tenant: caller.tenant.clone(), among: caller.among(guild), ..filter };
-        Ok(self.ask::<_, StoreError>(self.store.letters(filter)).await?)
+        Ok(self.ask::<_, StoreError>(self.store.of(caller).letters(filter)).await?)
     }
 
     /// One dead letter.
@@ -82,9 +91,9 @@ impl Desk {
         if letter.redriven_as.is_some() {
             return Err(DeskError::AlreadyRedriven { id, by: letter.redriven_as });
         }
-        let again = self.draft_again(&letter)?;
+        let again = self.draft_again(caller, &letter)?;
         let note = caller.note(action, self.now()).in_guild(letter.guild).on(&id);
-        let kept = self.do_again(&self.noting(note), vec![again]).await?;
+        let kept = self.do_again(&self.store.noting(caller, note), vec![again]).await?;
         kept.first().copied().ok_or(DeskError::AlreadyRedriven { id, by: None })
     }
 
@@ -101,12 +110,12 @@ impl Desk {
         filter: LetterFilter,
     ) -> Result<Redriven, DeskError> {
         let note = caller.note(Action::LettersRedrive, self.now()).in_guild(guild).saying(filter_said(&filter));
-        let store = self.noting(note);
+        let store = self.store.noting(caller, note);
         let (mut letters, more) = self.oldest(caller, guild, filter).await?;
         let mut summary = Redriven { more, ..Redriven::default() };
         while !letters.is_empty() && summary.stopped.is_none() {
             let chunk: Vec<_> = letters.drain(..letters.len().min(self.config.redrive_chunk)).collect();
-            self.redrive_chunk(&store, chunk, &mut summary).await;
+            self.redrive_chunk(caller, &store, chunk, &mut summary).await;
         }
         summary.more |= !letters.is_empty();
         Ok(summary)
@@ -148,10 +157,16 @@ impl Desk {
     }
 
     /// Hands letters to the store together. One that it cannot take is left out, and the others are tried again.
-    async fn redrive_chunk(&self, store: &Arc<dyn OperationStore>, letters: Vec<DeadLetter>, summary: &mut Redriven) {
+    async fn redrive_chunk(
+        &self,
+        caller: &Caller,
+        store: &Arc<dyn OperationStore>,
+        letters: Vec<DeadLetter>,
+        summary: &mut Redriven,
+    ) {
         let mut batch = Vec::with_capacity(letters.len());
         for letter in letters {
-            match self.draft_again(&letter) {
+            match self.draft_again(caller, &letter) {
                 Ok(again) => batch.push(again),
                 Err(error) => summary.skipped.push(Skipped { id: letter.id, why: error.to_string() }),
             }
@@ -210,7 +225,7 @@ impl Desk {
         let letter = self.letter(caller, id).await?;
         let note = caller.note(Action::LettersDiscard, self.now()).in_guild(letter.guild).on(&id);
         let filter = LetterFilter { id: Some(id), limit: 1, ..LetterFilter::default() };
-        match self.ask::<_, StoreError>(self.noting(note).discard(filter)).await? {
+        match self.ask::<_, StoreError>(self.store.noting(caller, note).discard(filter)).await? {
             0 => Err(DeskError::NoLetter(id)),
             count => {
                 emit(LettersDiscarded { count });
@@ -218,12 +233,47 @@ impl Desk {
             }
         }
     }
+
+    /// Throws all dead letters away that a filter names, the oldest first, up to the bound of one call. `id` and `before` of
+    /// the filter are not looked at; `limit` may lower the bound.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot do it.
+    pub async fn discard_all(
+        &self,
+        caller: &Caller,
+        guild: Option<u64>,
+        filter: LetterFilter,
+    ) -> Result<Discarded, DeskError> {
+        let note = caller.note(Action::LettersDiscard, self.now()).in_guild(guild).saying(filter_said(&filter));
+        let most = match filter.limit {
+            0 => self.config.discard_most,
+            limit => limit.min(self.config.discard_most),
+        };
+        let (tenant, among) = (caller.tenant.clone(), caller.among(guild));
+        let filter = LetterFilter { id: None, before: None, tenant, among, limit: most, ..filter };
+        let count = self.ask::<_, StoreError>(self.store.noting(caller, note).discard(filter.clone())).await?;
+        if count > 0 {
+            emit(LettersDiscarded { count });
+        }
+        // What is gone is gone: if nobody can tell whether there are more, there may be.
+        let more = count >= most as u64 && {
+            let store = self.store.of(caller);
+            let left = store.letters(LetterFilter { limit: 1, ..filter });
+            self.ask::<_, StoreError>(left).await.map_or(true, |left| !left.is_empty())
+        };
+        Ok(Discarded { count, more })
+    }
 }
 
 /// Which letters were meant, in a few words.
 fn filter_said(filter: &LetterFilter) -> String {
     let kind = filter.kind.map(|kind| format!("kind {}", kind.name()));
     let class = filter.class.as_ref().map(|class| format!("class {class}"));
-    let said: Vec<_> = kind.into_iter().chain(class).collect();
+    let says = filter.says.as_ref().map(|says| format!("saying {says:?}"));
+    let after = filter.died_after.map(|at| format!("died from {} ms on", at.millis()));
+    let before = filter.died_before.map(|at| format!("died before {} ms", at.millis()));
+    let said: Vec<_> = [kind, class, says, after, before].into_iter().flatten().collect();
     if said.is_empty() { "all that match".to_owned() } else { said.join(", ") }
 }

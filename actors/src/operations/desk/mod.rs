@@ -16,6 +16,7 @@ mod letters;
 mod names;
 mod standing;
 mod submit;
+mod vault;
 
 use std::fmt;
 use std::future::Future;
@@ -26,11 +27,11 @@ use guildhall_core::operation::{OperationId, Queue, State};
 use guildhall_core::time::UnixMs;
 
 use self::names::Names;
+use self::vault::Vault;
 use super::{IdempotencyCache, OperationStore, Pausable, StoreError, SubmitError};
-use crate::access::Note;
 
-pub use self::asked::{Accepted, Asked, Submission, Wrong, key_problem, trace_problem};
-pub use self::letters::{Redriven, Skipped};
+pub use self::asked::{Accepted, Asked, Submission, Wrong, key_problem};
+pub use self::letters::{Discarded, Redriven, Skipped};
 pub use self::standing::{GuildStanding, Retried};
 pub use self::submit::SubmitProblem;
 
@@ -67,6 +68,8 @@ pub struct DeskConfig {
     pub redrive_chunk: usize,
     /// Dead letters that are looked through for the oldest.
     pub redrive_walk: usize,
+    /// Dead letters that one call throws away.
+    pub discard_most: usize,
     /// Operations of a guild that are counted for showing how deep its queue is.
     pub depth_most: usize,
 }
@@ -74,12 +77,13 @@ pub struct DeskConfig {
 impl Default for DeskConfig {
     fn default() -> Self {
         Self {
-            batch_most: 100,
+            batch_most: 1_000,
             max_attempts: 3,
             store_within: Duration::from_secs(10),
             redrive_most: 1_000,
             redrive_chunk: 100,
             redrive_walk: 50_000,
+            discard_most: 1_000,
             depth_most: 1_000,
         }
     }
@@ -139,7 +143,7 @@ impl From<StoreError> for DeskError {
 
 /// The one way in for operations. Share it as an `Arc`.
 pub struct Desk {
-    store: Arc<dyn OperationStore>,
+    store: Vault,
     hears: Arc<dyn Hears>,
     cache: Option<Arc<dyn IdempotencyCache>>,
     config: DeskConfig,
@@ -157,7 +161,7 @@ impl Desk {
         config: DeskConfig,
         now: WallTime,
     ) -> Self {
-        Self { store, hears, cache, config, now, names: Mutex::default() }
+        Self { store: Vault::new(store), hears, cache, config, now, names: Mutex::default() }
     }
 
     /// Its bounds.
@@ -173,11 +177,6 @@ impl Desk {
     fn name(&self, now: UnixMs) -> OperationId {
         // Nobody panics while holding it.
         self.names.lock().unwrap_or_else(PoisonError::into_inner).next(now, fastrand::u128(..))
-    }
-
-    /// The store, for an errand that this is to be kept of.
-    fn noting(&self, note: Note) -> Arc<dyn OperationStore> {
-        Arc::clone(&self.store).noting(note)
     }
 
     /// Waits for the store, but not for ever.

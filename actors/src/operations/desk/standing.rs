@@ -45,7 +45,7 @@ impl Desk {
     ///
     /// When there is none that the caller may know of, or the store cannot tell.
     pub async fn show(&self, caller: &Caller, id: OperationId) -> Result<Shown, DeskError> {
-        let shown = self.ask::<_, StoreError>(self.store.show(id)).await?;
+        let shown = self.ask::<_, StoreError>(self.store.of(caller).show(id)).await?;
         let is_seen = |shown: &Shown| caller.sees(&shown.stored.operation.tenant, shown.stored.operation.guild);
         shown.filter(is_seen).ok_or(DeskError::NoOperation(id))
     }
@@ -58,7 +58,7 @@ impl Desk {
     /// When the store cannot tell.
     pub async fn list(&self, caller: &Caller, guild: Option<u64>, filter: ListFilter) -> Result<Vec<Shown>, DeskError> {
         let filter = ListFilter { tenant: caller.tenant.clone(), among: caller.among(guild), ..filter };
-        Ok(self.ask::<_, StoreError>(self.store.list(filter)).await?)
+        Ok(self.ask::<_, StoreError>(self.store.of(caller).list(filter)).await?)
     }
 
     /// Takes an operation back. To do so twice is as good as once.
@@ -69,10 +69,12 @@ impl Desk {
     pub async fn cancel(&self, caller: &Caller, id: OperationId) -> Result<(), DeskError> {
         let shown = self.show(caller, id).await?;
         if shown.stored.state == State::Cancelled {
+            // Whoever did so may have ended before its guild heard of it.
+            self.hears.cancelled(id, shown.stored.operation.queue);
             return Ok(());
         }
         let note = caller.note(Action::OperationsCancel, self.now()).in_guild(shown.stored.operation.guild).on(&id);
-        let answer = self.ask::<_, StoreError>(self.noting(note).cancel(id, self.now())).await?;
+        let answer = self.ask::<_, StoreError>(self.store.noting(caller, note).cancel(id, self.now())).await?;
         match answer.ok_or(DeskError::NoOperation(id))? {
             (State::Cancelled, queue) => {
                 self.hears.cancelled(id, queue);
@@ -105,14 +107,15 @@ impl Desk {
         match shown.stored.state {
             State::Queued | State::Delayed | State::Retrying => {
                 let guild = shown.stored.operation.guild;
-                self.hasten(caller.note(Action::OperationsRetry, self.now()).in_guild(guild).on(&id), id).await
+                let note = caller.note(Action::OperationsRetry, self.now()).in_guild(guild).on(&id);
+                self.hasten(caller, note, id).await
             }
             State::Dead => Ok(Retried::Again { id: self.redrive_as(caller, Action::OperationsRetry, id).await? }),
             State::NeedsReview => {
                 let note =
                     caller.note(Action::OperationsRetry, self.now()).in_guild(shown.stored.operation.guild).on(&id);
-                let again = self.draft_from(shown.stored.operation)?;
-                let kept = self.do_again(&self.noting(note), vec![again]).await?;
+                let again = self.draft_from(caller, shown.stored.operation)?;
+                let kept = self.do_again(&self.store.noting(caller, note), vec![again]).await?;
                 let id = *kept.first().ok_or(DeskError::AlreadyRedriven { id, by: None })?;
                 Ok(Retried::Again { id })
             }
@@ -122,8 +125,8 @@ impl Desk {
         }
     }
 
-    async fn hasten(&self, note: Note, id: OperationId) -> Result<Retried, DeskError> {
-        let answer = self.ask::<_, StoreError>(self.noting(note).hasten(id, self.now())).await?;
+    async fn hasten(&self, caller: &Caller, note: Note, id: OperationId) -> Result<Retried, DeskError> {
+        let answer = self.ask::<_, StoreError>(self.store.noting(caller, note).hasten(id, self.now())).await?;
         let (state, queue) = answer.ok_or(DeskError::NoOperation(id))?;
         // It may have begun, or ended, in between.
         if !state.waits() {
@@ -150,7 +153,7 @@ impl Desk {
             self.check_guild(caller, guild).await?;
         }
         let note = caller.note(action, self.now()).in_guild(guild);
-        self.ask::<_, StoreError>(self.noting(note).pause(what, paused)).await?;
+        self.ask::<_, StoreError>(self.store.noting(caller, note).pause(what, paused)).await?;
         self.hears.paused(what, paused);
         emit(Paused { what, paused });
         Ok(())
@@ -164,9 +167,10 @@ impl Desk {
     pub async fn guild(&self, caller: &Caller, guild: u64) -> Result<GuildStanding, DeskError> {
         self.check_guild(caller, guild).await?;
         let queue = Queue::Guild(guild);
-        let (all_paused, queues) = self.ask::<_, StoreError>(self.store.paused()).await?;
+        let store = self.store.of(caller);
+        let (all_paused, queues) = self.ask::<_, StoreError>(store.paused()).await?;
         let most = self.config.depth_most;
-        let waiting = self.ask::<_, StoreError>(self.store.load(queue, 0, most + 1)).await?;
+        let waiting = self.ask::<_, StoreError>(store.load(queue, 0, most + 1)).await?;
         let mut pending = BTreeMap::new();
         for stored in waiting.iter().take(most) {
             *pending.entry(stored.state.name()).or_default() += 1;
@@ -176,7 +180,7 @@ impl Desk {
 
     /// Whether the caller may know of a guild.
     async fn check_guild(&self, caller: &Caller, guild: u64) -> Result<(), DeskError> {
-        let tenant = self.ask::<_, StoreError>(self.store.tenant(guild)).await?;
+        let tenant = self.ask::<_, StoreError>(self.store.judge().tenant(guild)).await?;
         if caller.sees(tenant.as_deref().unwrap_or(DEFAULT_TENANT), Some(guild)) {
             Ok(())
         } else {
@@ -190,6 +194,6 @@ impl Desk {
     ///
     /// When the store cannot tell.
     pub async fn instances(&self) -> Result<Vec<Instance>, DeskError> {
-        Ok(self.ask::<_, StoreError>(self.store.instances()).await?)
+        Ok(self.ask::<_, StoreError>(self.store.judge().instances()).await?)
     }
 }

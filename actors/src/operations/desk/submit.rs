@@ -2,13 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use guildhall_core::access::{Whose, no_such};
+use guildhall_core::operation::payload::Location;
 use guildhall_core::operation::{Queue, State};
 use guildhall_core::time::UnixMs;
+use guildhall_core::trace::Trace;
 
+use super::draft::{Drafts, TOLD_MOST};
 use super::{Accepted, Desk, Submission, Wrong};
 use crate::access::{Action, Caller, Note};
 use crate::operations::{IdempotencyKey, NewOperation, Remembered, StoreError, SubmitError, Submitted};
-use crate::telemetry::desk::{KeyFound, KeyIsNew};
+use crate::telemetry::desk::{KeyFound, KeyIsNew, NamedElsewhere};
 use crate::telemetry::emit;
 use crate::telemetry::operations::OperationEnqueued;
 
@@ -35,6 +39,10 @@ pub enum SubmitProblem {
     /// The caller's key is not good for them: which of the submission, from 0, and what it lacks.
     #[error("{}", told(.0))]
     Forbidden(Vec<(usize, Wrong)>),
+    /// They name channels, webhooks or guilds that are not there, as far as the caller may know: which of the submission,
+    /// from 0, and what.
+    #[error("{}", told(.0))]
+    Elsewhere(Vec<(usize, Wrong)>),
     /// The store did not take them.
     #[error(transparent)]
     Store(#[from] SubmitError),
@@ -55,14 +63,17 @@ impl From<StoreError> for SubmitProblem {
 struct Slip {
     accepted: Accepted,
     used: Option<(IdempotencyKey, Remembered)>,
+    trace: Option<Trace>,
 }
 
 impl Slip {
     fn of(operation: &NewOperation) -> Self {
-        let &NewOperation { id, kind, guild, payload_hash, .. } = operation;
+        let &NewOperation { id, kind, guild, payload_hash, eligible_at, .. } = operation;
+        let (state, eligible_at) = (State::Queued, Some(eligible_at));
         Self {
-            accepted: Accepted { id, kind, guild, state: State::Queued, result: None, replayed: false },
+            accepted: Accepted { id, kind, guild, state, eligible_at, result: None, replayed: false },
             used: operation.idempotency.clone().map(|key| (key, Remembered { payload_hash, id })),
+            trace: operation.trace,
         }
     }
 }
@@ -91,16 +102,17 @@ impl Desk {
         if let Some(guild) = guild.filter(|_| !caller.grant.reaches(guild)) {
             return Err(SubmitProblem::NoGuild(guild));
         }
-        let drafts = self.draft(submission)?;
+        let Drafts { operations: drafts, names } = self.draft(submission)?;
+        self.check_names(&caller, guild, names).await?;
         // A batch is one write, whatever a cache knows of it; for a single one it saves that write.
         if let [only] = drafts.as_slice()
-            && let Some(known) = self.recall(only).await
+            && let Some(known) = self.recall(&caller, only).await
         {
             return Ok(vec![known]);
         }
         let queues: BTreeSet<_> = drafts.iter().map(|operation| operation.queue).collect();
         let slips: Vec<Slip> = drafts.iter().map(Slip::of).collect();
-        let store = self.noting(submit_note(&caller, guild, &drafts, self.now()));
+        let store = self.store.noting(&caller, submit_note(&caller, guild, &drafts, self.now()));
         let submitted = match (self.ask(store.submit(drafts)).await, guild) {
             (Err(SubmitError::NotYours { .. }), Some(guild)) => return Err(SubmitProblem::NoGuild(guild)),
             (submitted, _) => submitted?,
@@ -115,6 +127,34 @@ impl Desk {
         Ok(self.file(slips, submitted))
     }
 
+    /// Whether what operations name may be named by whoever asks. Of a channel that nobody has looked up yet it is found out
+    /// before the operation is sent.
+    async fn check_names(
+        &self,
+        caller: &Caller,
+        guild: Option<u64>,
+        names: Vec<(usize, Location)>,
+    ) -> Result<(), SubmitProblem> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        let asked = names.iter().map(|(_, location)| location.clone()).collect();
+        let whose = self.ask::<_, StoreError>(self.store.judge().whose(asked)).await?;
+        let (bounds, tenant) = (caller.bounds(), caller.tenant.as_deref().unwrap_or_default());
+        let is_elsewhere =
+            |whose: &Option<Whose>| whose.as_ref().is_some_and(|whose| !bounds.admit(tenant, guild, whose));
+        let elsewhere = names.into_iter().zip(whose).filter(|(_, whose)| is_elsewhere(whose));
+        let wrong: Vec<_> = elsewhere
+            .map(|((index, location), _)| (index, Wrong::new("payload", no_such(&location, guild))))
+            .take(TOLD_MOST)
+            .collect();
+        if wrong.is_empty() {
+            return Ok(());
+        }
+        emit(NamedElsewhere { at: "submission" });
+        Err(SubmitProblem::Elsewhere(wrong))
+    }
+
     /// Tells whoever carries operations out that these queues have new ones.
     pub fn wake(&self, queues: impl IntoIterator<Item = Queue>) {
         queues.into_iter().for_each(|queue| self.hears.wake(queue));
@@ -124,11 +164,11 @@ impl Desk {
     fn file(&self, slips: Vec<Slip>, submitted: Vec<Submitted>) -> Vec<Accepted> {
         let mut used = Vec::new();
         let mut all = Vec::with_capacity(slips.len());
-        for (Slip { mut accepted, used: mut key }, submitted) in slips.into_iter().zip(submitted) {
+        for (Slip { mut accepted, used: mut key, trace }, submitted) in slips.into_iter().zip(submitted) {
             match submitted {
                 Submitted::Accepted { .. } => {
                     let Accepted { id, kind, guild, .. } = accepted;
-                    emit(OperationEnqueued { id, kind, guild });
+                    emit(OperationEnqueued { id, kind, guild, trace });
                     if key.is_some() {
                         emit(KeyIsNew);
                     }
@@ -138,7 +178,7 @@ impl Desk {
                     if let Some((_, remembered)) = &mut key {
                         remembered.id = id;
                     }
-                    accepted = Accepted { id, state, result, replayed: true, ..accepted };
+                    accepted = Accepted { id, state, result, eligible_at: None, replayed: true, ..accepted };
                 }
             }
             used.extend(key);
@@ -153,20 +193,20 @@ impl Desk {
     }
 
     /// What the cache knows of an operation's key, if the store still has that operation.
-    async fn recall(&self, operation: &NewOperation) -> Option<Accepted> {
+    async fn recall(&self, caller: &Caller, operation: &NewOperation) -> Option<Accepted> {
         let (cache, key) = (self.cache.as_ref()?, operation.idempotency.as_ref()?);
         let known = cache.get(key).await?;
         // Used for something else, or forgotten since: only the store can tell.
         if known.payload_hash != operation.payload_hash {
             return None;
         }
-        let shown = self.ask::<_, StoreError>(self.store.show(known.id)).await.ok()??;
+        let shown = self.ask::<_, StoreError>(self.store.of(caller).show(known.id)).await.ok()??;
         if shown.stored.operation.payload_hash != operation.payload_hash {
             return None;
         }
         emit(KeyFound { by: "cache" });
         let &NewOperation { kind, guild, .. } = operation;
         let (state, result) = (shown.stored.state, shown.result);
-        Some(Accepted { id: known.id, kind, guild, state, result, replayed: true })
+        Some(Accepted { id: known.id, kind, guild, state, eligible_at: None, result, replayed: true })
     }
 }

@@ -10,11 +10,11 @@ use guildhall_core::operation::{Failure, FailureClass, Kind, OperationId, Payloa
 use guildhall_core::time::UnixMs;
 
 use super::known::{Kept, Known, wanted};
-use super::verdict::{Case, Verdict, poisoned};
+use super::verdict::{Case, DELAYS_TOLD, Verdict, held_up, poisoned};
 use crate::operations::{Attempt, Change, Fence, Intent, NewOperation, OperationsConfig, Stored, Wanted, Word, Work};
 use crate::right::Right;
 use crate::telemetry::emit;
-use crate::telemetry::operations::{OperationAmbiguous, OperationDelayed, OperationRetried};
+use crate::telemetry::operations::{OperationAmbiguous, OperationDelayed, OperationRetried, Subject};
 
 /// An operation that broke its guild.
 #[derive(Clone, Copy, Debug)]
@@ -95,6 +95,11 @@ impl Book {
         self.known.get(&seq).and_then(|known| known.guild)
     }
 
+    /// Which it is, for telling of it.
+    pub(super) fn subject(&self, seq: u64) -> Option<Subject> {
+        self.known.get(&seq).map(Known::subject)
+    }
+
     pub(super) fn delays(&self, seq: u64) -> u32 {
         self.known.get(&seq).map_or(0, |known| known.delays)
     }
@@ -152,10 +157,13 @@ impl Book {
         let known = Known {
             id: operation.id,
             guild: operation.guild,
+            tenant: operation.tenant,
+            bounds: operation.bounds,
             kind: operation.kind,
             sends,
             lane: operation.lane,
             reason: operation.reason,
+            trace: operation.trace,
             created_at: operation.created_at,
             attempts,
             max_attempts: operation.max_attempts,
@@ -378,10 +386,12 @@ impl Book {
                 }
                 known.delays = known.delays.saturating_add(1);
                 let (intent, until) = (known.close(), now + wait);
+                // One that is held up for days is not written about for days.
+                let attempt = (known.delays <= DELAYS_TOLD).then(|| held_up(known.attempts, &error, now));
                 let parked = self.line.on_delayed(seq, until, held, now);
                 emit(OperationDelayed { of: known.subject(), reason, why: &error.message, wait, parked });
                 let change = known.change(queue, fence, State::Delayed, now);
-                Change { intent, eligible_at: until, parked, error: Some(error), ..change }
+                Change { intent, attempt, eligible_at: until, parked, error: Some(error), ..change }
             }
             Verdict::Retrying { wait, error } => {
                 let (intent, until) = (known.close(), now + wait);

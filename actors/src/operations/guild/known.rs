@@ -1,12 +1,15 @@
 //! What a guild knows of one operation besides its place.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use guildhall_core::access::Bounds;
 use guildhall_core::lane::Lane;
 use guildhall_core::operation::{
     Failure, Kind, ManagedKind, Marker, OperationId, Payload, Queue, Reference, Sends, State,
 };
 use guildhall_core::time::UnixMs;
+use guildhall_core::trace::Trace;
 
 use crate::operations::{Change, Fence, Intent, Wanted, Work};
 use crate::right::Right;
@@ -17,10 +20,13 @@ use crate::telemetry::operations::{OperationEnded, Subject};
 pub(super) struct Known {
     pub(super) id: OperationId,
     pub(super) guild: Option<u64>,
+    pub(super) tenant: Arc<str>,
+    pub(super) bounds: Bounds,
     pub(super) kind: Kind,
     pub(super) sends: Sends,
     pub(super) lane: Lane,
     pub(super) reason: Option<String>,
+    pub(super) trace: Option<Trace>,
     pub(super) created_at: UnixMs,
     pub(super) attempts: u32,
     pub(super) max_attempts: u32,
@@ -103,6 +109,8 @@ impl Known {
         Work {
             id: self.id,
             guild: self.guild,
+            tenant: Arc::clone(&self.tenant),
+            bounds: self.bounds,
             payload,
             bound,
             marker: Marker::of(self.id),
@@ -111,15 +119,17 @@ impl Known {
             max_wait,
             intent_at: self.first_intent.unwrap_or(now),
             right,
+            // A part of its own for each try.
+            trace: self.subject().trace().map(|trace| trace.child(fastrand::u64(..))),
         }
     }
 
     pub(super) const fn subject(&self) -> Subject {
-        Subject { id: self.id, kind: self.kind, guild: self.guild, attempt: self.attempts }
+        Subject { id: self.id, kind: self.kind, guild: self.guild, attempt: self.attempts, asked_by: self.trace }
     }
 
     pub(super) fn ended<'a>(&self, state: State, error: Option<&'a Failure>, now: UnixMs) -> OperationEnded<'a> {
-        OperationEnded { of: self.subject(), state, error, after: now.since(self.created_at) }
+        OperationEnded { of: self.subject(), state, error, accepted: self.created_at, now }
     }
 }
 

@@ -3,6 +3,7 @@
 use guildhall_core::guild::{Phase, Step};
 use guildhall_core::operation::{Failure, FailureClass};
 use guildhall_core::time::UnixMs;
+use guildhall_core::trace::Trace;
 use tokio::time::timeout;
 
 use super::Seat;
@@ -12,6 +13,27 @@ use super::work::{Fenced, Worker};
 use crate::failpoint::{self, Point};
 use crate::operations::throttle::Admission;
 use crate::operations::{Attempt, Change, Hold, Performed, Reconciled, Recorded};
+use crate::telemetry::emit;
+use crate::telemetry::operations::{OperationTried, TriedTo};
+
+/// How a try ended: a word, and why it did not end well, if it did not.
+fn ended(performed: &Performed) -> (&'static str, Option<&str>) {
+    match performed {
+        Performed::Done(_) => ("succeeded", None),
+        Performed::Held { why, .. } => ("held", Some(why)),
+        Performed::Failed(failure) => (failure.class.name(), Some(&failure.message)),
+    }
+}
+
+/// The same of looking for what an earlier one did.
+fn found(reconciled: &Reconciled) -> (&'static str, Option<&str>) {
+    match reconciled {
+        Reconciled::Found(_) => ("found", None),
+        Reconciled::Absent => ("absent", None),
+        Reconciled::Unclear(why) => ("unclear", Some(why)),
+        Reconciled::Held { why, .. } => ("held", Some(why)),
+    }
+}
 
 impl Worker {
     /// It is this one's turn, if it may begin.
@@ -78,10 +100,11 @@ impl Worker {
             add(unsaved, self.book.borrow_mut().unstart(seq, self.seat.clock.now()));
             return Ok(());
         }
-        let limit = self.seat.config.perform_timeout;
+        let (limit, trace) = (self.seat.config.perform_timeout, work.trace);
         let performed = timeout(limit, self.seat.perform.perform(work)).await.unwrap_or_else(|_| {
             Performed::Failed(Failure::new(FailureClass::Ambiguous, format!("nothing came of it within {limit:?}")))
         });
+        self.tell_of_try(seq, TriedTo::Perform, trace, started_at, ended(&performed));
         self.settle(seq, performed, started_at, unsaved);
         failpoint::pass(Point::BeforeOutcome);
         Ok(())
@@ -123,6 +146,18 @@ impl Worker {
         add(unsaved, book.conclude(seq, verdict, attempt, now));
     }
 
+    fn tell_of_try(
+        &self,
+        seq: u64,
+        to: TriedTo,
+        trace: Option<Trace>,
+        began: UnixMs,
+        (result, why): (&'static str, Option<&str>),
+    ) {
+        let Some(of) = self.book.borrow().subject(seq) else { return };
+        emit(OperationTried { of, to, trace, began, ended: self.seat.clock.now(), result, why });
+    }
+
     /// Looks for what an earlier try may have done.
     pub(super) async fn search(&self, seq: u64, unsaved: &mut Vec<Change>) -> Result<(), Fenced> {
         let Some(work) = self.prepare(seq, unsaved).await? else { return Ok(()) };
@@ -134,11 +169,12 @@ impl Worker {
             return Ok(());
         }
         self.book.borrow_mut().line().on_started(seq);
-        let limit = self.seat.config.perform_timeout;
+        let (limit, trace, began) = (self.seat.config.perform_timeout, work.trace, self.seat.clock.now());
         let reconciled = timeout(limit, self.seat.perform.reconcile(work)).await.unwrap_or_else(|_| {
             let why = format!("looking for it took longer than {limit:?}");
             Reconciled::Held { retry_after: self.seat.config.blind_hold, hold: Hold::All, why }
         });
+        self.tell_of_try(seq, TriedTo::Reconcile, trace, began, found(&reconciled));
         let mut book = self.book.borrow_mut();
         if let Some(case) = book.case(seq) {
             let verdict = judge_search(reconciled, case, &self.seat.config);

@@ -4,8 +4,12 @@ use std::time::Duration;
 
 use guildhall_core::guild::HeldBack;
 use guildhall_core::operation::{Failure, FailureClass, Sends};
+use guildhall_core::time::UnixMs;
 
-use crate::operations::{Done, Hold, OperationsConfig, Performed, Reconciled};
+use crate::operations::{Attempt, Done, Hold, OperationsConfig, Performed, Reconciled};
+
+/// Delays of one operation that are written down each by itself.
+pub(super) const DELAYS_TOLD: u32 = 50;
 
 /// What becomes of an operation.
 #[derive(Debug, PartialEq)]
@@ -107,6 +111,18 @@ pub(super) fn poisoned() -> Failure {
         FailureClass::Poison,
         "it broke what executes operations, and was taken out so that the others go on; the log tells where",
     )
+}
+
+/// What is written down of a delay: it was no try, so it ends when it begins, with the number of the tries before it.
+pub(super) fn held_up(attempts: u32, why: &Failure, now: UnixMs) -> Attempt {
+    Attempt {
+        n: attempts,
+        started_at: now,
+        ended_at: now,
+        status: why.status,
+        class: FailureClass::RateLimited.name().to_owned(),
+        detail: Some(why.message.clone()),
+    }
 }
 
 const fn held_back(hold: Hold) -> HeldBack {

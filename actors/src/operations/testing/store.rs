@@ -126,6 +126,10 @@ impl OperationStore for Memory {
         self
     }
 
+    fn within(self: Arc<Self>, _: Arc<str>) -> Arc<dyn OperationStore> {
+        self
+    }
+
     fn tenant(&self, _: u64) -> StoreFuture<'_, Option<Arc<str>>> {
         Box::pin(async { Ok(None) })
     }

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use guildhall_core::access::Bounds;
 use guildhall_core::lane::Lane;
 use guildhall_core::operation::{Backoff, Kind, OperationId, Queue, State};
 use guildhall_core::time::UnixMs;
@@ -76,6 +77,7 @@ impl World {
             tenant: "default".into(),
             queue: Queue::Guild(guild),
             guild: Some(guild),
+            bounds: Bounds::Anywhere,
             kind,
             payload: payload.to_string(),
             payload_hash: [0; 32],

@@ -13,6 +13,7 @@ use super::names;
 use super::template::State;
 use crate::event::{Event, Interaction, InteractionKind, Origin, Text};
 use crate::time::UnixMs;
+use crate::trace::Trace;
 
 /// The last millisecond that RFC 3339 can write: the end of the year 9999.
 const LAST_MS: u64 = 253_402_300_799_999;
@@ -39,7 +40,7 @@ pub fn body(event: &Event, state: &State) -> String {
         quoted(&mut out, &interaction.token);
     }
     out.push_str(",\"trace\":");
-    quoted(&mut out, &trace(origin));
+    push(&mut out, format_args!("\"{}\"", trace(origin)));
     out.push_str(",\"session\":");
     quoted(&mut out, &origin.session);
     push(&mut out, format_args!(",\"seq\":{},\"data\":{}", origin.seq, event.text.data()));
@@ -79,25 +80,20 @@ pub fn event_id(origin: &Origin) -> String {
     out
 }
 
-/// The trace that an event begins (W3C `traceparent`): the same however often it comes.
+/// The trace that an event begins: the same however often it comes.
 #[must_use]
-pub fn trace(origin: &Origin) -> String {
+pub fn trace(origin: &Origin) -> Trace {
     let mut hash = Sha256::new();
     hash.update(origin.session.as_bytes());
     hash.update([0]);
     hash.update(origin.seq.to_be_bytes());
     let hash = hash.finalize();
-    let mut out = String::from("00-");
-    for (n, byte) in hash.iter().take(24).enumerate() {
-        if n == 16 {
-            out.push('-');
-        }
-        // No part may be all zero.
-        let byte = if n == 0 || n == 16 { byte | 1 } else { *byte };
-        push(&mut out, format_args!("{byte:02x}"));
-    }
-    out.push_str("-01");
-    out
+    let (mut id, mut span) = ([0; 16], [0; 8]);
+    id.copy_from_slice(&hash[..16]);
+    span.copy_from_slice(&hash[16..24]);
+    // No part may be all zero.
+    (id[0], span[0]) = (id[0] | 1, span[0] | 1);
+    Trace::begin(u128::from_be_bytes(id), u64::from_be_bytes(span))
 }
 
 /// Why a text is not an event as a webhook is sent it.

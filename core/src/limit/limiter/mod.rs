@@ -310,6 +310,16 @@ impl Limiter {
         self.waiters.len()
     }
 
+    /// How many wait in each lane, the most urgent first.
+    #[must_use]
+    pub fn waiting_by_lane(&self) -> [usize; 3] {
+        let mut lanes = [0; 3];
+        for waiter in self.waiters.values() {
+            lanes[waiter.ask.lane.index()] += 1;
+        }
+        lanes
+    }
+
     /// How many are under way.
     #[must_use]
     pub fn under_way(&self) -> usize {

@@ -132,6 +132,7 @@ impl Bench {
             request_timeout: Duration::from_secs(60),
             max_response_bytes: 1 << 20,
             pool_idle: Duration::from_secs(60),
+            traceparent: false,
         });
         Self { sim, transport: transport.unwrap(), calls: Calls::new(application), guild }
     }

@@ -32,6 +32,7 @@ fn config(api_url: String) -> TransportConfig {
         request_timeout: STUCK,
         max_response_bytes: 4_096,
         pool_idle: STUCK,
+        traceparent: false,
     }
 }
 

@@ -1,0 +1,45 @@
+// BullMQ: so many callers add jobs to one queue all the time, one by one or in batches. Nobody works on them.
+import { Queue } from "bullmq";
+
+const [url, callers, batch, guilds, seconds] = process.argv.slice(2);
+const { hostname: host, port } = new URL(url);
+const queue = new Queue("operations", { connection: { host, port: Number(port) } });
+await queue.waitUntilReady();
+
+// What an operation holds that is asked of Guildhall.
+const job = (nth) => ({
+  name: "assign_role",
+  data: {
+    guild_id: String(1300000000000000000n + BigInt(nth % Number(guilds))),
+    user_id: String(1400000000000000000n + BigInt(nth)),
+    role_id: "1300000000000000007",
+  },
+});
+
+let nth = 0;
+let done = 0;
+const took = [];
+const began = performance.now();
+const ends = began + Number(seconds) * 1000;
+const add = async () => {
+  while (performance.now() < ends) {
+    const asked = performance.now();
+    if (Number(batch) === 1) {
+      const { name, data } = job(nth++);
+      await queue.add(name, data);
+    } else {
+      await queue.addBulk(Array.from({ length: Number(batch) }, () => job(nth++)));
+    }
+    took.push(performance.now() - asked);
+    done += Number(batch);
+  }
+};
+await Promise.all(Array.from({ length: Number(callers) }, add));
+const lasted = (performance.now() - began) / 1000;
+const kept = await queue.getWaitingCount();
+if (kept < done) throw new Error(`${done} jobs were added, and ${kept} wait`);
+took.sort((one, other) => one - other);
+const at = (share) => took[Math.floor((took.length - 1) * share)];
+console.log(JSON.stringify({ per_s: done / lasted, p50_ms: at(0.5), p99_ms: at(0.99) }));
+await queue.obliterate({ force: true });
+await queue.close();

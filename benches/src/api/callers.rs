@@ -1,0 +1,96 @@
+//! Callers who ask for operations all the time, each over a connection of its own and with one request at a time.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use bytes::Bytes;
+use http::Method;
+use tokio::task::JoinSet;
+
+use crate::daemon::KEY;
+use crate::load::Connection;
+use crate::operations::FIRST_GUILD;
+use crate::stats::{Durations, per_second};
+
+/// The first user's id.
+const FIRST_USER: u64 = 1_400_000_000_000_000_000;
+
+/// How operations are asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asking {
+    pub(super) callers: u32,
+    /// Operations of one request.
+    pub(super) batch: u32,
+    /// Over so many guilds it is spread.
+    pub(super) guilds: u32,
+    pub(super) seconds: u64,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(super) struct Showed {
+    pub(super) accepted: usize,
+    pub(super) per_s: f64,
+    pub(super) p50_ms: f64,
+    pub(super) p99_ms: f64,
+}
+
+/// Asks for as long as is said. What was asked for before the end counts, and so does the time until it was answered.
+pub(super) async fn ask(daemon: SocketAddr, asking: Asking) -> anyhow::Result<Showed> {
+    let mut connections = Vec::new();
+    for _ in 0..asking.callers {
+        connections.push(Connection::open(daemon).await?);
+    }
+    let next = Arc::new(AtomicU64::new(0));
+    let began = Instant::now();
+    let ends = began + Duration::from_secs(asking.seconds);
+    let mut callers = JoinSet::new();
+    for connection in connections {
+        callers.spawn(call(connection, asking, Arc::clone(&next), ends));
+    }
+    let mut all = Durations::default();
+    while let Some(took) = callers.join_next().await {
+        all.extend(took??);
+    }
+    let lasted = began.elapsed();
+    all.sort();
+    let accepted = all.len() * asking.batch as usize;
+    Ok(Showed { accepted, per_s: per_second(accepted, lasted), p50_ms: all.ms_at(0.5), p99_ms: all.ms_at(0.99) })
+}
+
+async fn call(
+    mut connection: Connection,
+    asking: Asking,
+    next: Arc<AtomicU64>,
+    ends: Instant,
+) -> anyhow::Result<Durations> {
+    let (key, mut took) = (format!("Bearer {KEY}"), Durations::default());
+    loop {
+        let asked = Instant::now();
+        if asked >= ends {
+            return Ok(took);
+        }
+        let nth = next.fetch_add(1, Ordering::Relaxed);
+        let path = format!("/v1/guilds/{}/operations", FIRST_GUILD + nth % u64::from(asking.guilds));
+        let (status, told) = connection.call(Method::POST, &path, &key, body(nth, asking.batch)).await?;
+        ensure!(status == 202, "the daemon answered {status}: {}", String::from_utf8_lossy(&told));
+        took.push(asked.elapsed());
+    }
+}
+
+/// What is asked for.
+fn body(nth: u64, batch: u32) -> Bytes {
+    let first = FIRST_USER + nth * u64::from(batch);
+    let operation = |user: u64| {
+        let role = FIRST_GUILD + 7;
+        format!(r#"{{"kind":"assign_role","payload":{{"user_id":"{user}","role_id":"{role}"}}}}"#)
+    };
+    if batch == 1 {
+        return operation(first).into();
+    }
+    let operations: Vec<String> = (first..first + u64::from(batch)).map(operation).collect();
+    format!(r#"{{"operations":[{}]}}"#, operations.join(",")).into()
+}

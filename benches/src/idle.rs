@@ -1,0 +1,54 @@
+//! `idle`: what a daemon with one shard and nothing to do takes of memory and processors.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use clap::Args;
+use guildhall_sim::{BotConfig, LimitConfig, Sim, SimConfig};
+use serde_json::{Value, json};
+use tokio::task::block_in_place;
+use tokio::time::sleep;
+
+use crate::daemon::Daemon;
+use crate::disk;
+use crate::processes::TOKEN;
+
+/// How long a daemon has to come to rest: until the gate is open and the allocator has given back what the start took.
+const SETTLES: Duration = Duration::from_secs(10);
+
+/// Nothing to choose.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {}
+
+pub(crate) async fn run(_: &Arguments, seconds: u64, quiet: bool) -> anyhow::Result<Value> {
+    let config = SimConfig {
+        bots: vec![BotConfig { token: TOKEN.to_owned(), ..BotConfig::default() }],
+        limits: LimitConfig::off(),
+        ..SimConfig::default()
+    };
+    let sim = Sim::start(config).await.context("cannot start the simulator")?;
+    let folder = disk::folder()?;
+    let (api, gateway) = (sim.api_url(), sim.gateway_url());
+    let store = format!("sqlite:{}", folder.path().join("idle.db").display());
+    let settings = [
+        ("DISCORD__TOKEN", TOKEN),
+        ("DISCORD__API_URL", &api),
+        ("DISCORD__GATEWAY_URL", &gateway),
+        ("GATEWAY__SHARDS", "1"),
+        ("STORE__URL", &store),
+    ];
+    let daemon = block_in_place(|| Daemon::start(&settings, folder.path()))?;
+    daemon.is_ready().await?;
+    sleep(SETTLES).await;
+    let (before, began) = (daemon.used()?, Instant::now());
+    sleep(Duration::from_secs(seconds)).await;
+    let used = daemon.used()?.saturating_sub(before);
+    let percent = used.as_secs_f64() / began.elapsed().as_secs_f64() * 100.0;
+    let resident = daemon.resident()? as f64 / 1_048_576.0;
+    if !quiet {
+        println!("{resident:.1} MB, {percent:.2} % of a core");
+    }
+    block_in_place(|| drop(daemon));
+    sim.stop().await;
+    Ok(json!({ "name": "idle", "rss_mb": resident, "cpu_percent": percent }))
+}

@@ -1,0 +1,116 @@
+//! Whose channels an operation may name.
+
+use super::{Grant, Guilds};
+use crate::operation::payload::Location;
+
+/// Whose channels, webhooks and guilds an operation may name: it lasts as long as the operation, whoever carries it out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Bounds {
+    /// Everybody's: whoever runs the daemon asked for it.
+    #[default]
+    Anywhere,
+    /// Those of its tenant's guilds.
+    Tenant,
+    /// Those of its own guild.
+    Guild,
+}
+
+/// Whose a place is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Whose {
+    /// The guild that it belongs to; nothing if it is private, and belongs to none.
+    pub guild: Option<u64>,
+    /// The tenant that the guild belongs to.
+    pub tenant: String,
+}
+
+impl Bounds {
+    /// Those of operations that are asked for with a key for all guilds of its tenant, or for some.
+    #[must_use]
+    pub const fn of(grant: &Grant) -> Self {
+        match grant.guilds() {
+            Guilds::All => Self::Tenant,
+            Guilds::Only(_) => Self::Guild,
+        }
+    }
+
+    /// The narrower of two.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        self.max(other)
+    }
+
+    /// As it is kept.
+    #[must_use]
+    pub const fn number(self) -> i64 {
+        match self {
+            Self::Anywhere => 0,
+            Self::Tenant => 1,
+            Self::Guild => 2,
+        }
+    }
+
+    /// What is kept under this number. What is not known is as narrow as can be.
+    #[must_use]
+    pub const fn from_number(number: i64) -> Self {
+        match number {
+            0 => Self::Anywhere,
+            1 => Self::Tenant,
+            _ => Self::Guild,
+        }
+    }
+
+    /// Whether an operation of this tenant and guild may name a place that belongs there.
+    #[must_use]
+    pub fn admit(self, tenant: &str, guild: Option<u64>, whose: &Whose) -> bool {
+        match (self, whose.guild) {
+            (Self::Anywhere, _) => true,
+            (Self::Tenant, Some(_)) => whose.tenant == tenant,
+            (Self::Guild, Some(its)) => guild == Some(its),
+            // What is said to people in private belongs to no guild, and so does the operation.
+            (Self::Tenant | Self::Guild, None) => guild.is_none(),
+        }
+    }
+}
+
+/// A place that an operation named and may not, in words that tell nothing of it.
+#[must_use]
+pub fn no_such(location: &Location, guild: Option<u64>) -> String {
+    let (what, id) = (location.what(), location.id());
+    match guild {
+        Some(guild) => {
+            format!("there is no {what} {id} in guild {guild}, as far as the key it was asked for with may know")
+        }
+        None => format!("there is no {what} {id}, as far as the key it was asked for with may know"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whose(guild: Option<u64>, tenant: &str) -> Whose {
+        Whose { guild, tenant: tenant.to_owned() }
+    }
+
+    #[test]
+    fn a_key_for_a_guild_names_that_guilds_channels_and_one_for_a_tenant_that_tenants() {
+        let own = |bounds: Bounds, whose: Whose| bounds.admit("acme", Some(1), &whose);
+        assert!(own(Bounds::Guild, whose(Some(1), "acme")));
+        assert!(!own(Bounds::Guild, whose(Some(2), "acme")) && !own(Bounds::Guild, whose(None, "default")));
+        assert!(own(Bounds::Tenant, whose(Some(2), "acme")));
+        assert!(!own(Bounds::Tenant, whose(Some(2), "default")) && !own(Bounds::Tenant, whose(None, "acme")));
+        assert!(own(Bounds::Anywhere, whose(Some(9), "rival")) && own(Bounds::Anywhere, whose(None, "")));
+        assert!(Bounds::Tenant.admit("default", None, &whose(None, "default")), "a private channel, without a guild");
+    }
+
+    #[test]
+    fn bounds_are_kept_as_they_are_and_only_ever_get_narrower() {
+        for bounds in [Bounds::Anywhere, Bounds::Tenant, Bounds::Guild] {
+            assert_eq!(Bounds::from_number(bounds.number()), bounds);
+            assert_eq!(bounds.and(Bounds::Anywhere), bounds);
+            assert_eq!(Bounds::Guild.and(bounds), Bounds::Guild);
+        }
+        assert_eq!(Bounds::from_number(77), Bounds::Guild);
+    }
+}

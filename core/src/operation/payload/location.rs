@@ -1,0 +1,263 @@
+//! Where an operation's calls go, beside the guild that it is about: channels, webhooks and guilds that it names.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use super::{
+    CreateChannel, DeleteChannel, DeleteMessage, EditMessage, EnsureChannel, EnsureMessage, Method, NewChannel,
+    Payload, Read, ReplaceOverwrites, Request, SendMessage, UpdatePermissions,
+};
+use crate::operation::Reference;
+
+/// How many places one operation may name. Calls that name more are about one guild, and say so in their path.
+const MOST: usize = 50;
+
+/// Something that belongs to a guild, and is named by itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Location {
+    /// A guild.
+    Guild(u64),
+    /// A channel, a thread among them.
+    Channel(u64),
+    /// A webhook; with its token if it is named with it.
+    Webhook(u64, Option<String>),
+}
+
+impl Location {
+    /// What it is, for people.
+    #[must_use]
+    pub const fn what(&self) -> &'static str {
+        match self {
+            Self::Guild(_) => "guild",
+            Self::Channel(_) => "channel",
+            Self::Webhook(..) => "webhook",
+        }
+    }
+
+    /// Which.
+    #[must_use]
+    pub const fn id(&self) -> u64 {
+        match self {
+            Self::Guild(id) | Self::Channel(id) | Self::Webhook(id, _) => *id,
+        }
+    }
+}
+
+/// A call goes somewhere, and nobody can tell where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Untold {
+    /// An id is written in an unusual way.
+    #[error("names a guild, a channel or a webhook by something else than plain digits")]
+    NotAnId,
+    /// An invite is told by its code, not by its guild.
+    #[error("changes an invite, which does not tell its guild")]
+    Invite,
+    /// There are too many.
+    #[error("names more than {MOST} guilds, channels and webhooks")]
+    TooMany,
+}
+
+impl Payload {
+    /// The places that it names by their ids. What it names by a key or as what an operation makes is found in its own guild;
+    /// what goes into a call that names the guild itself is for Discord to tell.
+    ///
+    /// # Errors
+    ///
+    /// When a call in the caller's own words does not tell where it goes.
+    pub fn locations(&self) -> Result<Vec<Location>, Untold> {
+        let mut found = Vec::new();
+        match self {
+            Self::DeleteChannel(DeleteChannel { channel })
+            | Self::UpdatePermissions(UpdatePermissions { channel, .. })
+            | Self::ReplaceOverwrites(ReplaceOverwrites { channel, .. })
+            | Self::SendMessage(SendMessage { channel, .. })
+            | Self::EditMessage(EditMessage { channel, .. })
+            | Self::DeleteMessage(DeleteMessage { channel, .. })
+            | Self::EnsureMessage(EnsureMessage { channel, .. }) => found.extend(channel_named(channel)),
+            Self::CreateChannel(CreateChannel { channel: NewChannel { parent, .. }, .. })
+            | Self::EnsureChannel(EnsureChannel { channel: NewChannel { parent, .. }, .. }) => {
+                found.extend(parent.as_ref().and_then(channel_named));
+            }
+            Self::Read(Read { path }) => in_path(Method::Get, path, &mut found)?,
+            Self::Request(Request { method, path, body, .. }) => {
+                in_path(*method, path, &mut found)?;
+                body.as_ref().map_or(Ok(()), |body| in_body(body, &mut found))?;
+            }
+            Self::CreateRole(_)
+            | Self::DeleteRole(_)
+            | Self::AssignRole(_)
+            | Self::RemoveRole(_)
+            | Self::SetMemberRoles(_)
+            | Self::EnsureRole(_)
+            | Self::Reorder(_)
+            | Self::SendDm(_)
+            | Self::DeferReply(_)
+            | Self::SendFollowup(_)
+            | Self::EditOriginal(_) => {}
+        }
+        found.sort();
+        found.dedup();
+        if found.len() > MOST { Err(Untold::TooMany) } else { Ok(found) }
+    }
+}
+
+fn channel_named(reference: &Reference) -> Option<Location> {
+    match reference {
+        Reference::Id(id) => Some(Location::Channel(*id)),
+        Reference::Key(_) | Reference::Operation(_) => None,
+    }
+}
+
+/// What stands in a path behind a word that says what it is, wherever that is: `/users/@me/guilds/1` leaves a guild.
+fn in_path(method: Method, path: &str, found: &mut Vec<Location>) -> Result<(), Untold> {
+    let path = path.split_once('?').map_or(path, |(path, _)| path);
+    let segments: Vec<Cow<'_, str>> = path.split('/').skip(1).map(decoded).collect();
+    for (place, segment) in segments.iter().enumerate() {
+        let Some(next) = segments.get(place + 1) else { break };
+        match segment.to_ascii_lowercase().as_str() {
+            // A template is told by its code, and belongs to nobody who uses it.
+            "guilds" if next.eq_ignore_ascii_case("templates") => {}
+            "guilds" => found.push(Location::Guild(digits(next)?)),
+            "channels" | "stage-instances" => found.push(Location::Channel(digits(next)?)),
+            "webhooks" => {
+                let token = segments.get(place + 2).map(|token| token.clone().into_owned());
+                found.push(Location::Webhook(digits(next)?, token));
+            }
+            "invites" if method != Method::Get => return Err(Untold::Invite),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// What a body in the caller's own words names: a message that is passed on, a channel that is followed.
+fn in_body(body: &Value, found: &mut Vec<Location>) -> Result<(), Untold> {
+    match body {
+        Value::Object(fields) => fields.iter().try_for_each(|(name, value)| {
+            if name.ends_with("channel_id") {
+                found.extend(id(value)?.map(Location::Channel));
+            } else if name.ends_with("guild_id") {
+                found.extend(id(value)?.map(Location::Guild));
+            }
+            in_body(value, found)
+        }),
+        Value::Array(values) => values.iter().try_for_each(|value| in_body(value, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
+    }
+}
+
+fn id(value: &Value) -> Result<Option<u64>, Untold> {
+    match value {
+        Value::Null => Ok(None),
+        Value::String(text) => digits(text).map(Some),
+        Value::Number(number) => number.as_u64().map(Some).ok_or(Untold::NotAnId),
+        Value::Bool(_) | Value::Array(_) | Value::Object(_) => Err(Untold::NotAnId),
+    }
+}
+
+fn digits(text: &str) -> Result<u64, Untold> {
+    let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_plain).ok_or(Untold::NotAnId)
+}
+
+/// A segment as Discord reads it. What is no text after that is left as it stands: it is no word of ours.
+fn decoded(segment: &str) -> Cow<'_, str> {
+    if !segment.contains('%') {
+        return Cow::Borrowed(segment);
+    }
+    let (mut bytes, mut rest) = (Vec::with_capacity(segment.len()), segment.as_bytes());
+    while let [first, after @ ..] = rest {
+        let byte = match after {
+            [high, low, ..] if *first == b'%' => {
+                let hex = |digit: u8| char::from(digit).to_digit(16);
+                hex(*high).zip(hex(*low)).and_then(|(high, low)| u8::try_from(high * 16 + low).ok())
+            }
+            _ => None,
+        };
+        bytes.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8(bytes).map_or(Cow::Borrowed(segment), Cow::Owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{super::super::Kind, *};
+
+    fn of(kind: Kind, payload: &Value) -> Result<Vec<Location>, Untold> {
+        Payload::parse(kind, payload, None).or_else(|_| Payload::parse(kind, payload, Some(42))).unwrap().locations()
+    }
+
+    fn request(method: &str, path: &str) -> Result<Vec<Location>, Untold> {
+        of(Kind::Request, &json!({"method": method, "path": path}))
+    }
+
+    #[test]
+    fn every_kind_that_calls_a_channel_tells_which() {
+        let message = json!({"channel_id": "7", "message_id": "8", "content": "hi"});
+        let overwrites = json!({"channel_id": "7", "overwrites": []});
+        for (kind, payload) in [
+            (Kind::SendMessage, json!({"channel_id": "7", "content": "hi"})),
+            (Kind::EnsureMessage, json!({"channel_id": "7", "key": "a", "content": "hi"})),
+            (Kind::EditMessage, message.clone()),
+            (Kind::DeleteMessage, json!({"channel_id": "7", "message_id": "8"})),
+            (Kind::DeleteChannel, json!({"channel_id": "7"})),
+            (Kind::ReplaceOverwrites, overwrites),
+            (Kind::UpdatePermissions, json!({"channel_id": "7", "overwrites": [{"role_id": "1", "allow": "0"}]})),
+            (Kind::CreateChannel, json!({"name": "a", "parent_id": "7"})),
+            (Kind::EnsureChannel, json!({"name": "a", "key": "a", "parent_id": "7"})),
+        ] {
+            assert_eq!(of(kind, &payload), Ok(vec![Location::Channel(7)]), "{kind:?}");
+        }
+        let by_key = json!({"channel_id": {"key": "rules"}, "content": "hi"});
+        assert_eq!(of(Kind::SendMessage, &by_key), Ok(vec![]), "a key is its own guild's");
+        assert_eq!(of(Kind::CreateRole, &json!({"name": "a"})), Ok(vec![]));
+    }
+
+    #[test]
+    fn a_path_tells_every_place_that_it_names_however_it_is_written() {
+        use Location::{Channel, Guild, Webhook};
+        for (path, expected) in [
+            ("/users/@me", vec![]),
+            ("/guilds/7/channels", vec![Guild(7)]),
+            ("/channels/7/messages/8/reactions/%F0%9F%91%8D/@me", vec![Channel(7)]),
+            ("/ch%61nnels/%37/messages", vec![Channel(7)]),
+            ("/Channels/7", vec![Channel(7)]),
+            ("/users/@me/guilds/7", vec![Guild(7)]),
+            ("/applications/1/guilds/7/commands?with=/channels/9", vec![Guild(7)]),
+            ("/stage-instances/7", vec![Channel(7)]),
+            ("/webhooks/7", vec![Webhook(7, None)]),
+            ("/webhooks/7/to-ken/messages/@original", vec![Webhook(7, Some("to-ken".to_owned()))]),
+            ("/guilds/templates/abc", vec![]),
+            ("/invites/abc", vec![]),
+        ] {
+            assert_eq!(request("GET", path), Ok(expected.clone()), "{path}");
+            assert_eq!(of(Kind::Read, &json!({"path": path})), Ok(expected), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_tell_where_it_goes_is_not_taken_for_nowhere() {
+        for path in ["/channels/+7", "/channels/7x", "/guilds/@me", "/webhooks/seven", "/channels/%2507/messages"] {
+            assert_eq!(request("GET", path), Err(Untold::NotAnId), "{path}");
+        }
+        assert_eq!(request("DELETE", "/invites/abc"), Err(Untold::Invite));
+        let many: Vec<_> = (1..=51).map(|id| json!({"channel_id": id})).collect();
+        let many = json!({"method": "POST", "path": "/guilds/1/x", "body": many});
+        assert_eq!(of(Kind::Request, &many), Err(Untold::TooMany));
+    }
+
+    #[test]
+    fn a_body_tells_what_it_names_wherever_it_stands() {
+        let body = json!({"content": "look", "message_reference":
+            {"type": 1, "channel_id": "9", "message_id": "1", "guild_id": 8}, "webhook_channel_id": null});
+        let forward = json!({"method": "POST", "path": "/channels/7/messages", "body": body});
+        let expected = vec![Location::Guild(8), Location::Channel(7), Location::Channel(9)];
+        assert_eq!(of(Kind::Request, &forward), Ok(expected));
+        let sly = json!({"method": "POST", "path": "/channels/7/messages", "body": {"channel_id": ["9"]}});
+        assert_eq!(of(Kind::Request, &sly), Err(Untold::NotAnId));
+    }
+}

@@ -1,0 +1,171 @@
+//! The buckets of all callers of one kind.
+
+use std::borrow::Borrow;
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::time::Duration;
+
+use super::rate::{Outcome, Rate, Verdict};
+use crate::time::Timestamp;
+
+/// What a meter says of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Judged {
+    /// What came of it.
+    pub verdict: Verdict,
+    /// Whether the caller has a bucket of its own. When there are too many callers, those who come last share one.
+    pub own: bool,
+}
+
+/// The buckets of callers, of which no more than so many are remembered.
+#[derive(Clone, Debug)]
+pub struct Meter<K> {
+    rate: Rate,
+    most: usize,
+    /// When each caller's bucket is full again.
+    full_at: HashMap<K, Timestamp>,
+    /// The same of the one bucket that callers share for whom there is no room.
+    others: Timestamp,
+    swept_at: Timestamp,
+}
+
+impl<K: Eq + Hash> Meter<K> {
+    /// How often those are forgotten who have all of their tokens.
+    const SWEEP_EVERY: Duration = Duration::from_secs(60);
+    /// The same while there is no room. Looking through all of them for every caller would be work that callers can cause.
+    const SWEEP_FULL_EVERY: Duration = Duration::from_secs(1);
+
+    /// Buckets that fill at this rate, for so many callers at most.
+    #[must_use]
+    pub fn new(rate: Rate, most: usize) -> Self {
+        Self { rate, most, full_at: HashMap::new(), others: Timestamp::ZERO, swept_at: Timestamp::ZERO }
+    }
+
+    /// How fast they fill.
+    #[must_use]
+    pub const fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// How many callers are remembered.
+    #[must_use]
+    pub fn remembered(&self) -> usize {
+        self.full_at.len()
+    }
+
+    /// Takes a token for a request that may wait for so long.
+    pub fn on_request(&mut self, who: K, max_wait: Duration, now: Timestamp) -> Judged {
+        let own = self.has_room_for(&who, now);
+        let verdict = self.rate.verdict(self.debt(&who, now), max_wait);
+        match verdict.outcome {
+            Outcome::Taken { .. } if own => drop(self.full_at.insert(who, now + verdict.full_in)),
+            Outcome::Taken { .. } => self.others = now + verdict.full_in,
+            Outcome::Refused { .. } => {}
+        }
+        Judged { verdict, own }
+    }
+
+    /// Takes over what was found where several processes count together: this caller's bucket is full in so long.
+    pub fn on_heard(&mut self, who: K, full_in: Duration, now: Timestamp) {
+        if self.has_room_for(&who, now) {
+            self.full_at.insert(who, now + full_in);
+        }
+    }
+
+    /// What would become of a request. Nothing changes.
+    pub fn look<Q>(&self, who: &Q, max_wait: Duration, now: Timestamp) -> Verdict
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        self.rate.verdict(self.debt(who, now), max_wait)
+    }
+
+    /// How long until this caller's bucket is full.
+    fn debt<Q>(&self, who: &Q, now: Timestamp) -> Duration
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        match self.full_at.get(who) {
+            Some(full_at) => full_at.since(now),
+            None if self.full_at.len() < self.most => Duration::ZERO,
+            None => self.others.since(now),
+        }
+    }
+
+    /// Whether a caller may have a bucket. Forgets those who have all of their tokens, now and then.
+    fn has_room_for(&mut self, who: &K, now: Timestamp) -> bool {
+        let is_full = self.full_at.len() >= self.most;
+        let every = if is_full { Self::SWEEP_FULL_EVERY } else { Self::SWEEP_EVERY };
+        if now.since(self.swept_at) >= every {
+            self.full_at.retain(|_, full_at| *full_at > now);
+            self.swept_at = now;
+        }
+        self.full_at.contains_key(who) || self.full_at.len() < self.most
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATE: Rate = Rate::new(1, 2).unwrap();
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_millis(seconds * 1_000)
+    }
+
+    fn is_taken(judged: Judged) -> bool {
+        judged.verdict.outcome == Outcome::Taken { delay: Duration::ZERO }
+    }
+
+    #[test]
+    fn each_caller_has_a_bucket_of_its_own() {
+        let mut meter = Meter::new(RATE, 10);
+        for who in ["a", "b"] {
+            assert!(is_taken(meter.on_request(who, Duration::ZERO, at(1))));
+            assert!(is_taken(meter.on_request(who, Duration::ZERO, at(1))));
+            assert!(!is_taken(meter.on_request(who, Duration::ZERO, at(1))));
+        }
+        assert!(is_taken(meter.on_request("a", Duration::ZERO, at(2))));
+    }
+
+    #[test]
+    fn past_the_bound_callers_share_one_bucket_and_those_who_were_there_keep_theirs() {
+        let mut meter = Meter::new(RATE, 2);
+        for who in ["a", "b"] {
+            assert!(meter.on_request(who, Duration::ZERO, at(1)).own);
+        }
+        let third = meter.on_request("c", Duration::ZERO, at(1));
+        assert!(is_taken(third) && !third.own);
+        assert!(is_taken(meter.on_request("d", Duration::ZERO, at(1))));
+        // Theirs is empty, whoever asks.
+        let late = meter.on_request("e", Duration::ZERO, at(1));
+        assert!(!is_taken(late) && !late.own);
+        assert!(is_taken(meter.on_request("a", Duration::ZERO, at(1))));
+        assert_eq!(meter.remembered(), 2);
+    }
+
+    #[test]
+    fn who_has_all_tokens_again_makes_room() {
+        let mut meter = Meter::new(RATE, 2);
+        for who in ["a", "b"] {
+            assert!(meter.on_request(who, Duration::ZERO, at(1)).own);
+        }
+        assert!(meter.on_request("c", Duration::ZERO, at(3)).own);
+        assert_eq!(meter.remembered(), 1);
+    }
+
+    #[test]
+    fn what_others_count_is_taken_over() {
+        let mut meter = Meter::new(RATE, 10);
+        meter.on_heard("a", Duration::from_secs(2), at(1));
+        assert_eq!(
+            meter.look("a", Duration::ZERO, at(1)).outcome,
+            Outcome::Refused { retry_after: Duration::from_secs(1) }
+        );
+        assert!(is_taken(meter.on_request("a", Duration::ZERO, at(2))));
+    }
+}

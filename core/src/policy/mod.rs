@@ -1,0 +1,43 @@
+//! Policies: how much one caller may ask of the API, and what becomes of more.
+//!
+//! ```text
+//!  request, by key or address ──▶ Meter ──▶ Taken { delay: 0 }    it is done now
+//!                                       ├─▶ Taken { delay }       it is accepted, and due by then
+//!                                       └─▶ Refused { retry_after }   nothing has changed
+//! ```
+//!
+//! A caller has a bucket of tokens that fills up again by itself. All that is kept of it is when it will be full: one that is
+//! full already is no different from one that nobody has ever seen, so forgetting it changes nothing.
+
+mod meter;
+#[cfg(test)]
+mod properties;
+mod rate;
+
+pub use meter::{Judged, Meter};
+pub use rate::{Outcome, Rate, Verdict};
+
+/// What a request counts as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Policy {
+    /// Much work, and what is too much of it is accepted and waits.
+    HeavyWaits,
+    /// Much work, and what is too much of it is refused. Counted together with [`Policy::HeavyWaits`].
+    Heavy,
+    /// Little work; too much of it is refused.
+    Light,
+    /// What keeps the daemon running: never too much.
+    Internal,
+}
+
+impl Policy {
+    /// What callers know it by.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::HeavyWaits | Self::Heavy => "heavy",
+            Self::Light => "light",
+            Self::Internal => "internal",
+        }
+    }
+}

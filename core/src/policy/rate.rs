@@ -1,0 +1,128 @@
+//! How fast a bucket fills, and what that means for one request.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+/// How much may be asked for: so much at once, and so much a second in the long run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    per_second: NonZeroU32,
+    burst: NonZeroU32,
+}
+
+/// What came of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Its token is taken.
+    Taken {
+        /// When it may be done: not before so long from now.
+        delay: Duration,
+    },
+    /// Nothing has changed.
+    Refused {
+        /// When it would not have been refused, if nobody else came first.
+        retry_after: Duration,
+    },
+}
+
+/// What came of a request, and what is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Verdict {
+    /// What came of it.
+    pub outcome: Outcome,
+    /// Requests that could follow at once.
+    pub left: u32,
+    /// When all of the burst is there again.
+    pub full_in: Duration,
+}
+
+impl Rate {
+    /// So many a second, so many at once; nothing, if either is 0.
+    #[must_use]
+    pub const fn new(per_second: u32, burst: u32) -> Option<Self> {
+        match (NonZeroU32::new(per_second), NonZeroU32::new(burst)) {
+            (Some(per_second), Some(burst)) => Some(Self { per_second, burst }),
+            _ => None,
+        }
+    }
+
+    /// How many at once.
+    #[must_use]
+    pub const fn burst(self) -> u32 {
+        self.burst.get()
+    }
+
+    /// How long one token takes to come back. Rounded up: never faster than it says.
+    #[must_use]
+    pub const fn interval(self) -> Duration {
+        Duration::from_micros(1_000_000_u64.div_ceil(self.per_second.get() as u64))
+    }
+
+    /// How long an empty bucket takes to fill.
+    #[must_use]
+    pub fn window(self) -> Duration {
+        self.interval().saturating_mul(self.burst.get())
+    }
+
+    /// What becomes of a request that finds the bucket full in `debt` from now, if it may wait for so long.
+    pub fn verdict(self, debt: Duration, max_wait: Duration) -> Verdict {
+        let taken = debt.saturating_add(self.interval());
+        let delay = taken.saturating_sub(self.window());
+        let (outcome, debt) = match delay.checked_sub(max_wait) {
+            None | Some(Duration::ZERO) => (Outcome::Taken { delay }, taken),
+            Some(retry_after) => (Outcome::Refused { retry_after }, debt),
+        };
+        Verdict { outcome, left: self.left(debt), full_in: debt }
+    }
+
+    fn left(self, debt: Duration) -> u32 {
+        let left = self.window().saturating_sub(debt).as_micros() / self.interval().as_micros();
+        u32::try_from(left).unwrap_or(u32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAVY: Rate = Rate::new(10, 30).unwrap();
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn a_burst_is_done_at_once_and_then_each_waits_for_its_token() {
+        let mut debt = Duration::ZERO;
+        for n in 0..30 {
+            let verdict = HEAVY.verdict(debt, MINUTE);
+            assert_eq!(verdict.outcome, Outcome::Taken { delay: Duration::ZERO }, "{n}");
+            assert_eq!(verdict.left, 29 - n);
+            debt = verdict.full_in;
+        }
+        for n in 1..=600 {
+            let verdict = HEAVY.verdict(debt, MINUTE);
+            assert_eq!(verdict.outcome, Outcome::Taken { delay: ms(100 * n) });
+            assert_eq!(verdict.left, 0);
+            debt = verdict.full_in;
+        }
+        assert_eq!(HEAVY.verdict(debt, MINUTE).outcome, Outcome::Refused { retry_after: ms(100) });
+    }
+
+    #[test]
+    fn who_may_not_wait_is_refused_and_told_when_to_come_again() {
+        let empty = HEAVY.window();
+        let verdict = HEAVY.verdict(empty, Duration::ZERO);
+        assert_eq!(verdict.outcome, Outcome::Refused { retry_after: ms(100) });
+        assert_eq!((verdict.left, verdict.full_in), (0, ms(3_000)));
+    }
+
+    #[test]
+    fn a_rate_that_does_not_divide_a_second_is_rounded_to_the_slower_side() {
+        assert_eq!(Rate::new(3, 1).unwrap().interval(), Duration::from_micros(333_334));
+        assert_eq!(Rate::new(0, 1), None);
+        assert_eq!(Rate::new(1, 0), None);
+    }
+}

@@ -1,0 +1,169 @@
+//! Who uses how much of the way to Discord: which guilds have the most calls made, and the most that went wrong.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::answer::Class;
+use crate::breaker::CallResult;
+use crate::time::Timestamp;
+use crate::top::{Counted, Recent};
+
+/// How many are watched at once, by each measure.
+const WATCHED: usize = 500;
+
+/// How long a window is. What is shown is of this one and the one before it.
+const WINDOW: Duration = Duration::from_secs(600);
+
+/// On whose behalf a call is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Who {
+    /// A guild's.
+    Guild(u64),
+    /// The application's own: no guild is known.
+    Application,
+}
+
+impl Who {
+    /// Whoever a call with this guild is for.
+    #[must_use]
+    pub const fn of(guild: Option<u64>) -> Self {
+        match guild {
+            Some(guild) => Self::Guild(guild),
+            None => Self::Application,
+        }
+    }
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Measure {
+    /// Calls that were made.
+    Spend,
+    /// Those that Discord answered with a 429, of any scope.
+    Limited,
+    /// Those that Discord counts towards the ban.
+    Invalid,
+}
+
+impl Measure {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Spend, Self::Limited, Self::Invalid];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Spend => "spend",
+            Self::Limited => "429",
+            Self::Invalid => "invalid",
+        }
+    }
+
+    /// The measure of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|measure| measure.name() == name)
+    }
+
+    /// Whether a call with this result counts.
+    #[must_use]
+    pub const fn counts(self, result: CallResult) -> bool {
+        match (self, result) {
+            // What never left costs nothing.
+            (Self::Spend, CallResult::Unreachable) => false,
+            (Self::Spend, CallResult::Answered(_) | CallResult::TimedOut | CallResult::Broken) => true,
+            (Self::Limited, CallResult::Answered(Class::RateLimited { .. })) => true,
+            (Self::Invalid, CallResult::Answered(class)) => class.is_invalid(),
+            (Self::Limited | Self::Invalid, _) => false,
+        }
+    }
+}
+
+/// Who uses how much, by every measure, lately.
+#[derive(Clone, Debug)]
+pub struct Spending([Recent<Who>; 3]);
+
+impl Spending {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new(now: Timestamp) -> Self {
+        Self(Measure::ALL.map(|_| Recent::new(WATCHED, WINDOW, now)))
+    }
+
+    /// A call was made, and this came of it.
+    pub fn on_call(&mut self, who: Who, result: CallResult, now: Timestamp) {
+        for (measure, recent) in Measure::ALL.into_iter().zip(&mut self.0) {
+            if measure.counts(result) {
+                recent.add(who, now);
+            }
+        }
+    }
+
+    /// Who has the most by a measure, the most first, and since when that was counted.
+    pub fn top(&mut self, by: Measure, most: usize, now: Timestamp) -> (Vec<Counted<Who>>, Timestamp) {
+        let [spend, limited, invalid] = &mut self.0;
+        match by {
+            Measure::Spend => spend.top(most, now),
+            Measure::Limited => limited.top(most, now),
+            Measure::Invalid => invalid.top(most, now),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answer::Scope;
+
+    const NOW: Timestamp = Timestamp::from_millis(1);
+
+    fn limited(scope: Scope) -> CallResult {
+        CallResult::Answered(Class::RateLimited { scope, retry_after: Duration::from_secs(1) })
+    }
+
+    #[test]
+    fn each_result_counts_by_the_measures_that_it_is_about() {
+        use Measure::{Invalid, Limited, Spend};
+        for (result, expected) in [
+            (CallResult::Answered(Class::Success), vec![Spend]),
+            (CallResult::Answered(Class::Forbidden), vec![Spend, Invalid]),
+            (CallResult::Answered(Class::ServerError), vec![Spend]),
+            (limited(Scope::User), vec![Spend, Limited, Invalid]),
+            (limited(Scope::Shared), vec![Spend, Limited]),
+            (CallResult::TimedOut, vec![Spend]),
+            (CallResult::Broken, vec![Spend]),
+            (CallResult::Unreachable, vec![]),
+        ] {
+            let counts: Vec<_> = Measure::ALL.into_iter().filter(|measure| measure.counts(result)).collect();
+            assert_eq!(counts, expected, "{result:?}");
+        }
+    }
+
+    #[test]
+    fn who_has_the_most_comes_first_by_each_measure() {
+        let mut spending = Spending::new(NOW);
+        for _ in 0..3 {
+            spending.on_call(Who::Guild(7), CallResult::Answered(Class::Success), NOW);
+        }
+        spending.on_call(Who::of(Some(8)), limited(Scope::User), NOW);
+        spending.on_call(Who::of(None), limited(Scope::Shared), NOW);
+        let top = |spending: &mut Spending, by| {
+            let (top, since) = spending.top(by, 2, NOW);
+            assert_eq!(since, NOW);
+            top.into_iter().map(|counted| (counted.key, counted.count)).collect::<Vec<_>>()
+        };
+        assert_eq!(top(&mut spending, Measure::Spend), [(Who::Guild(7), 3), (Who::Guild(8), 1)]);
+        assert_eq!(top(&mut spending, Measure::Limited), [(Who::Guild(8), 1), (Who::Application, 1)]);
+        assert_eq!(top(&mut spending, Measure::Invalid), [(Who::Guild(8), 1)]);
+    }
+
+    #[test]
+    fn every_measure_is_known_by_its_name() {
+        for measure in Measure::ALL {
+            assert_eq!(Measure::from_name(measure.name()), Some(measure));
+        }
+        assert_eq!(Measure::from_name("calls"), None);
+    }
+}

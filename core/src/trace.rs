@@ -1,0 +1,232 @@
+//! What belongs together: the trace that a request or an event begins, and the place in it (W3C Trace Context).
+//!
+//! ```text
+//!  traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
+//!                  └────────────── id ────────────┘ └─── span ─────┘ └ flags
+//! ```
+//!
+//! The id stays the same on the whole way; every part of the way has a span of its own, and knows the one before it.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+use sha2::{Digest as _, Sha256};
+
+/// Set by whoever begins a trace that is to be kept.
+const SAMPLED: u8 = 1;
+
+/// How long a `traceparent` is.
+const LENGTH: usize = 55;
+
+/// A trace's id: never zero.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TraceId(u128);
+
+/// The id of a part of a trace: never zero.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SpanId(u64);
+
+/// A place in a trace.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Trace {
+    /// The whole of it.
+    pub id: TraceId,
+    /// The part of it that this is.
+    pub span: SpanId,
+    /// Whether the one who began it wants it kept, and what else may come to be said here.
+    flags: u8,
+}
+
+impl TraceId {
+    /// An id of these bits; zero is none, and becomes one.
+    #[must_use]
+    pub const fn new(bits: u128) -> Self {
+        Self(if bits == 0 { 1 } else { bits })
+    }
+}
+
+impl SpanId {
+    /// An id of these bits; zero is none, and becomes one.
+    #[must_use]
+    pub const fn new(bits: u64) -> Self {
+        Self(if bits == 0 { 1 } else { bits })
+    }
+}
+
+impl Trace {
+    /// The beginning of a trace, which is to be kept. Both numbers must be of chance, or of a hash.
+    #[must_use]
+    pub const fn begin(id: u128, span: u64) -> Self {
+        Self { id: TraceId::new(id), span: SpanId::new(span), flags: SAMPLED }
+    }
+
+    /// What a `traceparent` says; nothing if it is none. Of a version that comes after this one, what this one has.
+    #[must_use]
+    pub fn read(text: &str) -> Option<Self> {
+        let (known, more) = text.as_bytes().split_at_checked(LENGTH)?;
+        let known = std::str::from_utf8(known).ok()?;
+        let mut parts = known.split('-');
+        let (version, id, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let version = hex(version, 2)?;
+        let fits = match version {
+            0 => more.is_empty(),
+            0xff => false,
+            _ => more.is_empty() || more.starts_with(b"-"),
+        };
+        let (id, span, flags) = (hex(id, 32)?, hex(span, 16)?, hex(flags, 2)?);
+        (fits && id != 0 && span != 0 && parts.next().is_none()).then_some(Self {
+            id: TraceId(id),
+            span: SpanId(u64::try_from(span).ok()?),
+            flags: u8::try_from(flags).ok()?,
+        })
+    }
+
+    /// A part of the same trace, by a number of chance.
+    #[must_use]
+    pub const fn child(self, span: u64) -> Self {
+        Self { span: SpanId::new(span), ..self }
+    }
+
+    /// The part of the same trace that has this name within this one: the same however often it is asked for.
+    #[must_use]
+    pub fn within(self, name: &str) -> Self {
+        let hash = Sha256::new().chain_update(self.span.0.to_be_bytes()).chain_update(name).finalize();
+        let mut bits = [0; 8];
+        bits.copy_from_slice(&hash[..8]);
+        self.child(u64::from_be_bytes(bits))
+    }
+
+    /// Whether whoever began it wants it kept.
+    #[must_use]
+    pub const fn is_sampled(self) -> bool {
+        self.flags & SAMPLED != 0
+    }
+}
+
+/// A number of so many lower-case hexadecimal digits.
+fn hex(text: &str, digits: usize) -> Option<u128> {
+    let fits = text.len() == digits && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    fits.then(|| u128::from_str_radix(text, 16).ok()).flatten()
+}
+
+impl fmt::Display for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Display for SpanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// As a `traceparent`.
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "00-{}-{}-{:02x}", self.id, self.span, self.flags)
+    }
+}
+
+impl fmt::Debug for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Debug for SpanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Debug for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for Trace {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const GIVEN: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    #[test]
+    fn a_traceparent_is_read_and_written_as_it_came() {
+        let trace = Trace::read(GIVEN).unwrap();
+        assert_eq!(trace.to_string(), GIVEN);
+        assert_eq!(trace.id.to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");
+        assert_eq!(trace.span.to_string(), "00f067aa0ba902b7");
+        assert!(trace.is_sampled());
+        assert!(!Trace::read(&GIVEN.replace("-01", "-00")).unwrap().is_sampled());
+    }
+
+    #[test]
+    fn one_of_a_later_version_is_read_as_far_as_this_one_knows_it() {
+        let later = GIVEN.replacen("00", "cc", 1);
+        for text in [later.clone(), format!("{later}-what-the-future-will-be-like")] {
+            assert_eq!(Trace::read(&text).unwrap().to_string(), GIVEN, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_traceparent_is_none() {
+        let wrong = [
+            String::new(),
+            GIVEN.to_uppercase(),
+            GIVEN.replacen("00", "ff", 1),
+            GIVEN.replace("4bf92f3577b34da6a3ce929d0e0e4736", "00000000000000000000000000000000"),
+            GIVEN.replace("00f067aa0ba902b7", "0000000000000000"),
+            GIVEN.replace('-', "_"),
+            GIVEN.replace("-01", "-1"),
+            GIVEN.replace("-01", "-+1"),
+            format!("{GIVEN}-00"),
+            format!("{GIVEN} "),
+            format!(" {GIVEN}"),
+            format!("{}00", GIVEN.replacen("00", "cc", 1)),
+            "ä".repeat(28),
+        ];
+        for text in wrong {
+            assert_eq!(Trace::read(&text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn parts_of_a_trace_share_its_id_and_no_part_is_another() {
+        let trace = Trace::read(GIVEN).unwrap();
+        let parts = [trace, trace.child(7), trace.within("a"), trace.within("b"), trace.child(7).within("a")];
+        for (n, part) in parts.iter().enumerate() {
+            assert_eq!(part.id, trace.id);
+            assert!(parts[..n].iter().all(|other| other.span != part.span), "{part}");
+        }
+        assert_eq!(trace.within("a"), trace.within("a"));
+    }
+
+    #[test]
+    fn chance_that_comes_out_as_nothing_is_something_all_the_same() {
+        assert_eq!(Trace::read(&Trace::begin(0, 0).to_string()), Some(Trace::begin(1, 1)));
+        assert_eq!(Trace::begin(5, 5).child(0), Trace::begin(5, 1));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_written_is_read_again(id: u128, span: u64, flags: u8) {
+            let trace = Trace { flags, ..Trace::begin(id, span) };
+            prop_assert_eq!(Trace::read(&trace.to_string()), Some(trace));
+        }
+
+        #[test]
+        fn no_text_breaks_it(text: String) {
+            let _ = Trace::read(&text);
+        }
+    }
+}

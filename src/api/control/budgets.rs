@@ -1,0 +1,174 @@
+//! Named budgets of other upstreams: looking at them, taking from them, telling what their upstreams said.
+
+use std::time::Duration;
+
+use actix_web::{HttpRequest, HttpResponse, web::Data};
+use guildhall_actors::access::Action;
+use guildhall_core::{
+    budget::{Acquired, Budget, BudgetError, BudgetName, BudgetSnapshot, Kept, Observation, Partner, Points, Spend},
+    time::UnixMs,
+};
+use serde_json::{Value, json};
+
+use super::{
+    Served, entry,
+    read::{self, Asking},
+    refusal, view,
+};
+use crate::api::problem::{Problem, Told};
+
+type Answer = Result<HttpResponse, Told>;
+
+/// What is taken unless it is said.
+const COST: Points = Points::whole(1);
+/// How long somebody would wait, unless it is said.
+const WAIT: Duration = Duration::from_secs(5);
+/// The longest that somebody may say: a day. What is booked has a bound of its own.
+const WAIT_MOST_MS: u64 = 24 * 60 * 60 * 1_000;
+/// Hours of spend that are shown unless it is said, and at most.
+const HOURS: u64 = 24;
+const HOURS_MOST: u64 = 366 * 24;
+
+pub(super) async fn list(request: HttpRequest, served: Data<Served>) -> Answer {
+    Asking::query(&request).end()?;
+    let listed = served.ask_budgets(|budgets| async move { budgets.list().await }).await?;
+    let (listed, now) = (listed.map_err(|error| of_budget(&error))?, served.now());
+    let budgets: Vec<_> = listed.iter().map(|budget| shown(budget, now)).collect();
+    // There are never so many that they need pages.
+    Ok(HttpResponse::Ok().json(json!({"budgets": budgets, "next": null})))
+}
+
+pub(super) async fn show(request: HttpRequest, served: Data<Served>) -> Answer {
+    let name = name(&request)?;
+    let mut asking = Asking::query(&request);
+    let hours = asking.number("hours", 1, HOURS_MOST).unwrap_or(HOURS);
+    asking.end()?;
+    let found = served.ask_budgets(move |budgets| async move {
+        let shown = budgets.show(&name).await.map_err(|error| of_budget(&error))?;
+        let spend = budgets.last_hours(&name, hours).await.map_err(|error| refusal::of_store(&error))?;
+        Ok::<_, Told>((shown, spend))
+    });
+    let (budget, spend) = found.await??;
+    let mut body = shown(&budget, served.now());
+    body["spend"] = spend.iter().map(spent).collect::<Vec<_>>().into();
+    Ok(HttpResponse::Ok().json(body))
+}
+
+pub(super) async fn acquire(request: HttpRequest, served: Data<Served>) -> Answer {
+    let name = name(&request)?;
+    let mut asking = Asking::optional_body(&request)?;
+    let cost = asking.points("cost", Points::SMALLEST).unwrap_or(COST);
+    let wait = asking.number("max_wait_ms", 0, WAIT_MOST_MS).map_or(WAIT, Duration::from_millis);
+    asking.end()?;
+    let asked = served.ask_budgets(move |budgets| async move { budgets.acquire(&name, cost, wait).await }).await?;
+    let (allowed, delay, remaining) = match asked.map_err(|error| of_budget(&error))? {
+        Acquired::Allowed { delay, remaining } => (true, Some(delay), remaining),
+        Acquired::Refused { retry_after, remaining } => (false, retry_after, remaining),
+    };
+    Ok(HttpResponse::Ok().json(json!({
+        "allowed": allowed,
+        "delay_ms": delay.map(millis_up),
+        "remaining": remaining,
+    })))
+}
+
+pub(super) async fn observe(request: HttpRequest, served: Data<Served>) -> Answer {
+    let name = name(&request)?;
+    let mut asking = Asking::body(&request)?;
+    let seen = Observation {
+        available: asking.points("available", Points::ZERO),
+        maximum: asking.points("maximum", Points::SMALLEST),
+        restore_per_second: asking.points("restore_per_second", Points::ZERO),
+        retry_after: asking.number("retry_after_ms", 0, WAIT_MOST_MS).map(Duration::from_millis),
+        age: Duration::from_millis(asking.number("age_ms", 0, memory_ms()).unwrap_or(0)),
+    };
+    asking.end()?;
+    if (Observation { age: Duration::ZERO, ..seen }) == Observation::default() {
+        let says = "The body says nothing: give what the upstream reported, as available, maximum, restore_per_second or \
+                    retry_after_ms.";
+        return Err(Problem::BadRequest.says(says));
+    }
+    let note = entry::caller_of(&request).note(Action::BudgetsObserve, served.now()).on(&name).saying(told(&seen));
+    let book = served.book()?;
+    let observed = served.ask_budgets(move |budgets| async move {
+        // First, so that nothing is written down that cannot be done.
+        budgets.prepare(&name, &seen).await.map_err(|error| of_budget(&error))?;
+        book.note(note).await?;
+        budgets.observe(&name, seen).await.map_err(|error| of_budget(&error))?;
+        budgets.show(&name).await.map_err(|error| of_budget(&error))
+    });
+    let budget = observed.await??;
+    Ok(HttpResponse::Ok().json(shown(&budget, served.now())))
+}
+
+/// A budget's name, from the path.
+fn name(request: &HttpRequest) -> Result<BudgetName, Told> {
+    let given = request.match_info().get("name").unwrap_or_default();
+    BudgetName::new(given).map_err(|error| {
+        let message = error.to_string();
+        Problem::BadRequest.says(format!("{message}.")).errors([("name".to_owned(), message)])
+    })
+}
+
+fn shown(budget: &BudgetSnapshot, now: UnixMs) -> Value {
+    let kept = match budget.kept {
+        Kept::Alone => "alone",
+        Kept::Together => "together",
+        Kept::Meanwhile => "meanwhile",
+    };
+    let blocked = (!budget.blocked_for.is_zero()).then(|| view::time(now + budget.blocked_for));
+    json!({
+        "name": budget.name,
+        "maximum": budget.limits.maximum,
+        "restore_per_second": budget.limits.restore_per_second,
+        "observed": budget.observed,
+        "available": budget.available,
+        "booked": budget.booked,
+        "blocked_until": blocked,
+        "kept": kept,
+    })
+}
+
+fn spent(spend: &Spend) -> Value {
+    json!({"hour": view::time(spend.hour.start()), "points": spend.points(), "calls": spend.calls})
+}
+
+/// What an upstream said, in a few words.
+fn told(seen: &Observation) -> String {
+    let points =
+        [("available", seen.available), ("maximum", seen.maximum), ("restore_per_second", seen.restore_per_second)];
+    let said = points.iter().filter_map(|(name, points)| points.map(|points| format!("{name} {points}")));
+    let wait = seen.retry_after.map(|wait| format!("retry_after_ms {}", wait.as_millis()));
+    said.chain(wait).collect::<Vec<_>>().join(", ")
+}
+
+/// How long ago a report may be about.
+fn memory_ms() -> u64 {
+    u64::try_from(Budget::MEMORY.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Rounded up: who comes then does not come too early.
+fn millis_up(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
+}
+
+fn of_budget(error: &BudgetError) -> Told {
+    let of_field = |field: &str| read::parameter(field, error.to_string());
+    match error {
+        BudgetError::Unknown(_) => Problem::NotFound.says(format!("{error}.")),
+        BudgetError::TooMany(_) => Problem::Conflict.says(format!("{error}; raise budgets.most.")),
+        BudgetError::CostAboveMaximum { maximum, .. } => Problem::BadRequest
+            .says(format!("{error}."))
+            .errors([("cost".to_owned(), error.to_string())])
+            .with("maximum", maximum.as_f64()),
+        BudgetError::MaximumZero => of_field("maximum"),
+        BudgetError::StaleObservation => of_field("age_ms"),
+        BudgetError::BadName(_) => of_field("name"),
+        BudgetError::BeyondShared(_) => Problem::BadRequest.says(format!("{error}.")),
+        BudgetError::Busy { .. } => Problem::Busy.says(format!("{error}.")),
+        BudgetError::OutOfReach { .. } | BudgetError::Ending => Problem::BudgetUnavailable.says(format!("{error}.")),
+    }
+}
+
+/// The most that is counted, wherever a budget is kept.
+pub(super) const POINTS_MOST: Points = Partner::MOST;

@@ -1,0 +1,133 @@
+//! Limits: the global one, lanes, buckets, the budget of invalid requests, and who uses the most of them.
+
+use std::time::Duration;
+
+use actix_web::{HttpRequest, HttpResponse, web::Data};
+use guildhall_actors::{circuit_breaker::TopSpenders, rest::GateView};
+use guildhall_core::{
+    answer::Credential,
+    invalid::{LedgerSnapshot, Spender},
+    lane::Lane,
+    limit::BucketRow,
+    spending::{Measure, Who},
+    time::UnixMs,
+    top::Counted,
+};
+use serde_json::{Value, json};
+
+use super::{
+    Served,
+    read::{self, Asking},
+    view,
+};
+use crate::api::problem::Told;
+
+type Answer = Result<HttpResponse, Told>;
+
+/// How many of those who use the most are shown.
+const TOP: usize = 10;
+/// How many may be asked for.
+const TOP_MOST: usize = 100;
+
+pub(super) async fn show(request: HttpRequest, served: Data<Served>) -> Answer {
+    Asking::query(&request).end()?;
+    let credential = served.gate()?.credential;
+    let seen = served.ask_gate(|desk| async move { desk.gate.observe().await }).await?;
+    Ok(HttpResponse::Ok().json(shown(&seen, credential, served.now())))
+}
+
+fn shown(seen: &GateView, credential: Credential, now: UnixMs) -> Value {
+    let limits = &seen.limits;
+    // Before its first call the bot has no window of its own, and nothing is taken from it.
+    let own = limits.credentials.iter().find(|view| view.credential == credential);
+    let closed = own.map_or(0, |own| own.closed_ms);
+    let lanes = Lane::ALL.iter().zip(limits.lanes);
+    json!({
+        "global": {
+            "limit": own.map_or(limits.limit, |own| own.limit),
+            "window_ms": limits.window_ms,
+            "available": own.map_or(limits.limit, |own| own.available),
+            "in_flight": own.map_or(0, |own| own.in_flight),
+            "waiting": limits.waiting,
+            "blocked_until": (closed > 0).then(|| view::time(now + Duration::from_millis(closed))),
+            "shared": own.is_some_and(|own| own.shared.is_some()),
+            "mode": own.and_then(|own| own.shared.as_ref()).map(|shared| shared.mode.name()),
+        },
+        "lanes": lanes.map(|(lane, waiting)| json!({"lane": lane.name(), "waiting": waiting})).collect::<Vec<_>>(),
+        "buckets": limits.known,
+        "invalid_requests": invalid(&seen.breakers.invalid_requests),
+        "breakers": seen.breakers.breakers.states,
+    })
+}
+
+fn invalid(ledger: &LedgerSnapshot) -> Value {
+    let stops = match ledger.used {
+        used if used >= ledger.thresholds.interactive => Some("everything"),
+        used if used >= ledger.thresholds.operation => Some("all_but_interactive"),
+        used if used >= ledger.thresholds.background => Some("background"),
+        _ => None,
+    };
+    let spender = |spender: &Spender| {
+        json!({
+            "guild_id": spender.guild.map(|guild| guild.to_string()),
+            "route": spender.route,
+            "count": spender.count,
+            "over": spender.error,
+        })
+    };
+    json!({
+        "used": ledger.used,
+        "most": ledger.limit,
+        "window_ms": ledger.window_seconds * 1_000,
+        "ratio": ledger.ratio,
+        "stops": stops,
+        "shared": ledger.shared.is_some(),
+        "spenders": ledger.top_spenders.iter().map(spender).collect::<Vec<_>>(),
+    })
+}
+
+pub(super) async fn buckets(request: HttpRequest, served: Data<Served>) -> Answer {
+    let mut asking = Asking::query(&request);
+    let (limit, from) = (asking.limit(), asking.place("cursor"));
+    asking.end()?;
+    let from = u32::try_from(from.unwrap_or(0));
+    let from = from.map_err(|_| read::parameter("cursor", "must be `next` of the answer before"))?;
+    let listed = served.ask_gate(move |desk| async move { desk.gate.buckets(from, limit).await }).await?;
+    let now = served.now();
+    let buckets: Vec<_> = listed.buckets.iter().map(|row| bucket(row, now)).collect();
+    Ok(HttpResponse::Ok().json(json!({"buckets": buckets, "next": listed.next.map(|next| next.to_string())})))
+}
+
+fn bucket(row: &BucketRow, now: UnixMs) -> Value {
+    let id = row.major.id();
+    json!({
+        "route": row.routes.first(),
+        "routes": row.routes,
+        "bucket": row.bucket,
+        "id": (id != 0).then(|| id.to_string()),
+        "limit": row.limit,
+        "left": row.left,
+        "resets_at": row.resets_in.map(|wait| view::time(now + wait)),
+        "waiting": row.waiting,
+    })
+}
+
+pub(super) async fn top(request: HttpRequest, served: Data<Served>) -> Answer {
+    let mut asking = Asking::query(&request);
+    let names = Measure::ALL.map(Measure::name).join(", ");
+    let by = asking.named("by", &names, Measure::from_name).unwrap_or(Measure::Spend);
+    let limit = asking.at_most(TOP_MOST).unwrap_or(TOP);
+    asking.end()?;
+    let TopSpenders { top, over } = served.ask_gate(move |desk| async move { desk.gate.top(by, limit).await }).await?;
+    let top: Vec<_> = top.iter().map(spender).collect();
+    let since = view::time(served.now().before(over));
+    Ok(HttpResponse::Ok().json(json!({"by": by.name(), "since": since, "top": top})))
+}
+
+fn spender(counted: &Counted<Who>) -> Value {
+    let Counted { key, count, over } = counted;
+    match key {
+        Who::Guild(guild) => json!({"guild_id": guild.to_string(), "count": count, "over": over}),
+        Who::Application => json!({"caller": "application", "count": count, "over": over}),
+    }
+}

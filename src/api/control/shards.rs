@@ -1,0 +1,152 @@
+//! Shards: how each is and who has it, and connecting one anew.
+
+use std::{collections::HashMap, time::Duration};
+
+use actix_web::{HttpRequest, HttpResponse, web::Data};
+use guildhall_actors::{
+    access::Action,
+    events::{KeptSession, ShardView},
+    operations::Instance,
+};
+use serde_json::{Value, json};
+
+use super::{
+    Served, entry,
+    read::{self, Asking},
+    refusal,
+};
+use crate::{
+    api::{
+        events::SteppedIn,
+        problem::{Problem, Told},
+    },
+    events::emit,
+};
+
+type Answer = Result<HttpResponse, Told>;
+
+/// Shards that one answer shows at most, and unless it is said.
+const PAGE: usize = 500;
+
+pub(super) async fn list(request: HttpRequest, served: Data<Served>) -> Answer {
+    let mut asking = Asking::query(&request);
+    let limit = asking.at_most(PAGE).unwrap_or(PAGE);
+    let from = asking.place("cursor").unwrap_or(0);
+    asking.end()?;
+    let from = u32::try_from(from).map_err(|_| read::parameter("cursor", "must be `next` of the answer before"))?;
+    let (total, own, kept) = served
+        .ask_shards(|desk| async move {
+            let (own, kept) = tokio::join!(desk.board.shards(), desk.sessions.sessions());
+            (desk.board.total(), own, kept)
+        })
+        .await?;
+    let kept = kept.map_err(|error| refusal::of_store(&error))?;
+    let owners = owners(&served).await?;
+    let own: HashMap<u32, ShardView> = own.into_iter().map(|view| (view.shard, view)).collect();
+    let kept: HashMap<u32, KeptSession> =
+        kept.into_iter().filter(|kept| kept.shards == total).map(|kept| (kept.shard, kept)).collect();
+    let last = total.min(from.saturating_add(u32::try_from(limit).unwrap_or(u32::MAX)));
+    let shards: Vec<_> = (from..last)
+        .map(|id| match own.get(&id) {
+            Some(view) => of_own(view, owners.own.as_deref()),
+            None => of_other(id, owners.of.get(&id).map(String::as_str), kept.get(&id)),
+        })
+        .collect();
+    let next = (last < total).then(|| last.to_string());
+    Ok(HttpResponse::Ok().json(json!({"shards": shards, "total": total, "next": next})))
+}
+
+/// Who has which shard.
+struct Owners {
+    of: HashMap<u32, String>,
+    /// This process.
+    own: Option<String>,
+}
+
+async fn owners(served: &Served) -> Result<Owners, Told> {
+    let instances = served.ask(|desk| async move { desk.instances().await }).await?;
+    let instances: Vec<Instance> = instances.map_err(|error| refusal::of_desk(&error))?;
+    let own = instances.iter().find(|instance| instance.is_self).map(|instance| instance.id.to_string());
+    let has = |instance: &Instance| {
+        let id = instance.id.to_string();
+        instance.shards.iter().map(move |shard| (*shard, id.clone())).collect::<Vec<_>>()
+    };
+    Ok(Owners { of: instances.iter().flat_map(has).collect(), own })
+}
+
+fn of_own(view: &ShardView, instance: Option<&str>) -> Value {
+    json!({
+        "id": view.shard,
+        "state": view.state.name(),
+        "session": view.session,
+        "sequence": view.sequence,
+        "confirmed": view.confirmed,
+        "lag": view.confirmed.map(|confirmed| view.sequence.saturating_sub(confirmed)),
+        "latency_ms": view.latency.map(millis),
+        "instance": instance,
+        "resumes": view.resumes,
+        "identifies": view.identifies,
+    })
+}
+
+/// A shard of another process, as far as the store knows it.
+fn of_other(id: u32, instance: Option<&str>, kept: Option<&KeptSession>) -> Value {
+    json!({
+        "id": id,
+        "state": if instance.is_some() { "elsewhere" } else { "unclaimed" },
+        "session": kept.map(|kept| &kept.session),
+        "sequence": null,
+        "confirmed": kept.map(|kept| kept.confirmed),
+        "lag": null,
+        "latency_ms": null,
+        "instance": instance,
+        "resumes": null,
+        "identifies": null,
+    })
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+pub(super) async fn restart(request: HttpRequest, served: Data<Served>) -> Answer {
+    Asking::optional_body(&request)?.end()?;
+    let given = request.match_info().get("id").unwrap_or_default();
+    let id: u32 = given.parse().map_err(|_| read::parameter("id", "must be a shard's number, from 0 on"))?;
+    let (total, has) = served
+        .ask_shards(move |desk| async move {
+            let own = desk.board.shards().await;
+            (desk.board.total(), own.iter().any(|view| view.shard == id))
+        })
+        .await?;
+    if id >= total {
+        return Err(Problem::NotFound.says(format!("There is no shard {id}: the bot has {total}, counted from 0.")));
+    }
+    if !has {
+        return Err(elsewhere(id, &owners(&served).await?));
+    }
+    let caller = entry::caller_of(&request);
+    let note = caller.note(Action::ShardsRestart, served.now()).on(&id);
+    let book = served.book()?;
+    let restarted = served.ask_shards(move |desk| async move {
+        book.note(note).await?;
+        Ok::<bool, Told>(desk.board.restart(id))
+    });
+    if !restarted.await?? {
+        return Err(elsewhere(id, &owners(&served).await?));
+    }
+    emit(SteppedIn { action: Action::ShardsRestart, target: &id, caller: &caller });
+    Ok(HttpResponse::Accepted().json(json!({"id": id, "restarting": true})))
+}
+
+/// Only who has a shard can restart it.
+fn elsewhere(id: u32, owners: &Owners) -> Told {
+    match owners.of.get(&id).filter(|owner| owners.own.as_ref() != Some(*owner)) {
+        Some(owner) => Problem::Conflict
+            .says(format!("Process {owner} has shard {id}: ask that one, which `GET /v1/instances` names."))
+            .with("instance", owner.as_str()),
+        None => Problem::Conflict
+            .says(format!("No process has shard {id} at the moment; it connects by itself as soon as one has."))
+            .with("instance", Value::Null),
+    }
+}

@@ -1,0 +1,181 @@
+//! Operations as they change, told as they do: `GET /v1/operations/stream`.
+//!
+//! ```text
+//!  store ──tick──▶ feed ──what is after the frontier?──▶ store
+//!                   │ bounded channel, on the daemon's runtime
+//!                   ▼
+//!                 body ──chunks──▶ client ──Last-Event-ID──▶ the next feed, here or in another process
+//! ```
+//!
+//! Nothing is kept for a client: it brings back how far it was, and the store knows what came after. So a stream may be cut
+//! anywhere, by anybody, and nothing gets lost but what the store itself has removed meanwhile, which is told as a gap.
+
+mod feed;
+mod frame;
+mod seats;
+
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use actix_web::{
+    HttpRequest, HttpResponse,
+    body::{BodySize, MessageBody},
+    http::{Method, header},
+    web::{Bytes, Data},
+};
+use guildhall_actors::operations::ListFilter;
+use guildhall_core::operation::Frontier;
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
+
+pub(super) use self::seats::Streams;
+use self::{feed::Feed, seats::Full};
+use super::{
+    Served, entry,
+    read::{Asking, parameter},
+    refusal,
+};
+use crate::api::{
+    line::Line,
+    problem::{Problem, Told},
+};
+
+/// The bounds of streams.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamsConfig {
+    /// Streams that are open at once.
+    pub most: usize,
+    /// Streams of one key that are open at once.
+    pub most_per_key: usize,
+    /// Operations that are read at once for one stream.
+    pub page: usize,
+    /// How long a stream is silent before it says that it is there.
+    pub keep_alive: Duration,
+    /// How long a client may take to read what is ready for it.
+    pub stall: Duration,
+    /// How often it is looked whether a key is still good.
+    pub check_key_every: Duration,
+    /// How often a stream looks without being told that something has changed.
+    pub look_every: Duration,
+    /// The least time between two looks of one stream, for each stream that there is.
+    pub pace: Duration,
+    /// The least time between two looks of one stream, however few there are.
+    pub pace_least: Duration,
+}
+
+impl Default for StreamsConfig {
+    fn default() -> Self {
+        Self {
+            most: 64,
+            most_per_key: 16,
+            page: 200,
+            keep_alive: Duration::from_secs(15),
+            stall: Duration::from_secs(10),
+            check_key_every: Duration::from_millis(1_500),
+            look_every: Duration::from_secs(5),
+            pace: Duration::from_millis(5),
+            pace_least: Duration::from_millis(20),
+        }
+    }
+}
+
+/// Chunks that wait for a client to read them.
+const WAITING_MOST: usize = 4;
+
+const LAST_EVENT_ID: &str = "Last-Event-ID";
+
+pub(super) async fn open(request: HttpRequest, served: Data<Served>) -> Result<HttpResponse, Told> {
+    let caller = entry::caller_of(&request);
+    let mut asking = Asking::query(&request);
+    let guild = asking.guild();
+    let filter = ListFilter {
+        tenant: caller.tenant.clone(),
+        among: caller.among(guild),
+        kind: asking.kind(),
+        state: asking.state(),
+        ..ListFilter::default()
+    };
+    let asked = asking.named("last_event_id", "the `id` of an event of this stream", frame::read_cursor);
+    asking.end()?;
+    // Who was cut off says so in the header; the query is for those who cannot set one at first.
+    let from = last_event_id(&request)?.or(asked);
+    let mut response = HttpResponse::Ok();
+    response
+        .content_type("text/event-stream; charset=utf-8")
+        .insert_header((header::CACHE_CONTROL, "no-store"))
+        // Whatever stands in between is to pass on what comes when it comes.
+        .insert_header(("X-Accel-Buffering", "no"))
+        .force_close();
+    if request.method() == Method::HEAD {
+        return Ok(response.finish());
+    }
+    let changes = served.changes_for(&caller)?;
+    if *served.control.draining.borrow() {
+        return Err(Problem::Starting.says("The process is ending. Ask another one, or this one again in a moment."));
+    }
+    let seat = served.control.streams.seat(&caller.key).map_err(|full| match full {
+        Full::All(most) => {
+            Problem::Busy.says(format!("{most} streams are open, which is as many as there may be (api.max_streams)."))
+        }
+        Full::Key(most) => {
+            Problem::Busy.says(format!("This key has {most} streams open, which is as many as one may have."))
+        }
+    })?;
+    let frontier = match from {
+        Some(from) => from,
+        None => {
+            let changes = Arc::clone(&changes);
+            let seen = served.run(|| async move { changes.seen().await }).await?;
+            Frontier::at(seen.map_err(|error| refusal::of_store(&error))?)
+        }
+    };
+    let (out, chunks) = mpsc::channel(WAITING_MOST);
+    let (here, gone) = oneshot::channel();
+    let feed = Feed {
+        changes,
+        config: served.control.config.streams,
+        key: caller.key.parse().ok(),
+        filter,
+        frontier,
+        gap_told: None,
+        draining: served.control.draining.subscribe(),
+        out,
+        seat,
+        spoken: Instant::now(),
+        served: served.clone(),
+    };
+    served.runtime.spawn(feed.run(gone, request.conn_data::<Line>().cloned()));
+    Ok(response.body(Chunks { chunks, _here: here }))
+}
+
+fn last_event_id(request: &HttpRequest) -> Result<Option<Frontier>, Told> {
+    let Some(given) = request.headers().get(LAST_EVENT_ID) else { return Ok(None) };
+    let read = given.to_str().ok().and_then(frame::read_cursor);
+    read.map(Some).ok_or_else(|| parameter(LAST_EVENT_ID, "must be the `id` of an event of this stream"))
+}
+
+/// What a feed has put out, as the body of an answer.
+struct Chunks {
+    chunks: mpsc::Receiver<Bytes>,
+    /// Nothing is ever sent: that it is gone is what there is to tell.
+    _here: oneshot::Sender<Infallible>,
+}
+
+impl MessageBody for Chunks {
+    type Error = Infallible;
+
+    fn size(&self) -> BodySize {
+        BodySize::Stream
+    }
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Infallible>>> {
+        self.chunks.poll_recv(cx).map(|chunk| chunk.map(Ok))
+    }
+}

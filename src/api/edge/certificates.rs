@@ -1,0 +1,214 @@
+//! The certificate that the API shows: read from files, checked, and read again when they change.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{Arc, PoisonError, RwLock},
+    time::{Duration, SystemTime},
+};
+
+use rustls::{
+    ServerConfig,
+    crypto::ring,
+    pki_types::{
+        CertificateDer, PrivateKeyDer,
+        pem::{self, PemObject as _},
+    },
+    server::{ClientHello, ResolvesServerCert},
+    sign::CertifiedKey,
+};
+use tokio::time::MissedTickBehavior;
+use tokio_rustls::TlsAcceptor;
+
+use crate::{
+    api::events::{CertificateKept, CertificateLoaded},
+    events::emit,
+    settings::Tls,
+};
+
+/// No certificate is this large; a path to something else may be.
+const FILE_MAX: u64 = 1024 * 1024;
+
+/// What TLS cannot be spoken with.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificatesError {
+    /// A file cannot be read.
+    #[error("{setting} names {}, which cannot be read: {source}; it has to be a PEM file that this user may read", path.display())]
+    Unreadable {
+        /// What names it.
+        setting: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// There is no certificate in a file.
+    #[error("api.tls.cert_file names {}, which holds no certificate; it has to be PEM (-----BEGIN CERTIFICATE-----)", .0.display())]
+    NoCertificate(PathBuf),
+    /// There is no key in a file.
+    #[error("api.tls.key_file names {}, which holds no private key; it has to be PEM (-----BEGIN PRIVATE KEY-----)", .0.display())]
+    NoKey(PathBuf),
+    /// Something in a file is not what it says.
+    #[error("{setting} names {}, which is broken: {why}; write it anew", path.display())]
+    Broken {
+        /// What names it.
+        setting: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// How.
+        why: String,
+    },
+    /// A key needs a password.
+    #[error(
+        "api.tls.key_file names {path}, which is encrypted, and there is nobody to ask for its password; decrypt it: openssl pkey \
+         -in {path} -out key.pem, and let only this user read that", path = .0.display()
+    )]
+    Encrypted(PathBuf),
+    /// A key is of a kind that is not known.
+    #[error("api.tls.key_file names {}, whose key cannot be used: {why}; use RSA with 2048 bits or more, ECDSA or Ed25519", path.display())]
+    UnusableKey {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        why: rustls::Error,
+    },
+    /// The key belongs to another certificate.
+    #[error(
+        "the key in api.tls.key_file ({}) does not belong to the first certificate in api.tls.cert_file ({}); name a pair, and put \
+         the server's own certificate before those of its authorities", key.display(), cert.display()
+    )]
+    Mismatch {
+        /// The certificate's file.
+        cert: PathBuf,
+        /// The key's file.
+        key: PathBuf,
+    },
+    /// The library does not work.
+    #[error("TLS cannot be set up: {0}")]
+    Library(#[from] rustls::Error),
+}
+
+/// The certificate that is shown. Cloning it gives another view of the same one.
+#[derive(Clone, Debug)]
+pub struct Certificates {
+    files: Tls,
+    shown: Arc<Shown>,
+    config: Arc<ServerConfig>,
+}
+
+#[derive(Debug)]
+struct Shown(RwLock<Arc<CertifiedKey>>);
+
+impl ResolvesServerCert for Shown {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+impl Certificates {
+    /// Reads the files.
+    ///
+    /// # Errors
+    ///
+    /// When there is no certificate with its key in them; the message says what to do.
+    pub fn load(files: &Tls) -> Result<Self, CertificatesError> {
+        let shown = Arc::new(Shown(RwLock::new(Arc::new(read(files)?))));
+        let mut config = ServerConfig::builder_with_provider(ring::default_provider().into())
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::clone(&shown) as Arc<dyn ResolvesServerCert>);
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Self { files: files.clone(), shown, config: Arc::new(config) })
+    }
+
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(Arc::clone(&self.config))
+    }
+
+    /// Looks at the files every so often, for ever, and shows what is new in them. What is broken is told, and not shown.
+    pub async fn follow(self, every: Duration) {
+        let mut tick = tokio::time::interval(every);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut seen = stamps(&self.files);
+        loop {
+            tick.tick().await;
+            let now = stamps(&self.files);
+            if now == seen {
+                continue;
+            }
+            seen = now;
+            match read(&self.files) {
+                Ok(new) => {
+                    *self.shown.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+                    emit(CertificateLoaded { file: &self.files.cert_file });
+                }
+                Err(error) => emit(CertificateKept { error: &error }),
+            }
+        }
+    }
+}
+
+/// When each of the files was written, and how long it is: what changes with it.
+fn stamps(files: &Tls) -> [Option<(SystemTime, u64)>; 2] {
+    [&files.cert_file, &files.key_file].map(|file| {
+        let about = fs::metadata(file).ok()?;
+        Some((about.modified().ok()?, about.len()))
+    })
+}
+
+fn read(files: &Tls) -> Result<CertifiedKey, CertificatesError> {
+    let Tls { cert_file, key_file } = files;
+    let chain = certificates(cert_file)?;
+    let key = key(key_file)?;
+    let why = |why| CertificatesError::UnusableKey { path: key_file.clone(), why };
+    let key = ring::default_provider().key_provider.load_private_key(key).map_err(why)?;
+    let pair = CertifiedKey::new(chain, key);
+    match pair.keys_match() {
+        Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => Ok(pair),
+        Err(rustls::Error::InconsistentKeys(_)) => {
+            Err(CertificatesError::Mismatch { cert: cert_file.clone(), key: key_file.clone() })
+        }
+        Err(error) => Err(broken(CERT, cert_file, &error)),
+    }
+}
+
+const CERT: &str = "api.tls.cert_file";
+const KEY: &str = "api.tls.key_file";
+
+/// The certificates in a file, the server's own first.
+///
+/// # Errors
+///
+/// When there is none; the message says what to do.
+pub(crate) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, CertificatesError> {
+    let text = text(CERT, file)?;
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    match chain {
+        Ok(chain) if chain.is_empty() => Err(CertificatesError::NoCertificate(file.to_owned())),
+        Ok(chain) => Ok(chain),
+        Err(error) => Err(broken(CERT, file, &error)),
+    }
+}
+
+fn key(file: &Path) -> Result<PrivateKeyDer<'static>, CertificatesError> {
+    let text = text(KEY, file)?;
+    let is_encrypted = text.windows(b"ENCRYPTED".len()).any(|words| words == b"ENCRYPTED");
+    match PrivateKeyDer::from_pem_slice(&text) {
+        _ if is_encrypted => Err(CertificatesError::Encrypted(file.to_owned())),
+        Ok(key) => Ok(key),
+        Err(pem::Error::NoItemsFound) => Err(CertificatesError::NoKey(file.to_owned())),
+        Err(error) => Err(broken(KEY, file, &error)),
+    }
+}
+
+fn text(setting: &'static str, file: &Path) -> Result<Vec<u8>, CertificatesError> {
+    use io::Read as _;
+    let mut text = Vec::new();
+    let read = fs::File::open(file).and_then(|file| file.take(FILE_MAX).read_to_end(&mut text));
+    read.map_err(|source| CertificatesError::Unreadable { setting, path: file.to_owned(), source })?;
+    Ok(text)
+}
+
+fn broken(setting: &'static str, file: &Path, why: &impl ToString) -> CertificatesError {
+    CertificatesError::Broken { setting, path: file.to_owned(), why: why.to_string() }
+}

@@ -1,0 +1,164 @@
+//! A connection's bytes, which must not take for ever.
+//!
+//! actix-http gives a connection's first request a time to arrive in, and no later one; and it waits without end for somebody who
+//! does not read. Both are bounded here.
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+    time::{Instant, Sleep, sleep_until},
+};
+use tokio_rustls::server::TlsStream;
+
+use super::{
+    doors::{Kind, Place},
+    visit::Visit,
+};
+use crate::{
+    api::{
+        events::{ConnectionCut, Cut},
+        line::Line,
+    },
+    events::emit,
+};
+
+/// How long a connection that may only ask for health has to do so.
+const DOORSTEP_WITHIN: Duration = Duration::from_secs(1);
+
+/// What the bytes go over.
+pub(super) enum Wire {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// How long what may take.
+#[derive(Clone, Copy)]
+pub(super) struct Patience {
+    pub(super) header: Duration,
+    pub(super) write: Duration,
+}
+
+/// A connection.
+pub(super) struct Connection {
+    wire: Wire,
+    patience: Patience,
+    visit: Visit,
+    /// What others cut it by.
+    line: Line,
+    /// When a request has to be there whose first bytes are, and how many requests there were before it.
+    header_by: Option<(u64, Pin<Box<Sleep>>)>,
+    /// When something has to be taken of what is being sent.
+    write_by: Option<Pin<Box<Sleep>>>,
+    _place: Place,
+}
+
+impl Connection {
+    pub(super) fn new(wire: Wire, place: Place, patience: Patience) -> Self {
+        let visit = Visit::new(place.kind());
+        let header_by = (place.kind() == Kind::Doorstep).then(|| (0, after(DOORSTEP_WITHIN.min(patience.header))));
+        Self { wire, patience, visit, line: Line::default(), header_by, write_by: None, _place: place }
+    }
+
+    pub(super) fn visit(&self) -> Visit {
+        self.visit.clone()
+    }
+
+    pub(super) fn line(&self) -> Line {
+        self.line.clone()
+    }
+
+    /// Some bytes have come.
+    fn has_read(&mut self) {
+        let (begun, is_answered) = self.visit.progress();
+        let is_waited_for = self.header_by.as_ref().is_some_and(|(since, _)| *since == begun);
+        if is_answered {
+            self.header_by = None;
+        } else if !is_waited_for {
+            self.header_by = Some((begun, after(self.patience.header)));
+        }
+    }
+
+    /// No bytes have come. Whether a request is overdue.
+    fn is_overdue(&mut self, cx: &mut Context<'_>) -> bool {
+        let (begun, is_answered) = self.visit.progress();
+        if is_answered || self.header_by.as_ref().is_some_and(|(since, _)| *since != begun) {
+            self.header_by = None;
+        }
+        self.header_by.as_mut().is_some_and(|(_, by)| by.as_mut().poll(cx).is_ready())
+    }
+
+    /// Gives up on whoever takes nothing for too long.
+    fn within_patience<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.write_by = None;
+            return written;
+        }
+        if self.line.is_cut(cx) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
+        let by = self.write_by.get_or_insert_with(|| after(self.patience.write));
+        ready!(by.as_mut().poll(cx));
+        emit(ConnectionCut { why: Cut::Unread });
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the answer is not read")))
+    }
+}
+
+fn after(duration: Duration) -> Pin<Box<Sleep>> {
+    Box::pin(sleep_until(Instant::now() + duration))
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = match &mut self.wire {
+            Wire::Plain(wire) => Pin::new(wire).poll_read(cx, buffer),
+            Wire::Tls(wire) => Pin::new(wire).poll_read(cx, buffer),
+        };
+        match read {
+            Poll::Ready(Ok(())) if buffer.filled().len() > before => {
+                self.has_read();
+                read
+            }
+            Poll::Ready(_) => read,
+            Poll::Pending if self.line.is_cut(cx) => Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into())),
+            Poll::Pending if self.is_overdue(cx) => {
+                emit(ConnectionCut { why: Cut::SlowHeader });
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the request does not arrive")))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = match &mut self.wire {
+            Wire::Plain(wire) => Pin::new(wire).poll_write(cx, bytes),
+            Wire::Tls(wire) => Pin::new(wire).poll_write(cx, bytes),
+        };
+        self.within_patience(cx, written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = match &mut self.wire {
+            Wire::Plain(wire) => Pin::new(wire).poll_flush(cx),
+            Wire::Tls(wire) => Pin::new(wire).poll_flush(cx),
+        };
+        self.within_patience(cx, flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let shut = match &mut self.wire {
+            Wire::Plain(wire) => Pin::new(wire).poll_shutdown(cx),
+            Wire::Tls(wire) => Pin::new(wire).poll_shutdown(cx),
+        };
+        self.within_patience(cx, shut)
+    }
+}

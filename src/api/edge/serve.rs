@@ -1,0 +1,115 @@
+//! An app behind a socket, within bounds.
+
+use std::{fmt, future::Future, io, net::TcpListener, sync::Arc, time::Duration};
+
+use actix_http::{HttpService, Request, Response};
+use actix_server::Server;
+use actix_service::{
+    IntoServiceFactory, Service, ServiceFactory, ServiceFactoryExt as _, apply_fn_factory, fn_service, map_config,
+};
+use actix_web::{
+    Error,
+    body::{BoxBody, MessageBody},
+    dev::AppConfig,
+};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+
+use super::{
+    EdgeConfig,
+    connection::{Connection, Patience},
+    doors::Doors,
+    porter::Porter,
+    visit::{Answer, Visit},
+};
+
+/// Probes, scrapes and calls are small; the daemon's cores belong to its shards.
+const WORKERS: usize = 2;
+/// How long a connection may take to end. A request that is refused may still be on its way: the answer is lost if the connection
+/// ends before it.
+const DISCONNECT_WITHIN: Duration = Duration::from_secs(1);
+/// actix-http counts from a time that it looks up twice a second: without this, it would be too early by so much.
+const LOOKED_UP_EVERY: Duration = Duration::from_millis(500);
+/// How long a stop waits at most. Whoever stops it is less patient.
+const STOP_SECONDS: u64 = 600;
+
+/// Serves an app to those whom the doors let in. When `drained` says so, connections end with the request that they are at.
+pub(crate) fn serve<F, I, S, B>(
+    socket: TcpListener,
+    config: EdgeConfig,
+    doors: Arc<Doors>,
+    tls: Option<TlsAcceptor>,
+    drained: watch::Receiver<bool>,
+    app: F,
+) -> io::Result<Server>
+where
+    F: Fn() -> I + Clone + Send + 'static,
+    I: IntoServiceFactory<S, Request>,
+    S: ServiceFactory<Request, Config = AppConfig> + 'static,
+    S::Error: Into<Error> + 'static,
+    S::InitError: fmt::Debug,
+    S::Response: Into<Response<B>> + 'static,
+    S::Service: 'static,
+    B: MessageBody + Unpin + 'static,
+{
+    // Whoever is turned away holds a place for a moment as well.
+    let most = doors.most();
+    // The first request of a connection is for actix-http to end, which says 408.
+    let header = config.header_within + LOOKED_UP_EVERY;
+    let patience = Patience { header, write: config.write_within };
+    let porter = Porter { doors, tls, patience };
+    let server = Server::build()
+        .workers(WORKERS)
+        .max_concurrent_connections(most)
+        .shutdown_timeout(STOP_SECONDS)
+        // Signals end the whole daemon in order, not this listener first.
+        .disable_signals()
+        .listen("api", socket, move || {
+            let (porter, drained) = (porter.clone(), drained.clone());
+            let app = app().into_factory().map_err(|error| error.into().error_response());
+            let app = map_config(app, |()| AppConfig::default());
+            let app = apply_fn_factory(app, |request: Request, app| {
+                let answering = request.conn_data::<Visit>().map(Visit::begin);
+                let answer = app.call(request);
+                async move {
+                    let answer: Response<B> = answer.await?.into();
+                    Ok(answer.map_body(|_, body| Answer { body, _answering: answering }))
+                }
+            });
+            let http = http(app, config, drained);
+            fn_service(move |stream: TcpStream| porter.clone().admit(stream)).and_then(http)
+        })?
+        .run();
+    Ok(server)
+}
+
+/// HTTP over connections, answered by this.
+fn http<S, B>(app: S, config: EdgeConfig, drained: watch::Receiver<bool>) -> HttpService<Connection, S, B>
+where
+    S: ServiceFactory<Request, Config = ()>,
+    S::Error: Into<Response<BoxBody>> + 'static,
+    S::InitError: fmt::Debug,
+    S::Response: Into<Response<B>> + 'static,
+    <S::Service as Service<Request>>::Future: 'static,
+    B: MessageBody + 'static,
+{
+    HttpService::<Connection, S, B>::build()
+        .graceful_shutdown_signal(move || begins(drained.clone()))
+        .keep_alive(config.keep_alive + LOOKED_UP_EVERY)
+        .client_request_timeout(config.header_within + LOOKED_UP_EVERY)
+        .client_disconnect_timeout(DISCONNECT_WITHIN + LOOKED_UP_EVERY)
+        .on_connect_ext(|connection: &Connection, about| {
+            about.insert(connection.visit());
+            about.insert(connection.line());
+        })
+        .finish(app)
+}
+
+/// Waits until somebody says so.
+async fn begins(mut said: watch::Receiver<bool>) {
+    if said.wait_for(|said| *said).await.is_err() {
+        // Nobody is left to say so.
+        std::future::pending::<()>().await;
+    }
+}

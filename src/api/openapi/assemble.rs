@@ -1,0 +1,231 @@
+//! Puts the description together.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use guildhall_core::access::Scope;
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::openapi::{
+    Components, OpenApi, OpenApiBuilder, Paths, Ref, Response,
+    content::ContentBuilder,
+    example::ExampleBuilder,
+    info::{InfoBuilder, License},
+    path::{HttpMethod, Operation, OperationBuilder, ParameterBuilder, ParameterIn},
+    request_body::{RequestBody, RequestBodyBuilder},
+    response::ResponseBuilder,
+    schema::ComponentsBuilder,
+    security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
+    tag::TagBuilder,
+    {Required, Server},
+};
+
+use super::{
+    about::{About, Answer, Body, Place, Tag},
+    common, headers,
+    headers::Sent,
+    payloads,
+    problems::{self, Refusal},
+    schema::Shape,
+    ways,
+};
+use crate::api::{WAYS, Way, problem::Problem};
+
+/// What the key is called among the ways to show who one is.
+const KEY: &str = "key";
+
+const INTRODUCTION: &str = "What bots and people ask of Guildhall.\n\nBodies are JSON. Discord's ids are strings, since \
+    JavaScript loses digits of such numbers. Times are RFC 3339 in UTC, durations are milliseconds. Errors are RFC 9457 \
+    problems: `type` is stable, the words are not. A list ends where `next` is `null`. Who may GET may also HEAD; a path that \
+    takes other methods answers `405` and names them in `Allow`.";
+
+/// The whole description.
+pub(super) fn document() -> OpenApi {
+    let (mut paths, mut tags, mut shared) = (Paths::new(), Vec::new(), Shared::new());
+    let under = WAYS.iter().filter_map(|way| {
+        let about = ways::about(way.method, way.path)?;
+        Some((full_path(way), method(way.method), about, Some(way.needs)))
+    });
+    let outside = ways::OUTSIDE.iter().map(|(path, about)| ((*path).to_owned(), HttpMethod::Get, about(), None));
+    for (path, method, about, needs) in under.chain(outside) {
+        tags.push(about.tag);
+        let reads = method != HttpMethod::Get;
+        paths.add_path_operation(path, vec![method], operation(about, needs, reads, &mut shared));
+    }
+    let tags = Tag::ALL.into_iter().filter(|tag| tags.contains(tag)).map(Tag::about);
+    let tags = tags.map(|(name, says)| TagBuilder::new().name(name).description(Some(says)).build());
+    let info = InfoBuilder::new()
+        .title("Guildhall")
+        .version(env!("CARGO_PKG_VERSION"))
+        .description(Some(INTRODUCTION))
+        .license(Some(License::builder().name("MIT").identifier(Some("MIT")).build()));
+    let mut document = OpenApiBuilder::new()
+        .info(info.build())
+        .servers(Some([Server::new("/")]))
+        .tags(Some(tags.collect::<Vec<_>>()))
+        .paths(paths)
+        .components(Some(components(shared)))
+        .build();
+    drop_unused(&mut document);
+    document
+}
+
+/// A way's path as OpenAPI writes it.
+fn full_path(way: &Way) -> String {
+    let mut path = String::from("/v1");
+    for segment in way.path.split_inclusive('}') {
+        match segment.split_once(':') {
+            Some((name, _)) => path.extend([name, "}"]),
+            None => path.push_str(segment),
+        }
+    }
+    path
+}
+
+fn method(name: &str) -> HttpMethod {
+    match name {
+        "POST" => HttpMethod::Post,
+        "PUT" => HttpMethod::Put,
+        "PATCH" => HttpMethod::Patch,
+        "DELETE" => HttpMethod::Delete,
+        _ => HttpMethod::Get,
+    }
+}
+
+/// Answers that several ways have, by their names.
+type Shared = BTreeMap<String, Response>;
+
+/// One way; what a key needs for it, if it asks for one; and whether it reads a body, be it to throw it away.
+fn operation(about: About, needs: Option<Scope>, reads: bool, shared: &mut Shared) -> Operation {
+    let About { tag, name, summary, says, parameters, body, answers, problems } = about;
+    let scope = needs.map(|needs| format!("Needs the scope `{}`.", needs.name()));
+    let description = [says, scope.unwrap_or_default()].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
+    let mut may_refuse = problems;
+    let headers: &[Sent] = if needs.is_some() {
+        may_refuse.extend(problems::always());
+        if reads {
+            may_refuse.extend(problems::READING);
+        }
+        headers::always()
+    } else {
+        may_refuse.push(Problem::BodyTooLarge);
+        &[]
+    };
+    let mut operation = OperationBuilder::new()
+        .tag(tag.about().0)
+        .operation_id(Some(name))
+        .summary(Some(summary))
+        .description(Some(description.join("\n\n")).filter(|says| !says.is_empty()))
+        .request_body(body.map(request_body));
+    for parameter in parameters {
+        let (place, required) = match parameter.place {
+            Place::Path => (ParameterIn::Path, Required::True),
+            Place::Query => (ParameterIn::Query, Required::False),
+            Place::Header => (ParameterIn::Header, Required::False),
+        };
+        operation = operation.parameter(
+            ParameterBuilder::new()
+                .name(parameter.name)
+                .parameter_in(place)
+                .required(required)
+                .description(Some(parameter.says))
+                .schema(Some(parameter.shape)),
+        );
+    }
+    operation = match needs {
+        Some(needs) => operation.security(SecurityRequirement::new(KEY, [needs.name()])),
+        None => operation.securities(Some([])),
+    };
+    for answer in answers {
+        operation = operation.response(answer.status.to_string(), response(answer, headers));
+    }
+    for Refusal { status, name, response } in problems::refusals(&may_refuse, headers) {
+        operation = operation.response(status.to_string(), Ref::from_response_name(&name));
+        shared.insert(name, response);
+    }
+    operation.build()
+}
+
+fn request_body(body: Body) -> RequestBody {
+    let examples = body
+        .examples
+        .into_iter()
+        .map(|(says, example)| (slug(&says), ExampleBuilder::new().summary(says).value(Some(example)).build()));
+    let content = ContentBuilder::new().schema(Some(body.shape)).examples_from_iter(examples).build();
+    let required = if body.required { Required::True } else { Required::False };
+    RequestBodyBuilder::new().content("application/json", content).required(Some(required)).build()
+}
+
+fn response(answer: Answer, headers: &[Sent]) -> Response {
+    let mut response = ResponseBuilder::new().description(answer.says);
+    if let Some(content) = answer.content {
+        let examples = content
+            .examples
+            .into_iter()
+            .map(|(says, example)| (slug(says), ExampleBuilder::new().summary(says).value(Some(example)).build()));
+        let described = ContentBuilder::new().schema(Some(content.shape)).examples_from_iter(examples).build();
+        response = response.content(content.kind, described);
+    }
+    let sent = answer.headers.iter().chain(headers);
+    sent.fold(response, |response, sent| response.header_ref(sent.name(), sent.named())).build()
+}
+
+/// A name out of words.
+fn slug(words: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c.to_ascii_lowercase() } else { '-' };
+    words.chars().map(plain).collect()
+}
+
+fn components(shared: Shared) -> Components {
+    let scopes: Vec<_> = Scope::ALL.into_iter().map(|scope| format!("`{}`", scope.name())).collect();
+    let key = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("gh_<id>_<secret>").description(Some(format!(
+        "A key that was made with `POST /v1/keys`, or `api.admin_key` of the settings. What it is good for is told by its scopes: \
+         {}, and `guild:<id>` for each guild that it is for alone.",
+        scopes.join(", ")
+    )));
+    let fixed = common::schemas().into_iter().chain(problems::schemas()).map(|(name, shape)| (name.to_owned(), shape));
+    let schemas: Vec<(String, Shape)> = fixed.chain(payloads::schemas()).chain(ways::schemas()).collect();
+    let components = ComponentsBuilder::new()
+        .schemas_from_iter(schemas)
+        .responses_from_iter(shared)
+        .security_scheme(KEY, SecurityScheme::Http(key.build()));
+    headers::components().into_iter().fold(components, |built, (name, header)| built.header(name, header)).build()
+}
+
+/// Leaves out what nothing speaks of: descriptions may be there before what they describe.
+fn drop_unused(document: &mut OpenApi) {
+    let mut found = BTreeSet::new();
+    names_in(&document.paths, &mut found);
+    let Some(components) = &mut document.components else { return };
+    names_in(&components.responses, &mut found);
+    let of = |kind: &str, name: &str| format!("#/components/{kind}/{name}");
+    loop {
+        let before = found.len();
+        for (name, schema) in &components.schemas {
+            if found.contains(&of("schemas", name)) {
+                names_in(schema, &mut found);
+            }
+        }
+        if found.len() == before {
+            break;
+        }
+    }
+    components.schemas.retain(|name, _| found.contains(&of("schemas", name)));
+    components.headers.retain(|name, _| found.contains(&of("headers", name)));
+}
+
+/// The names that a part of the description speaks of.
+fn names_in(part: &impl Serialize, found: &mut BTreeSet<String>) {
+    let mut left = vec![serde_json::to_value(part).unwrap_or_default()];
+    while let Some(value) = left.pop() {
+        match value {
+            Value::Array(items) => left.extend(items),
+            Value::Object(mut fields) => {
+                if let Some(Value::String(name)) = fields.remove("$ref") {
+                    found.insert(name);
+                }
+                left.extend(fields.into_iter().map(|(_, value)| value));
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! `/openapi.json`, and `/docs`: a page of our own that loads nothing from elsewhere.
+
+use std::sync::LazyLock;
+
+use actix_web::{
+    HttpRequest, HttpResponse,
+    http::header::{
+        CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, REFERRER_POLICY,
+        X_CONTENT_TYPE_OPTIONS,
+    },
+    web,
+};
+use sha2::{Digest as _, Sha256};
+
+use super::COMPACT;
+use crate::api::problem::Problem;
+
+/// What the page may do: run its own script, wear its own style, ask this server. Nothing else, and nobody may frame it.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; \
+    form-action 'none'; frame-ancestors 'none'";
+
+/// Something that is the same until the program is another.
+struct Fixed {
+    path: &'static str,
+    kind: &'static str,
+    bytes: &'static [u8],
+    tag: HeaderValue,
+}
+
+impl Fixed {
+    fn new(path: &'static str, kind: &'static str, text: &'static str) -> Self {
+        let digest = Sha256::digest(text);
+        let tag: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        let tag = HeaderValue::from_str(&format!("\"{tag}\"")).expect("invariant: digits stand in a header");
+        Self { path, kind, bytes: text.as_bytes(), tag }
+    }
+
+    fn answer(&self, request: &HttpRequest) -> HttpResponse {
+        let is_known = request.headers().get_all(IF_NONE_MATCH).any(|known| names(known, &self.tag));
+        let mut response = if is_known { HttpResponse::NotModified() } else { HttpResponse::Ok() };
+        response
+            .insert_header((ETAG, self.tag.clone()))
+            // Kept, but asked for again: after an update nobody reads the old one.
+            .insert_header((CACHE_CONTROL, "no-cache"))
+            .insert_header((CONTENT_SECURITY_POLICY, POLICY))
+            .insert_header((REFERRER_POLICY, "no-referrer"))
+            .insert_header((X_CONTENT_TYPE_OPTIONS, "nosniff"));
+        if is_known { response.finish() } else { response.insert_header((CONTENT_TYPE, self.kind)).body(self.bytes) }
+    }
+}
+
+/// Whether a list of tags has this one, or all. A proxy may have made it a weak one.
+fn names(known: &HeaderValue, tag: &HeaderValue) -> bool {
+    let (Ok(known), Ok(tag)) = (known.to_str(), tag.to_str()) else { return false };
+    known.split(',').map(str::trim).any(|known| known == "*" || known.trim_start_matches("W/") == tag)
+}
+
+const HTML: &str = "text/html; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+
+static FIXED: LazyLock<[Fixed; 7]> = LazyLock::new(|| {
+    [
+        Fixed::new("/openapi.json", "application/json", &COMPACT),
+        Fixed::new("/docs", HTML, include_str!("page/page.html")),
+        Fixed::new("/docs/page.css", "text/css; charset=utf-8", include_str!("page/page.css")),
+        Fixed::new("/docs/page.js", SCRIPT, include_str!("page/page.js")),
+        Fixed::new("/docs/elements.js", SCRIPT, include_str!("page/elements.js")),
+        Fixed::new("/docs/schemas.js", SCRIPT, include_str!("page/schemas.js")),
+        Fixed::new("/docs/trial.js", SCRIPT, include_str!("page/trial.js")),
+    ]
+});
+
+/// Adds all of it to an app.
+pub(crate) fn routes(config: &mut web::ServiceConfig) {
+    for fixed in &*FIXED {
+        let answer = move |request: HttpRequest| async move { fixed.answer(&request) };
+        let allow = HeaderValue::from_static("GET, HEAD");
+        config.service(
+            web::resource(fixed.path)
+                .route(web::get().to(answer))
+                .route(web::head().to(answer))
+                .default_service(web::to(move || std::future::ready(Problem::not_allowed(allow.clone())))),
+        );
+    }
+}

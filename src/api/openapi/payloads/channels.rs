@@ -1,0 +1,183 @@
+//! Channels, what some may do in them, and their order.
+
+use guildhall_core::operation::payload::{ChannelType, OverwriteMode, Reordered};
+use serde_json::json;
+
+use super::{Described, NAME, Nulls, permissions};
+use crate::api::openapi::{
+    common::{AN_OPERATION, snowflake},
+    schema::{Field, Says, Shape, closed, either, integer, list_of, must, named, one_of_names, text_of, truth},
+};
+
+fn channel(nulls: Nulls) -> Vec<Field> {
+    let kinds = one_of_names(ChannelType::ALL.map(ChannelType::name)).default(Some("text".into()));
+    vec![
+        must("name", text_of(1, 100).pattern(Some(NAME)).says("No white space at its ends.")),
+        nulls.may("type", kinds.says("A field that a channel of this type does not have is refused.")),
+        nulls.may("parent_id", nulls.reference().says("Its category. Not for categories.")),
+        nulls.may(
+            "topic",
+            text_of(0, 4096).says("At most 1024 characters but in a forum. For text, announcement and forum channels."),
+        ),
+        nulls.may("nsfw", truth().says("Not for categories.")),
+        nulls.may("position", integer(0, 65_535)),
+        nulls
+            .may("rate_limit_per_user", integer(0, 21_600).says("Seconds. For text, voice, stage and forum channels.")),
+        nulls.may("bitrate", integer(8_000, 384_000).says("For voice and stage channels.")),
+        nulls.may("user_limit", integer(0, 10_000).says("At most 99 but on a stage. For voice and stage channels.")),
+        nulls.may("overwrites", list_of(0, 100, named(&nulls.title("Overwrite"))).says("Nobody has two.")),
+    ]
+}
+
+/// What somebody may and may not do in a channel.
+pub(super) fn overwrite(nulls: Nulls) -> Shape {
+    let of = |whose: Field, not: &'static str, title: &str| -> Shape {
+        let rights = ["allow", "deny"].map(|name| nulls.may(name, permissions().default(Some("0".into()))));
+        closed([whose].into_iter().chain(rights).chain(nulls.not(not))).title(Some(title)).into()
+    };
+    let role = must("role_id", nulls.reference().says("Whose permissions: those of this role's members."));
+    let member = must("user_id", snowflake().says("Whose permissions: those of this member."));
+    either([of(role, "user_id", "Of a role"), of(member, "role_id", "Of a member")])
+        .says("What somebody may and may not do in a channel. `allow` and `deny` name nothing in common.")
+        .into()
+}
+
+pub(super) fn create() -> Described {
+    let nulls = Nulls::NotSaid;
+    Described {
+        does: "Makes a channel or a category.",
+        shape: closed(channel(nulls).into_iter().chain([nulls.may("key", named("ManagedKey"))])),
+        examples: vec![
+            (
+                "A text channel that only one role sees",
+                json!({
+                    "name": "hangar", "key": "hangar", "type": "text", "parent_id": {"key": "crew"}, "topic": "Who flies what",
+                    "nsfw": false, "position": 2, "rate_limit_per_user": 5,
+                    "overwrites": [
+                        {"role_id": "1571715189416398849", "deny": "1024"},
+                        {"role_id": {"key": "pilots"}, "allow": "1024"},
+                    ],
+                }),
+            ),
+            ("A category", json!({"name": "Crew", "key": "crew", "type": "category"})),
+            ("A voice channel", json!({"name": "Tower", "type": "voice", "bitrate": 64_000, "user_limit": 20})),
+            ("A stage", json!({"name": "Briefing", "type": "stage", "user_limit": 500})),
+            ("A forum", json!({"name": "questions", "type": "forum", "topic": "Ask here."})),
+        ],
+    }
+}
+
+pub(super) fn ensure() -> Described {
+    let nulls = Nulls::Refused;
+    let own = [
+        must("key", named("ManagedKey")),
+        nulls.may(
+            "adopt",
+            truth().default(Some(false.into())).says("Takes the one channel of this name, type and parent that has no key, if the key names none. Several are a conflict."),
+        ),
+    ];
+    Described {
+        does: "Makes the channel if the key names none, else makes it be like this; what is not said stays.",
+        shape: closed(channel(nulls).into_iter().chain(own)),
+        examples: vec![
+            (
+                "A channel that is to be there, and be like this",
+                json!({
+                    "key": "rules", "name": "rules", "type": "text", "parent_id": "1571715189416398851",
+                    "topic": "Read these.", "nsfw": false, "position": 0, "rate_limit_per_user": 0, "adopt": true,
+                    "overwrites": [
+                        {"role_id": "1571715189416398849", "deny": "2048"},
+                        {"user_id": "80351110224678912", "allow": "2048"},
+                        {"role_id": {"key": "mods"}, "allow": "2048"},
+                    ],
+                }),
+            ),
+            ("A category", json!({"key": "crew", "name": "Crew", "type": "category"})),
+            (
+                "A voice channel",
+                json!({"key": "tower", "name": "Tower", "type": "voice", "bitrate": 64_000, "user_limit": 20}),
+            ),
+            ("A stage", json!({"key": "briefing", "name": "Briefing", "type": "stage", "user_limit": 500})),
+            ("A forum", json!({"key": "questions", "name": "questions", "type": "forum", "topic": "Ask here."})),
+        ],
+    }
+}
+
+pub(super) fn delete() -> Described {
+    Described {
+        does: "Deletes a channel. There being none is success.",
+        shape: closed([must("channel_id", Nulls::NotSaid.reference())]),
+        examples: vec![("By its id", json!({"channel_id": "1571715189416398852"}))],
+    }
+}
+
+pub(super) fn update_permissions() -> Described {
+    let nulls = Nulls::NotSaid;
+    let mode = one_of_names(OverwriteMode::ALL.map(OverwriteMode::name)).default(Some("replace".into()));
+    let mode = mode.says("`replace`: these are their permissions there. `merge`: laid over what there is.");
+    Described {
+        does: "Changes what some may do in a channel, and leaves others as they are.",
+        shape: closed([
+            must("channel_id", nulls.reference()),
+            must("overwrites", list_of(1, 100, named(&nulls.title("Overwrite"))).says("Nobody has two.")),
+            nulls.may("mode", mode),
+        ]),
+        examples: vec![(
+            "Let a member in, and a new role not write",
+            json!({
+                "channel_id": {"key": "hangar"}, "mode": "merge",
+                "overwrites": [
+                    {"user_id": "80351110224678912", "allow": "1024"},
+                    {"role_id": {"operation": AN_OPERATION}, "deny": "2048"},
+                ],
+            }),
+        )],
+    }
+}
+
+pub(super) fn replace_overwrites() -> Described {
+    let nulls = Nulls::NotSaid;
+    Described {
+        does: "Gives a channel exactly these overwrites.",
+        shape: closed([
+            must("channel_id", nulls.reference()),
+            must("overwrites", list_of(0, 100, named(&nulls.title("Overwrite"))).says("Nobody has two.")),
+        ]),
+        examples: vec![(
+            "For one role alone",
+            json!({
+                "channel_id": "1571715189416398852",
+                "overwrites": [
+                    {"role_id": "1571715189416398849", "deny": "1024"},
+                    {"role_id": {"key": "pilots"}, "allow": "1024"},
+                ],
+            }),
+        )],
+    }
+}
+
+pub(super) fn reorder() -> Described {
+    let nulls = Nulls::NotSaid;
+    let place = closed([
+        must("id", nulls.reference().says("Which role or channel.")),
+        must("position", integer(0, 65_535)),
+        nulls.may("parent_id", nulls.reference().says("The category that a channel moves to. Not for roles.")),
+    ]);
+    Described {
+        does: "Puts roles or channels in order, in one call.",
+        shape: closed([
+            must("what", one_of_names(Reordered::ALL.map(Reordered::name))),
+            must("places", list_of(1, 500, place).says("None of them twice.")),
+        ]),
+        examples: vec![
+            (
+                "Channels",
+                json!({"what": "channels", "places": [
+                    {"id": {"key": "rules"}, "position": 0},
+                    {"id": "1571715189416398852", "position": 1, "parent_id": {"key": "crew"}},
+                ]}),
+            ),
+            ("Roles", json!({"what": "roles", "places": [{"id": {"key": "mods"}, "position": 4}]})),
+        ],
+    }
+}

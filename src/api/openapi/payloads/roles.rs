@@ -1,0 +1,98 @@
+//! Roles, and who has them.
+
+use serde_json::json;
+
+use super::{Described, NAME, Nulls, permissions};
+use crate::api::openapi::{
+    common::snowflake,
+    schema::{Field, Says, closed, integer, list_of, must, named, text_of, truth},
+};
+
+fn role(nulls: Nulls) -> Vec<Field> {
+    vec![
+        must("name", text_of(1, 100).pattern(Some(NAME)).says("No white space at its ends.")),
+        nulls.may("permissions", permissions()),
+        nulls.may("color", integer(0, 0xFF_FF_FF)),
+        nulls.may("hoist", truth().says("Shown apart from others.")),
+        nulls.may("mentionable", truth()),
+    ]
+}
+
+pub(super) fn create() -> Described {
+    let nulls = Nulls::NotSaid;
+    Described {
+        does: "Makes a role.",
+        shape: closed(role(nulls).into_iter().chain([nulls.may("key", named("ManagedKey"))])),
+        examples: vec![
+            ("A role", json!({"name": "Pilots"})),
+            (
+                "A role that others may refer to",
+                json!({"name": "Pilots", "key": "pilots", "permissions": "1024", "color": 0x58_65_F2, "hoist": true, "mentionable": false}),
+            ),
+        ],
+    }
+}
+
+pub(super) fn ensure() -> Described {
+    let nulls = Nulls::Refused;
+    let own = [
+        must("key", named("ManagedKey")),
+        nulls.may(
+            "adopt",
+            truth().default(Some(false.into())).says(
+                "Takes the one role of this name that has no key, if the key names none. Several are a conflict.",
+            ),
+        ),
+    ];
+    Described {
+        does: "Makes the role if the key names none, else makes it be like this; what is not said stays.",
+        shape: closed(role(nulls).into_iter().chain(own)),
+        examples: vec![(
+            "A role that is to be there, and be like this",
+            json!({"key": "mods", "name": "Moderators", "permissions": "1024", "color": 255, "hoist": true, "mentionable": true, "adopt": true}),
+        )],
+    }
+}
+
+pub(super) fn delete() -> Described {
+    Described {
+        does: "Deletes a role. There being none is success.",
+        shape: closed([must("role_id", Nulls::NotSaid.reference())]),
+        examples: vec![("By its key", json!({"role_id": {"key": "pilots"}}))],
+    }
+}
+
+fn member_and_role() -> [Field; 2] {
+    [must("user_id", snowflake().says("The member.")), must("role_id", Nulls::NotSaid.reference().says("The role."))]
+}
+
+pub(super) fn assign() -> Described {
+    Described {
+        does: "Gives a member a role.",
+        shape: closed(member_and_role()),
+        examples: vec![
+            ("By its id", json!({"user_id": "80351110224678912", "role_id": "1571715189416398850"})),
+            ("By its key", json!({"user_id": "80351110224678912", "role_id": {"key": "pilots"}})),
+        ],
+    }
+}
+
+pub(super) fn remove() -> Described {
+    Described {
+        does: "Takes a role from a member.",
+        shape: closed(member_and_role()),
+        examples: vec![("By its id", json!({"user_id": "80351110224678912", "role_id": "1571715189416398850"}))],
+    }
+}
+
+pub(super) fn set() -> Described {
+    let roles = list_of(0, 250, Nulls::NotSaid.reference()).says("None of them twice.");
+    Described {
+        does: "Gives a member exactly these roles.",
+        shape: closed([must("user_id", snowflake().says("The member.")), must("role_ids", roles)]),
+        examples: vec![(
+            "Two roles",
+            json!({"user_id": "80351110224678912", "role_ids": ["1571715189416398850", {"key": "pilots"}]}),
+        )],
+    }
+}

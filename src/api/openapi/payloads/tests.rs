@@ -1,0 +1,336 @@
+//! That what is told of payloads is what `Payload::parse` takes: every bound that is told is broken, and kept, and both
+//! have to agree.
+
+use std::collections::BTreeMap;
+
+use guildhall_actors::operations::desk::Asked;
+use guildhall_core::operation::{Kind, Payload};
+use serde_json::{Map, Value, json};
+
+use super::{NAME, PERMISSIONS, of, rest, title};
+use crate::api::openapi::{
+    assemble,
+    common::{A_GUILD, AN_OPERATION, KEY, PRINTABLE, SNOWFLAKE, TRACEPARENT},
+};
+
+/// Texts that fit a pattern, texts that do not, and what a long one is made of.
+fn about_pattern(pattern: &str) -> (&[&str], &[&str], &str) {
+    const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    match pattern {
+        SNOWFLAKE => (&["1", "3999999999999999999"], &["", "0", "01", "-1", "x", "40000000000000000000"], "1"),
+        PERMISSIONS => (&["0", "1024", "9999999999999999999"], &["", "01", "-1", "x", "1.0"], "1"),
+        NAME => (&["a", "a b"], &[" a", "a ", "\ta"], "a"),
+        KEY => (&["a", "A-b_c.d:e/9"], &["a b", "ä", "a\n", "{"], "a"),
+        PRINTABLE => (&["a b", "~"], &["ä", "a\nb"], "a"),
+        TRACEPARENT => (&[TRACE], &["", "00-0-0-0", "x"], "a"),
+        rest::TOKEN => (&["aW50.-_~!\"$&@[]"], &["a/b", "a?b", "a#b", "a%b", "a\\b", "a b", "ä"], "a"),
+        rest::PATH => (&["/users/@me?a=b"], &["users", "/a b", "/a#b", "/ä"], "a"),
+        other => panic!("tell here what fits {other}, and what does not"),
+    }
+}
+
+/// The schemas, to be looked up by their names.
+struct Book(Value);
+
+impl Book {
+    fn open() -> Self {
+        Self(serde_json::to_value(assemble::document()).unwrap())
+    }
+
+    fn schema(&self, name: &str) -> &Value {
+        self.resolve(&self.0["components"]["schemas"][name])
+    }
+
+    fn resolve<'a>(&'a self, schema: &'a Value) -> &'a Value {
+        match schema["$ref"].as_str() {
+            Some(name) => self.resolve(self.0.pointer(&name[1..]).unwrap()),
+            None => schema,
+        }
+    }
+
+    /// What a value may be: itself, or each of several.
+    fn alternatives<'a>(&'a self, schema: &'a Value) -> Vec<&'a Value> {
+        let schema = self.resolve(schema);
+        let several = ["oneOf", "anyOf"].into_iter().find_map(|word| schema[word].as_array());
+        match several.filter(|_| schema["properties"].is_null()) {
+            Some(several) => several.iter().flat_map(|one| self.alternatives(one)).collect(),
+            None => vec![schema],
+        }
+    }
+
+    /// Values that fit, and values that do not.
+    fn tries(&self, schema: &Value) -> (Vec<Value>, Vec<Value>) {
+        let several = self.alternatives(schema);
+        let (mut fit, mut unfit) = (Vec::new(), Vec::new());
+        for schema in &several {
+            let (more_fit, more_unfit) = self.tries_of_one(schema);
+            fit.extend(more_fit);
+            unfit.extend(more_unfit);
+        }
+        let takes = |kind: &str| several.iter().any(|schema| is_of(schema, kind));
+        if takes("anything") {
+            return (fit, Vec::new());
+        }
+        for (kind, value) in
+            [("null", json!(null)), ("boolean", json!(true)), ("number", json!(7)), ("array", json!([]))]
+        {
+            match (kind, takes(kind)) {
+                ("null", true) => fit.push(value),
+                (_, true) => {}
+                (_, false) => unfit.push(value),
+            }
+        }
+        if !takes("string") {
+            unfit.push(json!("7"));
+        }
+        (fit, unfit)
+    }
+
+    fn tries_of_one(&self, schema: &Value) -> (Vec<Value>, Vec<Value>) {
+        let (mut fit, mut unfit) = (Vec::new(), Vec::new());
+        if let Some(names) = schema["enum"].as_array() {
+            fit.extend(names.iter().cloned());
+            unfit.push(json!("no such name"));
+        } else if is_of(schema, "string") {
+            tries_of_text(schema, &mut fit, &mut unfit);
+        } else if is_of(schema, "number") {
+            let (least, most) = (schema["minimum"].as_i64().unwrap(), schema["maximum"].as_i64().unwrap());
+            fit.extend([json!(least), json!(most)]);
+            unfit.extend([json!(least - 1), json!(most + 1), json!(1.5)]);
+        } else if is_of(schema, "boolean") {
+            fit.extend([json!(true), json!(false)]);
+        } else if is_of(schema, "array") {
+            let bounds = [schema["minItems"].as_u64().unwrap_or(0), schema["maxItems"].as_u64().unwrap()];
+            let many = |count: u64| (0..count).map(|n| self.item(&schema["items"], n)).collect::<Vec<_>>();
+            fit.extend(bounds.map(|count| json!(many(count))));
+            unfit.push(json!(many(bounds[1] + 1)));
+            if bounds[0] > 0 {
+                unfit.push(json!(many(bounds[0] - 1)));
+            }
+        }
+        (fit, unfit)
+    }
+
+    /// Some value that fits, and is like no other of these.
+    fn item(&self, schema: &Value, n: u64) -> Value {
+        let schema = self.alternatives(schema)[0];
+        if let Some(names) = schema["enum"].as_array() {
+            return names[usize::try_from(n).unwrap() % names.len()].clone();
+        }
+        match schema["pattern"].as_str() {
+            Some(SNOWFLAKE) => return json!((n + 1).to_string()),
+            Some(pattern) => return json!(about_pattern(pattern).0[0]),
+            None => {}
+        }
+        if is_of(schema, "number") {
+            return schema["minimum"].clone();
+        }
+        let mut object = Map::new();
+        let first = schema.pointer("/anyOf/0/required/0").into_iter();
+        for name in schema["required"].as_array().into_iter().flatten().chain(first) {
+            let name = name.as_str().unwrap();
+            object.insert(name.to_owned(), self.item(&schema["properties"][name], n));
+        }
+        Value::Object(object)
+    }
+}
+
+fn tries_of_text(schema: &Value, fit: &mut Vec<Value>, unfit: &mut Vec<Value>) {
+    if schema["format"] == "uuid" {
+        fit.push(json!(AN_OPERATION));
+        unfit.push(json!("no id"));
+        return;
+    }
+    let (good, bad, filler) = schema["pattern"].as_str().map_or((&[][..], &[][..], "ä"), about_pattern);
+    fit.extend(good.iter().map(|text| json!(text)));
+    unfit.extend(bad.iter().map(|text| json!(text)));
+    let start = if schema["pattern"] == rest::PATH { "/" } else { "" };
+    let long = |length: u64| json!(format!("{start}{}", filler.repeat(usize::try_from(length).unwrap() - start.len())));
+    if let Some(most) = schema["maxLength"].as_u64() {
+        fit.push(long(most));
+        unfit.push(long(most + 1));
+    }
+    if let Some(least) = schema["minLength"].as_u64() {
+        unfit.push(long(least - 1));
+    }
+}
+
+/// Whether a schema takes values of this kind.
+fn is_of(schema: &Value, kind: &str) -> bool {
+    let is = |given: &str| given == kind || (kind == "number" && given == "integer");
+    match &schema["type"] {
+        Value::String(given) => is(given),
+        Value::Array(several) => several.iter().any(|given| is(given.as_str().unwrap())),
+        _ => kind == "anything",
+    }
+}
+
+/// Whether a schema tells of the fields of such an object.
+fn is_told(schema: &Value, fields: &Map<String, Value>) -> bool {
+    let required = schema["required"].as_array().into_iter().flatten();
+    is_of(schema, "object") && !schema["properties"].is_null() && has_all(fields, required)
+}
+
+fn is_required(schema: &Value, name: &str) -> bool {
+    schema["required"].as_array().is_some_and(|names| names.iter().any(|required| required == name))
+}
+
+fn has_all<'a>(fields: &Map<String, Value>, mut names: impl Iterator<Item = &'a Value>) -> bool {
+    names.all(|name| fields.contains_key(name.as_str().unwrap()))
+}
+
+/// Whether an object has what it must: each field that is required, and one of those of which there must be one.
+fn has_enough(schema: &Value, fields: &Map<String, Value>) -> bool {
+    let names = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let one_of = names(&schema["anyOf"]);
+    has_all(fields, names(&schema["required"]).iter())
+        && (one_of.is_empty() || one_of.iter().any(|one| has_all(fields, names(&one["required"]).iter())))
+}
+
+/// Objects within a value with the schemas that they have: the pointer to each, without which item of a list it is, too.
+fn objects<'a>(book: &'a Book, schema: &'a Value, value: &Value, not: &[&str]) -> Vec<(String, String, &'a Value)> {
+    let mut found = Vec::new();
+    let mut left = vec![(String::new(), String::new(), schema, value)];
+    while let Some((pointer, place, schema, value)) = left.pop() {
+        for schema in book.alternatives(schema) {
+            match value {
+                Value::Object(fields) if is_told(schema, fields) => {
+                    // Alternatives tell different things of the same place.
+                    let place = format!("{place}{}", schema["title"].as_str().unwrap_or_default());
+                    found.push((pointer.clone(), place.clone(), schema));
+                    for (name, value) in fields {
+                        let below = &schema["properties"][name];
+                        if !below.is_null() && !not.contains(&name.as_str()) {
+                            left.push((format!("{pointer}/{name}"), format!("{place}/{name}"), below, value));
+                        }
+                    }
+                }
+                Value::Array(items) if is_of(schema, "array") => {
+                    for (n, value) in items.iter().enumerate() {
+                        left.push((format!("{pointer}/{n}"), format!("{place}/*"), &schema["items"], value));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+/// What was tried, and whether it fits as far as is told, with how often it was taken.
+type Tally = BTreeMap<(String, String), (bool, u32)>;
+
+/// Holds a schema against what decides, around some values that fit.
+fn hold(book: &Book, schema: &Value, examples: &[Value], not: &[&str], takes: impl Fn(&Value) -> bool) -> usize {
+    let mut tally = Tally::new();
+    let mut note = |place: String, what: &str, fits: bool, value: &Value| {
+        let entry = tally.entry((place, what.to_owned())).or_insert((fits, 0));
+        assert_eq!(entry.0, fits, "{value}");
+        entry.1 += u32::from(takes(value));
+    };
+    for example in examples {
+        note(String::new(), "an example", true, example);
+        for (pointer, place, schema) in objects(book, schema, example, not) {
+            let changed = |change: &dyn Fn(&mut Map<String, Value>)| {
+                let mut changed = example.clone();
+                change(changed.pointer_mut(&pointer).and_then(Value::as_object_mut).unwrap());
+                changed
+            };
+            for (name, below) in schema["properties"].as_object().unwrap() {
+                if not.contains(&name.as_str()) {
+                    continue;
+                }
+                let at = format!("{place}/{name}");
+                let without = changed(&|object| drop(object.remove(name)));
+                let fits = has_enough(schema, without.pointer(&pointer).and_then(Value::as_object).unwrap());
+                note(at.clone(), if fits { "is left out" } else { "is left out alone" }, fits, &without);
+                let (fit, unfit) = book.tries(below);
+                for (value, fits) in
+                    fit.iter().map(|value| (value, true)).chain(unfit.iter().map(|value| (value, false)))
+                {
+                    let with = changed(&|object| drop(object.insert(name.clone(), value.clone())));
+                    note(at.clone(), &value.to_string(), fits, &with);
+                    // What does not go with one of the other fields may still be right by itself.
+                    let others = schema["properties"].as_object().unwrap().keys().filter(|other| *other != name);
+                    for other in others.filter(|other| !is_required(schema, other)) {
+                        let alone = changed(&|object| {
+                            object.insert(name.clone(), value.clone());
+                            object.remove(other);
+                        });
+                        note(at.clone(), &value.to_string(), fits, &alone);
+                    }
+                }
+            }
+            let is_closed = schema["additionalProperties"] == false;
+            note(
+                place,
+                "has another field",
+                !is_closed,
+                &changed(&|object| drop(object.insert("0".to_owned(), json!(0)))),
+            );
+        }
+    }
+    for ((place, what), (fits, taken)) in &tally {
+        let what: String = what.chars().take(80).collect();
+        assert_eq!(*taken > 0, *fits, "{place}: {what}: told that it {} fit", if *fits { "does" } else { "does not" });
+    }
+    tally.len()
+}
+
+fn examples(kind: Kind) -> Vec<Value> {
+    of(kind).examples.into_iter().map(|(_, example)| example).collect()
+}
+
+/// Whether it is taken in a guild, or outside of any.
+fn is_taken(kind: Kind, payload: &Value) -> bool {
+    [A_GUILD.parse().ok(), None].into_iter().any(|guild| Payload::parse(kind, payload, guild).is_ok())
+}
+
+#[test]
+fn every_example_of_a_payload_is_taken() {
+    for kind in Kind::ALL {
+        for example in examples(kind) {
+            assert!(is_taken(kind, &example), "{}: {example}", kind.name());
+        }
+    }
+}
+
+#[test]
+fn what_is_told_of_payloads_is_what_is_taken() {
+    let book = Book::open();
+    for kind in Kind::ALL {
+        let schema = book.schema(&format!("{}Payload", title(kind)));
+        // Any JSON is a body.
+        let tried = hold(&book, schema, &examples(kind), &["body"], |payload| is_taken(kind, payload));
+        assert!(tried >= 7, "{}: {tried}", kind.name());
+    }
+}
+
+#[test]
+fn the_fields_that_are_told_are_those_that_a_kind_has() {
+    let book = Book::open();
+    for kind in Kind::ALL {
+        let error = Payload::parse(kind, &json!({"0": 0}), A_GUILD.parse().ok()).unwrap_err();
+        let unknown = error.errors.iter().find(|error| error.field == "0").unwrap();
+        let names = unknown.message.split_once("there are ").unwrap().1;
+        let mut names: Vec<_> = names.split(", ").map(|name| name.trim_matches('`')).collect();
+        let schema = book.schema(&format!("{}Payload", title(kind)));
+        let mut told: Vec<_> = schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+        names.sort_unstable();
+        told.sort_unstable();
+        assert_eq!(told, names, "{}", kind.name());
+    }
+}
+
+#[test]
+fn what_is_told_of_operations_is_what_is_taken() {
+    let book = Book::open();
+    let example = json!({
+        "kind": "delete_role", "payload": {"role_id": "1"}, "key": "k", "reason": "tidying", "max_attempts": 3, "delay_ms": 0,
+        "deadline_ms": 60_000, "trace": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+    });
+    let without = json!({"kind": "delete_role", "payload": {"role_id": "1"}});
+    // A payload is looked at later.
+    let takes = |value: &Value| Asked::read(value.clone()).is_ok();
+    hold(&book, book.schema("NewDeleteRole"), &[example, without], &["payload", "role_id"], takes);
+}

@@ -1,0 +1,200 @@
+//! Short words for schemas, since there are many of them.
+
+use serde_json::{Value, json};
+use utoipa::openapi::{
+    Ref, RefOr, Schema,
+    extensions::Extensions,
+    schema::{
+        AdditionalProperties, AnyOfBuilder, ArrayBuilder, KnownFormat, Object, ObjectBuilder, OneOfBuilder,
+        SchemaFormat, SchemaType, Type,
+    },
+};
+
+/// A schema, or the name of one.
+pub(super) type Shape = RefOr<Schema>;
+
+/// A field of an object.
+pub(super) struct Field {
+    name: &'static str,
+    shape: Shape,
+    must: bool,
+}
+
+/// A field that is always there.
+pub(super) fn must(name: &'static str, shape: impl Into<Shape>) -> Field {
+    Field { name, shape: shape.into(), must: true }
+}
+
+/// A field that may be left out.
+pub(super) fn may(name: &'static str, shape: impl Into<Shape>) -> Field {
+    Field { name, shape: shape.into(), must: false }
+}
+
+/// An object with these fields, and perhaps others one day: what is answered.
+pub(super) fn object(fields: impl IntoIterator<Item = Field>) -> ObjectBuilder {
+    fields.into_iter().fold(ObjectBuilder::new().schema_type(Type::Object), |object, Field { name, shape, must }| {
+        let object = object.property(name, shape);
+        if must { object.required(name) } else { object }
+    })
+}
+
+/// An object with these fields alone: what is asked for.
+pub(super) fn closed(fields: impl IntoIterator<Item = Field>) -> ObjectBuilder {
+    object(fields).additional_properties(Some(AdditionalProperties::<Schema>::FreeForm(false)))
+}
+
+/// Any object at all.
+pub(super) fn any_object() -> ObjectBuilder {
+    object([])
+}
+
+/// Any JSON at all.
+pub(super) fn anything() -> ObjectBuilder {
+    ObjectBuilder::new().schema_type(SchemaType::AnyValue)
+}
+
+pub(super) fn text() -> ObjectBuilder {
+    ObjectBuilder::new().schema_type(Type::String)
+}
+
+/// Text of so many characters.
+pub(super) fn text_of(min: usize, max: usize) -> ObjectBuilder {
+    text().min_length((min > 0).then_some(min)).max_length(Some(max))
+}
+
+/// Text of a known format.
+pub(super) fn formatted(format: KnownFormat) -> ObjectBuilder {
+    text().format(Some(SchemaFormat::KnownFormat(format)))
+}
+
+/// Text of a format that goes by this name.
+pub(super) fn formatted_as(format: &str) -> ObjectBuilder {
+    text().format(Some(SchemaFormat::Custom(format.to_owned())))
+}
+
+/// One of these names.
+pub(super) fn one_of_names(names: impl IntoIterator<Item = &'static str>) -> ObjectBuilder {
+    text().enum_values(Some(names))
+}
+
+pub(super) fn truth() -> ObjectBuilder {
+    ObjectBuilder::new().schema_type(Type::Boolean)
+}
+
+/// A whole number from here on.
+pub(super) fn count() -> ObjectBuilder {
+    ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0_u64))
+}
+
+/// A whole number within bounds.
+pub(super) fn integer(min: u64, max: u64) -> ObjectBuilder {
+    ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(min)).maximum(Some(max))
+}
+
+/// Any number from zero on.
+pub(super) fn number() -> ObjectBuilder {
+    ObjectBuilder::new().schema_type(Type::Number).minimum(Some(0_u64))
+}
+
+pub(super) fn list(items: impl Into<Shape>) -> ArrayBuilder {
+    ArrayBuilder::new().items(items.into())
+}
+
+/// A list of so many.
+pub(super) fn list_of(min: usize, max: usize, items: impl Into<Shape>) -> ArrayBuilder {
+    list(items).min_items((min > 0).then_some(min)).max_items(Some(max))
+}
+
+/// The schema of this name.
+pub(super) fn named(name: &str) -> Ref {
+    Ref::from_schema_name(name)
+}
+
+/// One of several, and only one.
+pub(super) fn either(shapes: impl IntoIterator<Item = Shape>) -> OneOfBuilder {
+    shapes.into_iter().fold(OneOfBuilder::new(), OneOfBuilder::item)
+}
+
+/// One of several, or more.
+pub(super) fn any_of(shapes: impl IntoIterator<Item = Shape>) -> AnyOfBuilder {
+    shapes.into_iter().fold(AnyOfBuilder::new(), AnyOfBuilder::item)
+}
+
+/// The same, or `null`.
+pub(super) fn or_null(shape: impl Into<Shape>) -> Shape {
+    let with_null = |kind: SchemaType| match kind {
+        SchemaType::Type(kind) => SchemaType::Array(vec![kind, Type::Null]),
+        SchemaType::Array(mut kinds) => {
+            kinds.push(Type::Null);
+            SchemaType::Array(kinds)
+        }
+        SchemaType::AnyValue => SchemaType::AnyValue,
+    };
+    match shape.into() {
+        RefOr::T(Schema::Object(mut object)) => {
+            object.schema_type = with_null(object.schema_type);
+            if let Some(values) = &mut object.enum_values {
+                values.push(Value::Null);
+            }
+            object.into()
+        }
+        RefOr::T(Schema::Array(mut array)) => {
+            array.schema_type = with_null(array.schema_type);
+            array.into()
+        }
+        RefOr::T(other) => any_of([other.into(), null()]).into(),
+        RefOr::Ref(mut named) => {
+            let said = std::mem::take(&mut named.description);
+            let said = Some(said).filter(|said| !said.is_empty());
+            any_of([named.into(), null()]).description(said).into()
+        }
+    }
+}
+
+/// Nothing but `null`.
+pub(super) fn null() -> Shape {
+    Object::with_type(Type::Null).into()
+}
+
+/// An object that has at least one of these fields, each of which may be left out.
+pub(super) fn with_one_of(object: ObjectBuilder, fields: &[&str]) -> ObjectBuilder {
+    let required: Vec<Value> = fields.iter().map(|field| json!({"required": [field]})).collect();
+    object.extensions(Some(Extensions::from_iter([("anyOf", required)])))
+}
+
+/// What can be said of a schema.
+pub(super) trait Says: Sized {
+    /// What it is.
+    fn says(self, what: &str) -> Self;
+}
+
+impl Says for ObjectBuilder {
+    fn says(self, what: &str) -> Self {
+        self.description(Some(what))
+    }
+}
+
+impl Says for ArrayBuilder {
+    fn says(self, what: &str) -> Self {
+        self.description(Some(what))
+    }
+}
+
+impl Says for OneOfBuilder {
+    fn says(self, what: &str) -> Self {
+        self.description(Some(what))
+    }
+}
+
+impl Says for AnyOfBuilder {
+    fn says(self, what: &str) -> Self {
+        self.description(Some(what))
+    }
+}
+
+impl Says for Ref {
+    fn says(mut self, what: &str) -> Self {
+        what.clone_into(&mut self.description);
+        self
+    }
+}

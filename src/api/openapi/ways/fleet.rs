@@ -1,0 +1,122 @@
+//! The processes, their shards, and pausing everything.
+
+use serde_json::json;
+
+use crate::api::openapi::{
+    about::{About, Tag},
+    common::{A_TIME, AN_OPERATION, next, time},
+    schema::{
+        Says as _, Shape, closed, count, formatted_as, integer, list, must, named, object, one_of_names, or_null, text,
+        truth,
+    },
+};
+use crate::api::problem::Problem;
+
+pub(super) fn about(method: &str, path: &str) -> Option<About> {
+    Some(match (method, path) {
+        ("GET", "/instances") => instances(),
+        ("POST", "/pause") => pause(),
+        ("POST", "/resume") => resume(),
+        ("GET", "/shards") => shards(),
+        ("POST", "/shards/{id}/restart") => restart(),
+        _ => return None,
+    })
+}
+
+/// What a shard may be.
+const SHARD_STATES: [&str; 7] =
+    ["connected", "connecting", "identifying", "resuming", "waiting", "elsewhere", "unclaimed"];
+
+/// Every schema of this file, by its name.
+pub(super) fn schemas() -> Vec<(&'static str, Shape)> {
+    let instance = object([
+        must("id", formatted_as("uuid")),
+        must("name", text().says("`store.instance` of the settings.")),
+        must("is_self", truth().says("Whether it is the one that was asked.")),
+        must("started_at", time()),
+        must("lag_ms", count().says("How long ago it last said that it lives.")),
+        must(
+            "lease_left_ms",
+            or_null(count().says("How long it counts as alive without saying so again; `null` if it is alone.")),
+        ),
+        must("arriving", truth().says("Whether it has just started, and takes no queues before it can send.")),
+        must("leaving", truth().says("Whether it is about to end.")),
+        must("queues", count().says("How many queues it looks after.")),
+        must("highest_fence", or_null(count().says("The highest fence of those."))),
+        must("shards", list(count()).says("The shards that it has.")),
+    ]);
+    let shard = object([
+        must("id", count()),
+        must("state", one_of_names(SHARD_STATES).says("How its connection stands.")),
+        must("session", or_null(text().says("The session that it would resume."))),
+        must("sequence", or_null(count().says("The last event that it was told of."))),
+        must("confirmed", or_null(count().says("The last event up to which all are handled."))),
+        must("lag", or_null(count().says("How many events lie between those two."))),
+        must("latency_ms", or_null(count().says("How long a heartbeat takes to be answered."))),
+        must("instance", or_null(text().says("The process that has it."))),
+        must("resumes", or_null(count())),
+        must("identifies", or_null(count())),
+    ]);
+    let shards = object([
+        must("shards", list(named("Shard"))),
+        must("total", count().says("How many there are in all processes.")),
+        must("next", next()),
+    ]);
+    vec![
+        ("Instance", instance.says("A process that shares the store.").into()),
+        ("Instances", object([must("instances", list(named("Instance")))]).into()),
+        ("AllPaused", object([must("all_paused", truth())]).into()),
+        ("Shard", shard.says("A shard of the gateway.").into()),
+        ("Shards", shards.into()),
+        ("ShardRestarting", object([must("id", count()), must("restarting", truth())]).into()),
+    ]
+}
+
+fn instances() -> About {
+    let all = json!({"instances": [{
+        "id": AN_OPERATION, "name": "guildhall-1", "is_self": true, "started_at": A_TIME, "lag_ms": 900,
+        "lease_left_ms": null, "arriving": false, "leaving": false, "queues": 12, "highest_fence": 3, "shards": [0, 1],
+    }]});
+    About::new(Tag::Fleet, "list_instances", "List the processes that share the store")
+        .says("The oldest first.")
+        .answers(200, "All of them.", named("Instances"), [("instances", all)])
+}
+
+fn pause() -> About {
+    About::new(Tag::Fleet, "pause_all", "Pause everything")
+        .says("As pausing a guild does, for all guilds and all processes. Answers to interactions are not paused.")
+        .answers(200, "Everything is paused.", named("AllPaused"), [("paused", json!({"all_paused": true}))])
+}
+
+fn resume() -> About {
+    About::new(Tag::Fleet, "resume_all", "Let everything go on")
+        .says("But for guilds that are paused themselves.")
+        .answers(200, "It goes on.", named("AllPaused"), [("goes on", json!({"all_paused": false}))])
+}
+
+fn shards() -> About {
+    let all = json!({"shards": [{
+        "id": 0, "state": "connected", "session": "8f14e45f", "sequence": 1042, "confirmed": 1042, "lag": 0, "latency_ms": 41,
+        "instance": "guildhall-1", "resumes": 2, "identifies": 1,
+    }], "total": 1, "next": null});
+    let limit = integer(1, 500).default(Some(500.into()));
+    About::new(Tag::Fleet, "list_shards", "List the shards")
+        .says("Those of other processes as far as the store knows them.")
+        .query("limit", limit, "How many at most.")
+        .query("cursor", text(), "`next` of the answer before.")
+        .answers(200, "A page of them.", named("Shards"), [("shards", all)])
+}
+
+fn restart() -> About {
+    About::new(Tag::Fleet, "restart_shard", "Connect a shard anew")
+        .says("Closes its connection so that it resumes its session: no event is lost.")
+        .path("id", integer(0, u64::from(u32::MAX)), "The shard.")
+        .may_take(closed([]), [("nothing", json!({}))])
+        .answers(
+            202,
+            "It will connect anew.",
+            named("ShardRestarting"),
+            [("restarting", json!({"id": 0, "restarting": true}))],
+        )
+        .refuses(Problem::Conflict)
+}

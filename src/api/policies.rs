@@ -1,0 +1,284 @@
+//! How much each caller may ask: the meters, and what callers are told of them.
+//!
+//! ```text
+//!  key ──▶ what was heard of others ──▶ shared count (Redis) ──▶ Ruling ──▶ headers, 429, or a delay
+//!               └─ too much already ─┐        └─ lost ─▶ own count ─▲
+//!  no good key ──▶ own count, by address ───────────────────────────┘
+//! ```
+
+use std::{
+    fmt,
+    net::IpAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU8, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use guildhall_actors::policies::SharedPolicies;
+use guildhall_core::{
+    policy::{Meter, Outcome, Policy, Rate, Verdict},
+    time::Timestamp,
+};
+use tokio::runtime::Handle;
+
+use super::{
+    events::{PoliciesAlone, PoliciesShared, RequestDelayed, RequestLimited, UntrackedCaller},
+    problem::{Problem, Told},
+};
+use crate::{events::emit, settings::Network};
+
+/// How much each caller may ask; without a rate, anything.
+#[derive(Clone, Copy, Debug)]
+pub struct PoliciesConfig {
+    /// Submitting operations, and doing much at once.
+    pub heavy: Option<Rate>,
+    /// How far away an operation that is too much may be due.
+    pub heavy_max_wait: Duration,
+    /// Everything else.
+    pub light: Option<Rate>,
+    /// Showing no key, or a wrong one.
+    pub failed: Option<Rate>,
+    /// How many callers are counted one by one.
+    pub most: usize,
+}
+
+impl Default for PoliciesConfig {
+    /// No limits.
+    fn default() -> Self {
+        Self { heavy: None, heavy_max_wait: Duration::from_secs(60), light: None, failed: None, most: 10_000 }
+    }
+}
+
+/// The name of the policy of requests that show no good key.
+const FAILED: &str = "failed";
+/// An address of IPv6 is one of so many that its owner has; so much of it tells one owner from another.
+const OWNER_BITS: u8 = 64;
+
+/// Keys, as callers.
+type Keys = Mutex<Meter<Arc<str>>>;
+
+/// The meters of this process.
+pub(super) struct Policies {
+    heavy: Option<Keys>,
+    heavy_max_wait: Duration,
+    light: Option<Keys>,
+    failed: Option<Mutex<Meter<Network>>>,
+    shared: OnceLock<Arc<dyn SharedPolicies>>,
+    /// Whether the shared count could be had, when it was last asked for.
+    together: AtomicU8,
+    begin: Instant,
+}
+
+const UNKNOWN: u8 = 0;
+const TOGETHER: u8 = 1;
+const ALONE: u8 = 2;
+
+impl fmt::Debug for Policies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Policies").finish_non_exhaustive()
+    }
+}
+
+impl Policies {
+    pub(super) fn new(config: PoliciesConfig) -> Self {
+        let keys = |rate: Option<Rate>| rate.map(|rate| Mutex::new(Meter::new(rate, config.most)));
+        Self {
+            heavy: keys(config.heavy),
+            heavy_max_wait: config.heavy_max_wait,
+            light: keys(config.light),
+            failed: config.failed.map(|rate| Mutex::new(Meter::new(rate, config.most))),
+            shared: OnceLock::new(),
+            together: AtomicU8::new(UNKNOWN),
+            begin: Instant::now(),
+        }
+    }
+
+    /// From now on requests are counted together with other processes. A second one changes nothing.
+    pub(super) fn share(&self, shared: Arc<dyn SharedPolicies>) {
+        drop(self.shared.set(shared));
+    }
+
+    /// Counts a request of whoever has this key; nothing, if it has no limit. `runtime` is where the shared count lives.
+    pub(super) async fn on_request(&self, policy: Policy, key: &Arc<str>, runtime: &Handle) -> Option<Ruling> {
+        let (meter, max_wait) = match policy {
+            Policy::HeavyWaits => (self.heavy.as_ref()?, self.heavy_max_wait),
+            Policy::Heavy => (self.heavy.as_ref()?, Duration::ZERO),
+            Policy::Light => (self.light.as_ref()?, Duration::ZERO),
+            Policy::Internal => return None,
+        };
+        let name = policy.name();
+        let (rate, heard) = {
+            let meter = lock(meter);
+            (meter.rate(), meter.look(key, max_wait, self.now()))
+        };
+        let verdict = match (self.shared.get(), heard.outcome) {
+            // What the others have taken since can only make it worse.
+            (Some(_), Outcome::Refused { .. }) => heard,
+            (Some(shared), Outcome::Taken { .. }) => {
+                let (shared, who) = (Arc::clone(shared), Arc::clone(key));
+                let counted = runtime.spawn(async move { shared.take(name, &who, rate, max_wait).await }).await;
+                let debt = counted.ok().flatten();
+                self.tell_together(debt.is_some());
+                match debt {
+                    Some(debt) => {
+                        let verdict = rate.verdict(debt, max_wait);
+                        lock(meter).on_heard(Arc::clone(key), verdict.full_in, self.now());
+                        verdict
+                    }
+                    None => self.count(meter, key, max_wait, name),
+                }
+            }
+            (None, _) => self.count(meter, key, max_wait, name),
+        };
+        Some(Ruling::new(name, rate, verdict))
+    }
+
+    fn count(&self, meter: &Keys, key: &Arc<str>, max_wait: Duration, policy: &'static str) -> Verdict {
+        let judged = lock(meter).on_request(Arc::clone(key), max_wait, self.now());
+        if !judged.own {
+            emit(UntrackedCaller { policy });
+        }
+        judged.verdict
+    }
+
+    /// Counts a request that showed no good key; nothing, if that has no limit.
+    pub(super) fn on_failed(&self, from: IpAddr) -> Option<Ruling> {
+        let mut meter = lock(self.failed.as_ref()?);
+        let judged = meter.on_request(owner(from), Duration::ZERO, self.now());
+        let rate = meter.rate();
+        drop(meter);
+        if !judged.own {
+            emit(UntrackedCaller { policy: FAILED });
+        }
+        Some(Ruling::new(FAILED, rate, judged.verdict))
+    }
+
+    /// Whether an address that shows another wrong key would only be told that it was too many.
+    pub(super) fn fails_too_often(&self, from: IpAddr) -> bool {
+        let Some(meter) = &self.failed else { return false };
+        let verdict = lock(meter).look(&owner(from), Duration::ZERO, self.now());
+        matches!(verdict.outcome, Outcome::Refused { .. })
+    }
+
+    fn tell_together(&self, together: bool) {
+        let now = if together { TOGETHER } else { ALONE };
+        if self.together.swap(now, Ordering::Relaxed) != now {
+            if together { emit(PoliciesShared) } else { emit(PoliciesAlone) }
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(u64::try_from(self.begin.elapsed().as_micros()).unwrap_or(u64::MAX))
+    }
+}
+
+/// Whoever an address belongs to.
+fn owner(address: IpAddr) -> Network {
+    match address.to_canonical() {
+        IpAddr::V4(address) => Network::of(address.into(), 32),
+        IpAddr::V6(address) => Network::of(address.into(), OWNER_BITS),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nobody panics while holding it.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What becomes of a request, and what its caller is told of its limit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ruling {
+    policy: &'static str,
+    rate: Rate,
+    verdict: Verdict,
+}
+
+impl Ruling {
+    fn new(policy: &'static str, rate: Rate, verdict: Verdict) -> Self {
+        match verdict.outcome {
+            Outcome::Taken { delay: Duration::ZERO } => {}
+            Outcome::Taken { delay } => emit(RequestDelayed { policy, delay }),
+            Outcome::Refused { retry_after } => emit(RequestLimited { policy, retry_after }),
+        }
+        Self { policy, rate, verdict }
+    }
+
+    /// How long the request has to wait, unless it is refused.
+    pub(super) fn delay(&self) -> Result<Duration, Told> {
+        match self.verdict.outcome {
+            Outcome::Taken { delay } => Ok(delay),
+            Outcome::Refused { retry_after } => Err(self.too_many(retry_after)),
+        }
+    }
+
+    /// That the request is too much.
+    pub(super) fn too_many(&self, retry_after: Duration) -> Told {
+        let (at_once, every) = (self.rate.burst(), self.rate.interval());
+        let what = if self.policy == FAILED { "this address, with no good key," } else { "this key" };
+        let says = format!(
+            "Too many requests of {what} under the policy `{}`: {at_once} at once, and one more every {every:?}. Nothing was \
+             done. Try again in {} s.",
+            self.policy,
+            whole_seconds(retry_after)
+        );
+        let retry_after_ms = u64::try_from(retry_after.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX);
+        let told =
+            Problem::TooManyRequests.says(says).with("policy", self.policy).with("retry_after_ms", retry_after_ms);
+        told.after(whole_seconds(retry_after))
+    }
+
+    /// Says it in the headers of an answer, as the IETF's draft of `RateLimit` fields has it.
+    pub(super) fn tell(&self, headers: &mut HeaderMap) {
+        let Self { policy, rate, verdict } = self;
+        let quota = format!("\"{policy}\";q={};w={}", rate.burst(), whole_seconds(rate.window()));
+        let left = format!("\"{policy}\";r={};t={}", verdict.left, verdict.full_in.as_secs_f64().ceil());
+        for (name, value) in [("ratelimit-policy", quota), ("ratelimit", left)] {
+            if let Ok(value) = HeaderValue::try_from(value) {
+                headers.insert(HeaderName::from_static(name), value);
+            }
+        }
+        if let (Outcome::Refused { retry_after }, false) = (verdict.outcome, headers.contains_key(RETRY_AFTER)) {
+            headers.insert(RETRY_AFTER, whole_seconds(retry_after).into());
+        }
+    }
+}
+
+/// Rounded up, and never nothing.
+fn whole_seconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros().div_ceil(1_000_000)).unwrap_or(u64::MAX).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caller_is_told_its_limit_what_is_left_and_when_to_come_again() {
+        let rate = Rate::new(10, 30).unwrap();
+        let mut headers = HeaderMap::new();
+        Ruling::new("heavy", rate, rate.verdict(Duration::from_millis(400), Duration::ZERO)).tell(&mut headers);
+        let of = |headers: &HeaderMap, name: &str| headers.get(name).map(|value| value.to_str().unwrap().to_owned());
+        assert_eq!(of(&headers, "ratelimit-policy").as_deref(), Some("\"heavy\";q=30;w=3"));
+        assert_eq!(of(&headers, "ratelimit").as_deref(), Some("\"heavy\";r=25;t=1"));
+        assert_eq!(of(&headers, "retry-after"), None);
+
+        let refused = Ruling::new("heavy", rate, rate.verdict(rate.window(), Duration::ZERO));
+        refused.tell(&mut headers);
+        assert_eq!(of(&headers, "ratelimit").as_deref(), Some("\"heavy\";r=0;t=3"));
+        assert_eq!(of(&headers, "retry-after").as_deref(), Some("1"));
+        assert!(refused.delay().is_err());
+    }
+
+    #[test]
+    fn who_has_many_addresses_of_ipv6_is_one_caller() {
+        let [one, other, another] =
+            ["2001:db8::1", "2001:db8::ffff:1", "2001:db8:0:1::1"].map(|text| owner(text.parse().unwrap()));
+        assert!(one == other && one != another);
+        let [one, mapped, other] =
+            ["192.0.2.1", "::ffff:192.0.2.1", "192.0.2.2"].map(|text| owner(text.parse().unwrap()));
+        assert!(one == mapped && one != other);
+    }
+}

@@ -1,0 +1,122 @@
+//! The running daemon, if there is one: whether it is ready, and how much of the ban budget is used.
+
+use guildhall_actors::operations::WallClock;
+use guildhall_core::{memory::GateMemory, time::UnixMs};
+use http::Method;
+use serde_json::Value;
+
+use super::Finding;
+use crate::{
+    client::{Ask, Client, Fault},
+    plain::plain,
+    settings::Settings,
+};
+
+/// Which part of the ban budget, in percent, stops background work, and which all but interactions.
+const STOPS: (u64, u64) = (50, 80);
+
+/// Whether the daemon is there and ready; the way to it if it is.
+pub(super) async fn ready<'a>(
+    daemon: &'a Result<Client, String>,
+    tell: &mut impl FnMut(Finding),
+) -> Result<&'a Client, String> {
+    let client = match daemon {
+        Ok(client) => client,
+        Err(why) => {
+            tell(Finding::skip("daemon", format!("it was not asked: {why}")));
+            return Err("the daemon was not asked".to_owned());
+        }
+    };
+    let place = client.place();
+    match client.look("/readyz").await {
+        Ok((200, _)) => tell(Finding::ok("daemon", format!("ready at {place}"))),
+        Ok((_, report)) => {
+            let advice = "see its log; GET /readyz says what each part waits for";
+            tell(Finding::warn("daemon", format!("it runs at {place}, and is not ready{}", reasons(&report)), advice));
+        }
+        Err(Fault::Unreachable { .. }) => {
+            tell(Finding::skip("daemon", format!("it is not running at {place}")));
+            return Err("the daemon is not running".to_owned());
+        }
+        Err(fault) => {
+            tell(Finding::warn("daemon", fault.to_string(), "check --api and api.bind"));
+            return Err("the daemon does not answer".to_owned());
+        }
+    }
+    Ok(client)
+}
+
+/// What `/readyz` says about the parts that are not ready.
+fn reasons(report: &Value) -> String {
+    let parts = report["parts"].as_object().into_iter().flatten();
+    let reasons = parts.filter_map(|(part, state)| Some(format!("{part}: {}", plain(state["reason"].as_str()?))));
+    let reasons: Vec<_> = reasons.collect();
+    if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) }
+}
+
+/// How much of what leads to a ban is used: as the daemon says, else as its gate has kept it.
+pub(super) async fn ban_budget(settings: &Settings, daemon: Result<&Client, String>, kept: Option<String>) -> Finding {
+    let why = match daemon {
+        Ok(client) => match client.send(&Ask::new(Method::GET, "/v1/limits").about("limits")).await {
+            Ok(answered) => {
+                let invalid = &answered.body["invalid_requests"];
+                match (invalid["used"].as_u64(), invalid["most"].as_u64()) {
+                    (Some(used), Some(most)) => return judge(used, most, "by the daemon's own count"),
+                    (_, _) => "the daemon does not say".to_owned(),
+                }
+            }
+            Err(fault @ (Fault::Refused(_) | Fault::Unknown { .. })) => fault.to_string(),
+            Err(_) => "the daemon does not answer".to_owned(),
+        },
+        Err(why) => why,
+    };
+    let memory = kept.and_then(|kept| GateMemory::decode(&kept).ok());
+    match memory {
+        Some(memory) => of_memory(settings, &memory, WallClock::system().now()),
+        None => Finding::skip("ban budget", format!("unknown: {why}")),
+    }
+}
+
+fn of_memory(settings: &Settings, memory: &GateMemory, now: UnixMs) -> Finding {
+    let used = memory.invalid.left(memory.age(now));
+    let ago = now.since(memory.saved_at).as_secs();
+    judge(u64::from(used), u64::from(settings.gate.invalid.limit), &format!("by what was kept {ago} s ago"))
+}
+
+fn judge(used: u64, most: u64, by: &str) -> Finding {
+    const CHECK: &str = "ban budget";
+    let seen = format!("{used} of {most} invalid requests (401, 403, 429) in ten minutes, {by}");
+    let advice = "see who makes them with `guildhall limits top --by invalid`, and end it: past 10,000 Discord bans this \
+                  address";
+    match used.saturating_mul(100) / most.max(1) {
+        percent if percent < STOPS.0 => Finding::ok(CHECK, seen),
+        percent if percent < STOPS.1 => Finding::warn(CHECK, format!("{seen}: background work is held back"), advice),
+        _ => Finding::fail(CHECK, format!("{seen}: only interactions go, or nothing"), advice),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::app::doctor::Verdict;
+
+    #[test]
+    fn the_more_is_used_the_worse_it_is() {
+        let verdict = |used| judge(used, 10_000, "").verdict;
+        assert_eq!(
+            [verdict(0), verdict(4_999), verdict(5_000), verdict(8_000)],
+            [Verdict::Ok, Verdict::Ok, Verdict::Warn, Verdict::Fail]
+        );
+        assert_eq!(judge(1, 0, "").verdict, Verdict::Fail);
+    }
+
+    #[test]
+    fn what_is_not_ready_says_why() {
+        let report =
+            json!({"parts": {"gateway": {"state": "not_ready", "reason": "no shard"}, "store": {"state": "ready"}}});
+        assert_eq!(reasons(&report), " (gateway: no shard)");
+        assert_eq!(reasons(&json!({})), "");
+    }
+}

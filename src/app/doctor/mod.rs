@@ -1,0 +1,98 @@
+//! Looking over all that a daemon needs: what is there, what is wrong with it, and what to do about it.
+//!
+//! ```text
+//!  settings ─▶ Discord: token, intents, session starts, clock, roles ─┐
+//!           ─▶ store, Redis, broker                                    ├─▶ findings, one a line
+//!           ─▶ the running daemon: ready? ban budget                   ─┘
+//! ```
+//!
+//! It only looks. Discord is asked a few things, one at a time and with a pause between them, and no more once it says no.
+
+mod bot;
+mod daemon;
+mod discord;
+mod keeps;
+mod roles;
+
+use serde::Serialize;
+
+use self::discord::Caller;
+use crate::{client::Client, settings::Settings};
+
+/// How something stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// As it should be.
+    Ok,
+    /// It works, and somebody should know.
+    Warn,
+    /// It does not work.
+    Fail,
+    /// It was not looked at.
+    Skip,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What.
+    pub check: String,
+    /// How it stands.
+    pub verdict: Verdict,
+    /// What was seen.
+    pub seen: String,
+    /// What to do about it.
+    pub advice: Option<String>,
+}
+
+impl Finding {
+    /// As it should be.
+    pub fn ok(check: impl Into<String>, seen: impl Into<String>) -> Self {
+        Self { check: check.into(), verdict: Verdict::Ok, seen: seen.into(), advice: None }
+    }
+
+    /// It was not looked at.
+    pub fn skip(check: impl Into<String>, seen: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Skip, ..Self::ok(check, seen) }
+    }
+
+    /// It works, and somebody should know.
+    pub fn warn(check: impl Into<String>, seen: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Warn, advice: Some(advice.into()), ..Self::ok(check, seen) }
+    }
+
+    /// It does not work.
+    pub fn fail(check: impl Into<String>, seen: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Fail, advice: Some(advice.into()), ..Self::ok(check, seen) }
+    }
+}
+
+/// What to look at.
+#[derive(Debug)]
+pub struct Examination<'a> {
+    /// The settings that the daemon has, or would have.
+    pub settings: &'a Settings,
+    /// The way to a running daemon, or why there is none.
+    pub daemon: Result<Client, String>,
+    /// The guilds to look at the bot's roles in; if there are none, the first it is in.
+    pub guilds: Vec<u64>,
+    /// How many of those.
+    pub guilds_most: u32,
+}
+
+/// Looks at everything, and tells each finding as soon as it is there.
+pub async fn examine(examination: &Examination<'_>, mut tell: impl FnMut(Finding)) {
+    let settings = examination.settings;
+    let mut caller = Caller::new(settings);
+    let bot = bot::token(settings, &mut caller, &mut tell).await;
+    tell(bot::intents(settings, &mut caller).await);
+    tell(bot::sessions(settings, &mut caller).await);
+    tell(bot::clock(&caller));
+    let kept = keeps::store(settings, &mut tell).await;
+    keeps::redis(settings, &mut tell).await;
+    tell(Finding::skip("rabbitmq", "not configured: this version has no broker"));
+    let is_there = daemon::ready(&examination.daemon, &mut tell).await;
+    tell(daemon::ban_budget(settings, is_there, kept).await);
+    roles::look(examination, bot, &mut caller, &mut tell).await;
+}

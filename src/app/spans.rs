@@ -1,0 +1,59 @@
+//! Where parts of traces go, if they go anywhere.
+
+#[cfg(feature = "otel")]
+pub(super) use self::told::SpansPart;
+#[cfg(not(feature = "otel"))]
+pub(super) use self::untold::SpansPart;
+
+#[cfg(feature = "otel")]
+mod told {
+    use guildhall_actors::telemetry::span;
+
+    use crate::{
+        otel::{EndpointError, Exporter},
+        settings::Settings,
+    };
+
+    /// The way to a collector, if the settings name one.
+    #[derive(Debug)]
+    pub(crate) struct SpansPart(Option<Exporter>);
+
+    impl SpansPart {
+        pub(crate) fn start(settings: &Settings) -> Result<Self, EndpointError> {
+            let exporter = Exporter::start(&settings.telemetry, settings.secrets())?;
+            if let Some(exporter) = &exporter
+                && !span::listen(exporter.listener())
+            {
+                tracing::warn!("spans go elsewhere already: this process has started a daemon before");
+            }
+            Ok(Self(exporter))
+        }
+
+        /// Tells what waits.
+        pub(crate) async fn finish(self) {
+            if let Some(exporter) = self.0 {
+                exporter.finish().await;
+            }
+        }
+    }
+}
+
+#[cfg(not(feature = "otel"))]
+mod untold {
+    use std::convert::Infallible;
+
+    use crate::settings::Settings;
+
+    /// Nowhere: the settings have refused to name a collector.
+    #[derive(Debug)]
+    pub(crate) struct SpansPart;
+
+    impl SpansPart {
+        /// A program that is built otherwise may fail here.
+        pub(crate) fn start(_: &Settings) -> Result<Self, Infallible> {
+            Ok(Self)
+        }
+
+        pub(crate) async fn finish(self) {}
+    }
+}

@@ -1,0 +1,119 @@
+//! `guildhall breakers`: what is not called, since it fails.
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use clap::Subcommand;
+use http::Method;
+use serde_json::{Value, json};
+
+use super::{
+    output::{Cell, Output, Table, Tint, text, time},
+    remote::Remote,
+    span,
+};
+use crate::client::{Ask, Client};
+
+/// What an older daemon does not know.
+const FEATURE: &str = "breakers";
+
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    #[command(flatten)]
+    remote: Remote,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List breakers
+    List,
+    /// Open a breaker: nothing goes through it until it is reset, or the time is over
+    Force {
+        /// Which one, as `list` has it
+        #[arg(value_name = "KEY")]
+        breaker: String,
+        /// For how long; without this until somebody resets it
+        #[arg(long = "for", value_name = "DURATION", value_parser = span::parse)]
+        lasts: Option<Duration>,
+    },
+    /// Close a breaker: calls go through it again
+    Reset {
+        /// Which one, as `list` has it
+        #[arg(value_name = "KEY")]
+        breaker: String,
+    },
+}
+
+pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
+    args.remote.run(file, async |client, out| match args.command {
+        Command::List => {
+            let answered = client.send(&Ask::new(Method::GET, "/v1/breakers").about(FEATURE)).await?.body;
+            let breakers = answered["breakers"].as_array().cloned().unwrap_or_default();
+            if breakers.is_empty() {
+                out.note("No breaker is watched: nothing has had trouble.");
+            }
+            out.show(&answered, |paint| table(&breakers).print(paint))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Force { breaker, lasts } => {
+            let mut body = json!({ "key": breaker });
+            if let Some(lasts) = lasts {
+                body["for_ms"] = u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX).into();
+            }
+            let until =
+                lasts.map_or_else(|| " until it is reset".to_owned(), |lasts| format!(" for {}", span::told(lasts)));
+            change(client, out, "force", body, &format!("{breaker} is open{until}")).await
+        }
+        Command::Reset { breaker } => {
+            change(client, out, "reset", json!({ "key": breaker }), &format!("{breaker} is closed")).await
+        }
+    })
+}
+
+async fn change(client: &Client, out: &Output, what: &str, body: Value, says: &str) -> anyhow::Result<ExitCode> {
+    // Twice is as good as once.
+    let ask = Ask::post(format!("/v1/breakers/{what}")).with(body.clone()).repeatable();
+    let answered = client.send(&ask).await?.body;
+    let shown = if answered.is_null() { body } else { answered };
+    out.show(&shown, |paint| format!("{}\n", paint.tint(says, Tint::None)))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table(breakers: &[Value]) -> Table {
+    let mut table = Table::new(&["KEY", "STATE", "WHY", "FAILED", "SINCE", "UNTIL"]);
+    for breaker in breakers {
+        let state = text(&breaker["state"]);
+        let tint = match state.as_str() {
+            "closed" => Tint::Good,
+            "half_open" => Tint::Care,
+            _ => Tint::Bad,
+        };
+        table.row(vec![
+            text(&breaker["key"]).into(),
+            Cell::tinted(state, tint),
+            text(&breaker["why"]).into(),
+            format!("{}/{}", text(&breaker["failures"]), text(&breaker["calls"])).into(),
+            time(&breaker["since"]).into(),
+            time(&breaker["until"]).into(),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::output::Paint;
+
+    #[test]
+    fn each_breaker_is_a_row() {
+        let open = json!({"key": "discord", "kind": "address", "state": "open", "since": "2026-01-31T12:00:00.000Z",
+            "until": null, "calls": 9, "failures": 5, "slow": 0, "why": "failures"});
+        assert_eq!(
+            table(&[open]).print(Paint::none()),
+            "KEY      STATE  WHY       FAILED  SINCE                 UNTIL\n\
+             discord  open   failures  5/9     2026-01-31T12:00:00Z  -\n"
+        );
+    }
+}

@@ -1,0 +1,125 @@
+//! `guildhall budgets`: named budgets for what a bot's brain calls.
+
+use std::{collections::BTreeSet, path::PathBuf, process::ExitCode};
+
+use clap::Subcommand;
+use http::Method;
+use serde_json::Value;
+
+use super::{
+    output::{Cell, Output, Paint, Table, fields, text, time},
+    remote::Remote,
+};
+use crate::client::{Ask, Client, part};
+
+/// What an older daemon does not know.
+const FEATURE: &str = "budgets";
+
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    #[command(flatten)]
+    remote: Remote,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List budgets, as `guildhall budgets` alone does
+    List,
+    /// Show a budget, with what was spent in which hour
+    Show {
+        /// Which one
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// Of how many hours [default: 24]
+        #[arg(long, value_name = "COUNT")]
+        hours: Option<u32>,
+    },
+}
+
+pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
+    args.remote.run(file, async |client, out| match args.command {
+        None | Some(Command::List) => list(client, out).await,
+        Some(Command::Show { name, hours }) => {
+            let hours = hours.map_or_else(String::new, |hours| format!("?hours={hours}"));
+            let budget = client.get(format!("/v1/budgets/{}{hours}", part(&name))).await?.body;
+            out.show(&budget, |paint| whole(&budget, paint))?;
+            Ok(ExitCode::SUCCESS)
+        }
+    })
+}
+
+async fn list(client: &Client, out: &Output) -> anyhow::Result<ExitCode> {
+    let answered = client.send(&Ask::new(Method::GET, "/v1/budgets").about(FEATURE)).await?.body;
+    let budgets = answered["budgets"].as_array().cloned().unwrap_or_default();
+    if budgets.is_empty() {
+        out.note("There are no budgets yet.");
+    }
+    out.show(&answered, |paint| rows(&budgets).print(paint))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Entries as rows, each of their plain fields a column: `name` first, the others by name.
+fn rows(entries: &[Value]) -> Table {
+    let plain = |value: &Value| !matches!(value, Value::Array(_) | Value::Object(_));
+    let names: BTreeSet<&str> = entries
+        .iter()
+        .filter_map(Value::as_object)
+        .flat_map(|entry| entry.iter().filter(|(_, value)| plain(value)).map(|(name, _)| name.as_str()))
+        .collect();
+    let mut names: Vec<&str> = names.into_iter().collect();
+    names.sort_by_key(|name| *name != "name");
+    let heads: Vec<String> = names.iter().map(|name| name.to_uppercase().replace('_', " ")).collect();
+    let mut table = Table::new(&heads.iter().map(String::as_str).collect::<Vec<_>>());
+    for entry in entries {
+        table.row(names.iter().map(|name| Cell::from(shown(name, &entry[*name]))).collect());
+    }
+    table
+}
+
+fn shown(name: &str, value: &Value) -> String {
+    if name.ends_with("_at") || name.ends_with("_until") || name == "hour" { time(value) } else { text(value) }
+}
+
+/// One entry: its plain fields, those of what is inside it, and its lists as tables.
+fn whole(entry: &Value, paint: Paint) -> String {
+    let mut pairs: Vec<(String, Cell)> = Vec::new();
+    let mut lists = Vec::new();
+    for (name, value) in entry.as_object().into_iter().flatten() {
+        match value {
+            Value::Object(inner) => {
+                pairs
+                    .extend(inner.iter().map(|(below, value)| (format!("{name}.{below}"), shown(below, value).into())));
+            }
+            Value::Array(list) if list.iter().any(Value::is_object) => lists.push((name, list)),
+            value => pairs.push((name.clone(), shown(name, value).into())),
+        }
+    }
+    pairs.sort_by_key(|(name, _)| name != "name");
+    let pairs: Vec<(&str, Cell)> = pairs.iter().map(|(name, cell)| (name.as_str(), cell.clone())).collect();
+    let mut out = fields(&pairs, paint);
+    for (name, list) in lists {
+        out += &format!("\n{name}\n{}", rows(list).print(paint));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_budget_is_shown_with_whatever_it_has() {
+        let budget = json!({"name": "rpc", "available": 12.5, "config": {"maximum": 100, "restore_per_second": 5},
+            "spend": [{"hour": "2026-01-31T12:00:00.000Z", "cost": 40}]});
+        assert_eq!(rows(std::slice::from_ref(&budget)).print(Paint::none()), "NAME  AVAILABLE\nrpc   12.5\n");
+        assert_eq!(
+            whole(&budget, Paint::none()),
+            "name                       rpc\navailable                  12.5\nconfig.maximum             100\n\
+             config.restore_per_second  5\n\nspend\nCOST  HOUR\n40    2026-01-31T12:00:00Z\n"
+        );
+    }
+}

@@ -1,0 +1,327 @@
+//! `guildhall dlq`: dead letters, which operations leave that were given up.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::{ArgGroup, Subcommand};
+use http::Method;
+use serde_json::{Map, Value, json};
+
+use super::{
+    listing::{self, Wanted},
+    ops::{self, Waiting},
+    output::{Cell, Output, Paint, Table, Tint, fields, short, text, time},
+    remote::Remote,
+    span, suggest,
+};
+use crate::client::{Ask, Client, Pages, part};
+
+/// The most letters that one request is about.
+const REQUEST_MOST: u64 = 1_000;
+/// How much of an error fits into a list.
+const NOTE_MOST: usize = 80;
+
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    #[command(flatten)]
+    remote: Remote,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List dead letters, the newest first
+    List {
+        #[command(flatten)]
+        which: Which,
+        /// Only those that another operation does again, or only the others
+        #[arg(long, value_name = "BOOL")]
+        redriven: Option<bool>,
+        #[command(flatten)]
+        wanted: Wanted,
+    },
+    /// Show everything about dead letters
+    Show {
+        /// Which letters
+        #[arg(value_name = "ID", required = true)]
+        ids: Vec<String>,
+    },
+    /// Do dead letters again: those that are named, or all that fit
+    Redrive {
+        #[command(flatten)]
+        chosen: Chosen,
+        #[command(flatten)]
+        waiting: Waiting,
+    },
+    /// Throw dead letters away: those that are named, or all that fit
+    Discard {
+        #[command(flatten)]
+        chosen: Chosen,
+    },
+}
+
+/// Which letters.
+#[derive(clap::Args, Clone, Debug)]
+struct Which {
+    /// Only of this guild
+    #[arg(long, value_name = "ID")]
+    guild: Option<String>,
+    /// Only of this kind
+    #[arg(long, value_parser = suggest::kinds(), hide_possible_values = true)]
+    kind: Option<String>,
+    /// Only those whose error is of this class
+    #[arg(long, value_parser = suggest::classes())]
+    class: Option<String>,
+    /// Only those whose error holds this text
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Only those given up after this: RFC 3339, or how long ago, such as 2h
+    #[arg(long, value_name = "TIME", value_parser = span::when)]
+    died_after: Option<String>,
+    /// Only those given up before this
+    #[arg(long, value_name = "TIME", value_parser = span::when)]
+    died_before: Option<String>,
+}
+
+impl Which {
+    fn given(self) -> Vec<(&'static str, Option<String>)> {
+        vec![
+            ("guild_id", self.guild),
+            ("kind", self.kind),
+            ("class", self.class),
+            ("reason", self.reason),
+            ("died_after", self.died_after),
+            ("died_before", self.died_before),
+        ]
+    }
+}
+
+/// Letters by name, or by what they are like. That it is everything has to be said.
+#[derive(clap::Args, Clone, Debug)]
+#[command(group = ArgGroup::new("choice").args(["ids", "guild", "kind", "class", "reason", "died_after", "died_before", "all"])
+    .required(true).multiple(true))]
+struct Chosen {
+    /// Which letters
+    #[arg(value_name = "ID", conflicts_with_all = ["guild", "kind", "class", "reason", "died_after", "died_before", "all", "limit"])]
+    ids: Vec<String>,
+    #[command(flatten)]
+    which: Which,
+    /// All there are, if nothing else says which
+    #[arg(long)]
+    all: bool,
+    /// How many at most, the oldest first
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    limit: Option<u64>,
+}
+
+impl Chosen {
+    /// What all of them have in common, as a body.
+    fn filter(&self) -> Map<String, Value> {
+        let given = self.which.clone().given().into_iter();
+        given.filter_map(|(name, value)| Some((name.to_owned(), value?.into()))).collect()
+    }
+}
+
+pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
+    args.remote.run(file, async |client, out| match args.command {
+        Command::List { which, redriven, wanted } => list(client, out, which, redriven, wanted).await,
+        Command::Show { ids } => show(client, out, &ids).await,
+        Command::Redrive { chosen, waiting } => redrive(client, out, &chosen, waiting).await,
+        Command::Discard { chosen } => discard(client, out, &chosen).await,
+    })
+}
+
+async fn list(
+    client: &Client,
+    out: &Output,
+    which: Which,
+    redriven: Option<bool>,
+    wanted: Wanted,
+) -> anyhow::Result<ExitCode> {
+    let mut given = which.given();
+    given.push(("redriven", redriven.map(|redriven| redriven.to_string())));
+    let pages = Pages {
+        path: "/v1/dead-letters",
+        list: "dead_letters",
+        cursor: "cursor",
+        given,
+        most: wanted.most(),
+        feature: None,
+    };
+    listing::show(client, out, pages, "There are no such dead letters.", table).await
+}
+
+fn table(letters: &[Value]) -> Table {
+    let mut table = Table::new(&["ID", "KIND", "GUILD", "CLASS", "TRIES", "DIED", "AGAIN AS", "ERROR"]);
+    for letter in letters {
+        table.row(vec![
+            text(&letter["id"]).into(),
+            text(&letter["kind"]).into(),
+            text(&letter["guild_id"]).into(),
+            text(&letter["error"]["class"]).into(),
+            text(&letter["attempts"]).into(),
+            time(&letter["died_at"]).into(),
+            text(&letter["redriven_as"]).into(),
+            Cell::tinted(short(&text(&letter["error"]["message"]), NOTE_MOST), Tint::Dim),
+        ]);
+    }
+    table
+}
+
+async fn show(client: &Client, out: &Output, ids: &[String]) -> anyhow::Result<ExitCode> {
+    let mut shown = Vec::new();
+    for id in ids {
+        shown.push(client.get(format!("/v1/dead-letters/{}", part(id))).await?.body);
+    }
+    let value = if let [one] = shown.as_slice() { one.clone() } else { json!({ "dead_letters": shown }) };
+    out.show(&value, |paint| shown.iter().map(|letter| whole(letter, paint)).collect::<Vec<_>>().join("\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn whole(letter: &Value, paint: Paint) -> String {
+    let error = &letter["error"];
+    let says = format!("{} ({})", text(&error["message"]), text(&error["class"]));
+    let pairs = [
+        ("id", text(&letter["id"]).into()),
+        ("kind", text(&letter["kind"]).into()),
+        ("guild", text(&letter["guild_id"]).into()),
+        ("payload", letter["payload"].to_string().into()),
+        ("reason", text(&letter["reason"]).into()),
+        ("error", Cell::tinted(says, Tint::Bad)),
+        ("tries", text(&letter["attempts"]).into()),
+        ("created", time(&letter["created_at"]).into()),
+        ("died", time(&letter["died_at"]).into()),
+        ("redrive of", text(&letter["redrive_of"]).into()),
+        ("again as", text(&letter["redriven_as"]).into()),
+    ];
+    fields(&pairs, paint)
+}
+
+async fn redrive(client: &Client, out: &Output, chosen: &Chosen, waiting: Waiting) -> anyhow::Result<ExitCode> {
+    let mut sum = Sum::default();
+    for id in &chosen.ids {
+        let answered = client.send(&Ask::post(format!("/v1/dead-letters/{}/redrive", part(id)))).await?;
+        sum.operations.push(json!({"letter": id, "operation": answered.body["id"]}));
+    }
+    if chosen.ids.is_empty() {
+        let mut left = chosen.limit;
+        while left != Some(0) {
+            let asked = left.unwrap_or(REQUEST_MOST).min(REQUEST_MOST);
+            let mut body = chosen.filter();
+            body.insert("limit".to_owned(), asked.into());
+            let answered = client.send(&Ask::post("/v1/dead-letters/redrive").with(body.into())).await?.body;
+            let done = sum.add(answered);
+            left = left.map(|left| left.saturating_sub(done));
+            if done == 0 || !sum.more || !sum.stopped.is_null() {
+                break;
+            }
+        }
+    }
+    let failed = !sum.skipped.is_empty() || !sum.stopped.is_null();
+    let code = if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+    let Some(within) = waiting.within() else {
+        out.show(&sum.value(), |_| sum.told())?;
+        return Ok(code);
+    };
+    eprint!("{}", sum.told());
+    let ids = sum.operations.iter().filter_map(|pair| pair["operation"].as_str().map(str::to_owned)).collect();
+    let waited = ops::wait_for(client, out, ids, within).await?;
+    Ok(if failed { code } else { waited })
+}
+
+/// What several requests came to.
+#[derive(Default)]
+struct Sum {
+    operations: Vec<Value>,
+    skipped: Vec<Value>,
+    stopped: Value,
+    more: bool,
+}
+
+impl Sum {
+    /// Adds an answer; how many letters it did again.
+    fn add(&mut self, mut answered: Value) -> u64 {
+        let mut taken = |name: &str| match answered[name].take() {
+            Value::Array(list) => list,
+            _ => Vec::new(),
+        };
+        let (operations, skipped) = (taken("operations"), taken("skipped"));
+        let done = operations.len() as u64;
+        self.operations.extend(operations);
+        self.skipped.extend(skipped);
+        self.stopped = answered["stopped"].take();
+        self.more = answered["more"] == true;
+        done
+    }
+
+    fn value(&self) -> Value {
+        json!({
+            "redriven": self.operations.len(),
+            "operations": self.operations,
+            "skipped": self.skipped,
+            "more": self.more,
+            "stopped": self.stopped,
+        })
+    }
+
+    fn told(&self) -> String {
+        let again = |pair: &Value| format!("{} is done again as {}\n", text(&pair["letter"]), text(&pair["operation"]));
+        let not =
+            |skipped: &Value| format!("{} is not done again: {}\n", text(&skipped["letter"]), text(&skipped["why"]));
+        let mut out: String = self.operations.iter().map(again).chain(self.skipped.iter().map(not)).collect();
+        out += &format!("{} done again, {} not.", self.operations.len(), self.skipped.len());
+        if !self.stopped.is_null() {
+            out += &format!(" It ended early: {}.", text(&self.stopped));
+        } else if self.more {
+            out += " There are more.";
+        }
+        out + "\n"
+    }
+}
+
+async fn discard(client: &Client, out: &Output, chosen: &Chosen) -> anyhow::Result<ExitCode> {
+    let (mut discarded, mut more) = (0, false);
+    for id in &chosen.ids {
+        client.send(&Ask::new(Method::DELETE, format!("/v1/dead-letters/{}", part(id)))).await?;
+        discarded += 1;
+    }
+    if chosen.ids.is_empty() {
+        let mut left = chosen.limit;
+        while left != Some(0) {
+            let mut body = chosen.filter();
+            body.insert("limit".to_owned(), left.unwrap_or(REQUEST_MOST).min(REQUEST_MOST).into());
+            let ask = Ask::post("/v1/dead-letters/discard")
+                .with(body.into())
+                .about("how to discard many dead letters at once");
+            let answered = client.send(&ask).await?.body;
+            let done = answered["discarded"].as_u64().unwrap_or(0);
+            (discarded, more) = (discarded + done, answered["more"] == true);
+            left = left.map(|left| left.saturating_sub(done));
+            if done == 0 || !more {
+                break;
+            }
+        }
+    }
+    let told = format!("{discarded} thrown away.{}\n", if more { " There are more." } else { "" });
+    out.show(&json!({"discarded": discarded, "more": more}), |_| told)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_several_requests_came_to_is_told_together() {
+        let mut sum = Sum::default();
+        let first = json!({"redriven": 1, "operations": [{"letter": "a", "operation": "b"}], "skipped": [], "more": true, "stopped": null});
+        let second = json!({"redriven": 0, "operations": [], "skipped": [{"letter": "c", "why": "no"}], "more": false, "stopped": "full"});
+        assert_eq!((sum.add(first), sum.more), (1, true));
+        assert_eq!((sum.add(second), sum.more), (0, false));
+        assert_eq!(
+            sum.told(),
+            "a is done again as b\nc is not done again: no\n1 done again, 1 not. It ended early: full.\n"
+        );
+        assert_eq!(sum.value()["redriven"], 1);
+    }
+}

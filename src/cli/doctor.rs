@@ -1,0 +1,110 @@
+//! `guildhall doctor`: looks over everything that a daemon needs.
+
+use std::{num::NonZeroU64, path::PathBuf, process::ExitCode};
+
+use serde_json::{Value, json};
+
+use super::{
+    output::{Output, Paint, Tint},
+    remote::Remote,
+    setting_flags::{self, SettingFlags},
+};
+use crate::{
+    app::{self, Examination, Finding, Verdict},
+    settings::SettingsError,
+};
+
+/// How wide the names of what is looked at are.
+const WIDTH: usize = 18;
+
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    /// A guild to look at the bot's roles in; give it again for more
+    #[arg(long = "guild", value_name = "ID")]
+    guilds: Vec<NonZeroU64>,
+    /// In how many guilds to look at the bot's roles, if none is named
+    #[arg(long = "guilds", value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=20))]
+    guilds_most: u32,
+    #[command(flatten)]
+    remote: Remote,
+    #[command(flatten)]
+    settings: SettingFlags,
+}
+
+pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
+    let out = args.remote.output();
+    let settings = match setting_flags::load(file, args.settings) {
+        Ok(loaded) => loaded.settings,
+        Err(error) => return wrong_settings(&out, &error),
+    };
+    let daemon = args.remote.client_by(|| Ok(settings.clone())).map_err(|error| error.to_string());
+    let guilds = args.guilds.iter().map(|guild| guild.get()).collect();
+    let examination = Examination { settings: &settings, daemon, guilds, guilds_most: args.guilds_most };
+    let mut findings = Vec::new();
+    let mut printed = Ok(());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(app::examine(&examination, |finding| {
+        // As soon as it is there: some of it takes its time.
+        if out.is_table() && printed.is_ok() {
+            printed = out.show(&Value::Null, |paint| told(&finding, paint));
+        }
+        findings.push(finding);
+    }));
+    printed?;
+    report(&out, &findings)
+}
+
+fn wrong_settings(out: &Output, error: &SettingsError) -> anyhow::Result<ExitCode> {
+    let advice = "`guildhall config check` shows each setting and where it comes from";
+    let finding = Finding::fail("settings", error.to_string(), advice);
+    if out.is_table() {
+        out.show(&Value::Null, |paint| told(&finding, paint))?;
+    }
+    report(out, &[finding])
+}
+
+/// What all of it comes to.
+fn report(out: &Output, findings: &[Finding]) -> anyhow::Result<ExitCode> {
+    let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
+    let (warn, fail) = (count(Verdict::Warn), count(Verdict::Fail));
+    let value = json!({ "ok": fail == 0, "checks": findings });
+    out.show(&value, |_| {
+        format!(
+            "\n{} ok, {warn} to look at, {fail} wrong, {} not looked at\n",
+            count(Verdict::Ok),
+            count(Verdict::Skip)
+        )
+    })?;
+    Ok(if fail == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn told(finding: &Finding, paint: Paint) -> String {
+    let (name, tint) = match finding.verdict {
+        Verdict::Ok => ("ok  ", Tint::Good),
+        Verdict::Warn => ("warn", Tint::Care),
+        Verdict::Fail => ("fail", Tint::Bad),
+        Verdict::Skip => ("skip", Tint::Dim),
+    };
+    let lines: Vec<_> = finding.seen.lines().map(|line| paint.tint(line, Tint::None)).collect();
+    let pad = " ".repeat(WIDTH + 6);
+    let mut text = format!("{}  {:WIDTH$}{}\n", paint.tint(name, tint), finding.check, lines.join(&format!("\n{pad}")));
+    if let Some(advice) = &finding.advice {
+        text += &format!("{pad}{}\n", paint.tint(&format!("→ {advice}"), Tint::Dim));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_finding_says_how_it_stands_and_what_to_do() {
+        let finding = Finding::warn("clock", "ours is 5.0 s ahead\nof theirs", "set it");
+        assert_eq!(
+            told(&finding, Paint::none()),
+            "warn  clock             ours is 5.0 s ahead\n                        of theirs\n\
+            \u{20}                       → set it\n"
+        );
+    }
+}

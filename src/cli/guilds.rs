@@ -1,0 +1,120 @@
+//! `guildhall guilds`: how things stand in a guild, holding it back, letting it go on.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::{ArgGroup, Subcommand};
+use serde_json::{Value, json};
+
+use super::{
+    output::{Cell, Output, Paint, Tint, fields, text},
+    remote::Remote,
+};
+use crate::client::{Ask, Client, part};
+
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    #[command(flatten)]
+    remote: Remote,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show how things stand in guilds
+    Show {
+        /// Which guilds
+        #[arg(value_name = "GUILD_ID", required = true)]
+        ids: Vec<String>,
+    },
+    /// Hold the operations of guilds back, also over a restart; new ones are still accepted
+    Pause(Chosen),
+    /// Let the operations of guilds go on
+    Resume(Chosen),
+}
+
+#[derive(clap::Args, Debug)]
+#[command(group = ArgGroup::new("choice").args(["ids", "all"]).required(true))]
+struct Chosen {
+    /// Which guilds
+    #[arg(value_name = "GUILD_ID")]
+    ids: Vec<String>,
+    /// Everything, in all guilds and in none
+    #[arg(long)]
+    all: bool,
+}
+
+pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
+    args.remote.run(file, async |client, out| match args.command {
+        Command::Show { ids } => show(client, out, &ids).await,
+        Command::Pause(chosen) => turn(client, out, &chosen, "pause").await,
+        Command::Resume(chosen) => turn(client, out, &chosen, "resume").await,
+    })
+}
+
+async fn show(client: &Client, out: &Output, ids: &[String]) -> anyhow::Result<ExitCode> {
+    let mut shown = Vec::new();
+    for id in ids {
+        shown.push(client.get(format!("/v1/guilds/{}", part(id))).await?.body);
+    }
+    print(out, &shown, |guild, paint| fields(&standing(guild), paint))
+}
+
+/// How things stand, for people.
+fn standing(guild: &Value) -> Vec<(&'static str, Cell)> {
+    let more = if guild["depth_is_more"] == true { "more than " } else { "" };
+    let paused = match (guild["paused"] == true, guild["all_paused"] == true) {
+        (true, _) => Cell::tinted("yes", Tint::Care),
+        (false, true) => Cell::tinted("everything is", Tint::Care),
+        (false, false) => "no".into(),
+    };
+    let pending = guild["pending"].as_object().into_iter().flatten();
+    let pending: Vec<_> = pending.map(|(state, count)| format!("{count} {state}")).collect();
+    let mut pairs = vec![
+        ("guild", text(&guild["guild_id"]).into()),
+        ("paused", paused),
+        ("to do", format!("{more}{}", text(&guild["depth"])).into()),
+    ];
+    if !pending.is_empty() {
+        pairs.push(("of those", pending.join(", ").into()));
+    }
+    pairs
+}
+
+async fn turn(client: &Client, out: &Output, chosen: &Chosen, what: &str) -> anyhow::Result<ExitCode> {
+    // Twice is as good as once.
+    let mut done = Vec::new();
+    if chosen.all {
+        done.push(client.send(&Ask::post(format!("/v1/{what}")).repeatable()).await?.body);
+    }
+    for id in &chosen.ids {
+        done.push(client.send(&Ask::post(format!("/v1/guilds/{}/{what}", part(id))).repeatable()).await?.body);
+    }
+    print(out, &done, |guild, _| {
+        let name = guild["guild_id"].as_str().map_or_else(|| "everything".to_owned(), |id| format!("guild {id}"));
+        let paused = guild["paused"] == true || guild["all_paused"] == true;
+        format!("{name} {}\n", if paused { "is paused" } else { "goes on" })
+    })
+}
+
+fn print(out: &Output, guilds: &[Value], told: impl Fn(&Value, Paint) -> String) -> anyhow::Result<ExitCode> {
+    let value = if let [one] = guilds { one.clone() } else { json!({ "guilds": guilds }) };
+    let separator = if guilds.iter().any(|guild| guild.get("depth").is_some()) { "\n" } else { "" };
+    out.show(&value, |paint| guilds.iter().map(|guild| told(guild, paint)).collect::<Vec<_>>().join(separator))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guild_says_what_is_to_do_and_whether_it_is_held_back() {
+        let guild = json!({"guild_id": "7", "paused": false, "all_paused": true, "depth": 1000, "depth_is_more": true,
+            "pending": {"queued": 999, "running": 1}});
+        assert_eq!(
+            fields(&standing(&guild), Paint::none()),
+            "guild     7\npaused    everything is\nto do     more than 1000\nof those  999 queued, 1 running\n"
+        );
+    }
+}

@@ -1,0 +1,92 @@
+//! `guildhall instances`: the processes that share the store.
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use serde_json::Value;
+
+use super::{
+    output::{Cell, Table, Tint, text, time},
+    remote::Remote,
+    span,
+};
+
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    #[command(flatten)]
+    remote: Remote,
+}
+
+pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode> {
+    args.remote.run(file, async |client, out| {
+        let answered = client.get("/v1/instances").await?.body;
+        let instances = answered["instances"].as_array().cloned().unwrap_or_default();
+        out.show(&answered, |paint| table(&instances).print(paint))?;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+fn table(instances: &[Value]) -> Table {
+    let mut table = Table::new(&["ID", "NAME", "STANDING", "QUEUES", "SHARDS", "HEARD", "LEASE", "STARTED"]);
+    let millis =
+        |value: &Value| value.as_u64().map_or_else(|| "-".to_owned(), |ms| span::told(Duration::from_millis(ms)));
+    for instance in instances {
+        let standing = match (instance["leaving"] == true, instance["arriving"] == true) {
+            (true, _) => Cell::tinted("leaving", Tint::Care),
+            (false, true) => Cell::tinted("arriving", Tint::Care),
+            (false, false) => Cell::tinted("here", Tint::Good),
+        };
+        let own = if instance["is_self"] == true { " (asked)" } else { "" };
+        table.row(vec![
+            text(&instance["id"]).into(),
+            format!("{}{own}", text(&instance["name"])).into(),
+            standing,
+            text(&instance["queues"]).into(),
+            ranges(&instance["shards"]).into(),
+            format!("{} ago", millis(&instance["lag_ms"])).into(),
+            millis(&instance["lease_left_ms"]).into(),
+            time(&instance["started_at"]).into(),
+        ]);
+    }
+    table
+}
+
+/// Numbers in a row as one: `0-3, 7`.
+fn ranges(numbers: &Value) -> String {
+    let mut numbers: Vec<u64> = numbers.as_array().into_iter().flatten().filter_map(Value::as_u64).collect();
+    numbers.sort_unstable();
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for number in numbers {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            _ => ranges.push((number, number)),
+        }
+    }
+    let told = |(first, last): (u64, u64)| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    let told: Vec<_> = ranges.into_iter().map(told).collect();
+    if told.is_empty() { "-".to_owned() } else { told.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cli::output::Paint;
+
+    #[test]
+    fn shards_in_a_row_are_told_as_one() {
+        assert_eq!(ranges(&json!([3, 0, 1, 2, 7])), "0-3, 7");
+        assert_eq!((ranges(&json!([])), ranges(&json!(null))), ("-".to_owned(), "-".to_owned()));
+    }
+
+    #[test]
+    fn each_process_is_a_row() {
+        let one = json!({"id": "1", "name": "a", "is_self": true, "started_at": "2026-01-31T12:00:00.123Z", "lag_ms": 1200,
+            "lease_left_ms": null, "arriving": false, "leaving": true, "queues": 12, "highest_fence": 3, "shards": [0, 1]});
+        let row = table(&[one]).print(Paint::none()).lines().nth(1).unwrap().to_owned();
+        assert_eq!(
+            row.split("  ").filter(|part| !part.is_empty()).map(str::trim).collect::<Vec<_>>(),
+            ["1", "a (asked)", "leaving", "12", "0-1", "1s ago", "-", "2026-01-31T12:00:00Z"]
+        );
+    }
+}

@@ -1,0 +1,179 @@
+//! `guildhall keys`: keys of the API.
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::anyhow;
+use clap::Subcommand;
+use http::Method;
+use serde_json::{Value, json};
+
+use super::{
+    listing::{self, Wanted},
+    output::{Cell, Output, Paint, Table, Tint, fields, print, text, time},
+    remote::Remote,
+    span, suggest,
+};
+use crate::client::{Ask, Client, Pages, part};
+
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    #[command(flatten)]
+    remote: Remote,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make a key, and print it alone on standard output: this is the only time that it is shown
+    Create {
+        /// What it is for
+        #[arg(long, value_name = "TEXT")]
+        name: String,
+        /// What it is good for; give it again, or with commas, for more
+        #[arg(long = "scope", value_name = "SCOPE", required = true, value_delimiter = ',', value_parser = suggest::scopes())]
+        scopes: Vec<String>,
+        /// The only guilds that it is good for; without any, all of its tenant
+        #[arg(long = "guild", value_name = "ID", value_delimiter = ',')]
+        guilds: Vec<String>,
+        /// How long it is good for, such as 30d; without this for ever
+        #[arg(long, value_name = "DURATION", value_parser = span::parse)]
+        expires: Option<Duration>,
+        /// The tenant that it belongs to
+        #[arg(long, value_name = "NAME")]
+        tenant: Option<String>,
+    },
+    /// List keys, without what they are kept secret for
+    List {
+        /// Only of this tenant
+        #[arg(long, value_name = "NAME")]
+        tenant: Option<String>,
+        #[command(flatten)]
+        wanted: Wanted,
+    },
+    /// Show a key, without what it is kept secret for
+    Show {
+        /// Which key
+        #[arg(value_name = "ID")]
+        id: String,
+    },
+    /// Take keys back: within seconds nobody is let in with them
+    Revoke {
+        /// Which keys
+        #[arg(value_name = "ID", required = true)]
+        ids: Vec<String>,
+    },
+    /// Make a key like another in its place, and print it alone on standard output
+    Rotate {
+        /// Which key
+        #[arg(value_name = "ID")]
+        id: String,
+        /// How long the old one is still good
+        #[arg(long, value_name = "DURATION", value_parser = span::parse, default_value = "1h")]
+        overlap: Duration,
+    },
+}
+
+pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
+    args.remote.run(file, async |client, out| match args.command {
+        Command::Create { name, mut scopes, guilds, expires, tenant } => {
+            scopes.extend(guilds.into_iter().map(|guild| format!("guild:{guild}")));
+            let mut body = json!({ "name": name, "scopes": scopes });
+            if let Some(expires) = expires {
+                body["expires_in_s"] = expires.as_secs().into();
+            }
+            if let Some(tenant) = tenant {
+                body["tenant"] = tenant.into();
+            }
+            given(out, &client.send(&Ask::post("/v1/keys").with(body)).await?.body)
+        }
+        Command::List { tenant, wanted } => {
+            let given = vec![("tenant", tenant)];
+            let most = wanted.most();
+            let pages = Pages { path: "/v1/keys", list: "keys", cursor: "cursor", given, most, feature: None };
+            listing::show(client, out, pages, "There are no keys but the admin key.", table).await
+        }
+        Command::Show { id } => {
+            let key = client.get(format!("/v1/keys/{}", part(&id))).await?.body;
+            out.show(&key, |paint| whole(&key, paint))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Revoke { ids } => revoke(client, out, &ids).await,
+        Command::Rotate { id, overlap } => {
+            let ask = Ask::post(format!("/v1/keys/{}/rotate", part(&id)));
+            let answered = client.send(&ask.with(json!({ "overlap_s": overlap.as_secs() }))).await?;
+            out.note(&format!("The old key {id} is good for {} more.", span::told(overlap)));
+            given(out, &answered.body)
+        }
+    })
+}
+
+/// Prints a key that was made: the secret alone, so that it can be piped, and the rest aside.
+fn given(out: &Output, key: &Value) -> anyhow::Result<ExitCode> {
+    if !out.is_table() {
+        out.show(key, |_| String::new())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    eprint!("{}", whole(key, Paint::for_terminal(false)));
+    eprintln!("The key itself follows, and is never shown again.");
+    // Not even to whoever has stopped reading is this no error: there is a key that nobody has.
+    print(&format!("{}\n", text(&key["key"]))).map_err(|error| {
+        anyhow!(
+            "the key was made, and could not be printed ({error}); take it back: `guildhall keys revoke {}`",
+            text(&key["id"])
+        )
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn revoke(client: &Client, out: &Output, ids: &[String]) -> anyhow::Result<ExitCode> {
+    for id in ids {
+        client.send(&Ask::new(Method::DELETE, format!("/v1/keys/{}", part(id))).repeatable()).await?;
+    }
+    let told = |_| ids.iter().map(|id| format!("{id} is taken back\n")).collect();
+    out.show(&json!({ "revoked": ids }), told)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether a key is good, for people.
+fn standing(key: &Value) -> Cell {
+    match (key["active"] == true, key["revoked_at"].is_null()) {
+        (true, _) => Cell::tinted("good", Tint::Good),
+        (false, false) => Cell::tinted("revoked", Tint::Bad),
+        (false, true) => Cell::tinted("expired", Tint::Dim),
+    }
+}
+
+fn table(keys: &[Value]) -> Table {
+    let mut table = Table::new(&["ID", "NAME", "TENANT", "STANDING", "EXPIRES", "CREATED", "SCOPES"]);
+    for key in keys {
+        table.row(vec![
+            text(&key["id"]).into(),
+            text(&key["name"]).into(),
+            text(&key["tenant"]).into(),
+            standing(key),
+            time(&key["expires_at"]).into(),
+            time(&key["created_at"]).into(),
+            Cell::tinted(text(&key["scopes"]), Tint::Dim),
+        ]);
+    }
+    table
+}
+
+fn whole(key: &Value, paint: Paint) -> String {
+    let mut pairs = vec![
+        ("id", text(&key["id"]).into()),
+        ("name", text(&key["name"]).into()),
+        ("tenant", text(&key["tenant"]).into()),
+        ("scopes", text(&key["scopes"]).into()),
+        ("standing", standing(key)),
+        ("created", time(&key["created_at"]).into()),
+        ("expires", time(&key["expires_at"]).into()),
+    ];
+    for (shown, name) in [("revoked", "revoked_at"), ("rotated to", "rotated_to")] {
+        if !key[name].is_null() {
+            pairs.push((shown, time(&key[name]).into()));
+        }
+    }
+    fields(&pairs, paint)
+}

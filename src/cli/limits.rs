@@ -1,0 +1,204 @@
+//! `guildhall limits`: what Discord's limits leave, and who uses them up.
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use clap::{Subcommand, ValueEnum};
+use http::Method;
+use serde_json::Value;
+
+use super::{
+    listing::{self, Wanted},
+    output::{Cell, Output, Paint, Table, Tint, fields, text, time},
+    remote::Remote,
+    span,
+};
+use crate::client::{Ask, Client, Pages};
+
+/// What an older daemon does not know.
+const FEATURE: &str = "limits";
+
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    #[command(flatten)]
+    remote: Remote,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the buckets of routes, with what each has left
+    Buckets {
+        #[command(flatten)]
+        wanted: Wanted,
+    },
+    /// List who uses the most
+    Top {
+        /// Of what
+        #[arg(long, value_enum, default_value_t = By::Spend)]
+        by: By,
+        /// How many
+        #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+        limit: u32,
+    },
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum By {
+    /// Calls to Discord
+    Spend,
+    /// Calls that Discord answered with 429
+    #[value(name = "429")]
+    Limited,
+    /// Calls that count towards a ban
+    Invalid,
+}
+
+impl By {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Spend => "spend",
+            Self::Limited => "429",
+            Self::Invalid => "invalid",
+        }
+    }
+}
+
+pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode> {
+    args.remote.run(file, async |client, out| match &args.command {
+        None => summary(client, out).await,
+        Some(Command::Buckets { wanted }) => {
+            let pages = Pages {
+                path: "/v1/limits/buckets",
+                list: "buckets",
+                cursor: "cursor",
+                given: Vec::new(),
+                most: wanted.most(),
+                feature: Some(FEATURE),
+            };
+            listing::show(client, out, pages, "No bucket is known yet: nothing was sent.", buckets).await
+        }
+        Some(Command::Top { by, limit }) => {
+            let ask = Ask::new(Method::GET, format!("/v1/limits/top?by={}&limit={limit}", by.name())).about(FEATURE);
+            let answered = client.send(&ask).await?.body;
+            out.show(&answered, |paint| top(&answered, paint))?;
+            Ok(ExitCode::SUCCESS)
+        }
+    })
+}
+
+async fn summary(client: &Client, out: &Output) -> anyhow::Result<ExitCode> {
+    let limits = client.send(&Ask::new(Method::GET, "/v1/limits").about(FEATURE)).await?.body;
+    out.show(&limits, |paint| fields(&standing(&limits), paint))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn standing(limits: &Value) -> Vec<(&'static str, Cell)> {
+    let global = &limits["global"];
+    let window =
+        global["window_ms"].as_u64().map_or_else(|| "-".to_owned(), |ms| span::told(Duration::from_millis(ms)));
+    let shared = if global["shared"] == true { ", shared with other processes" } else { "" };
+    let mut pairs: Vec<(&str, Cell)> = vec![(
+        "global",
+        format!(
+            "{} of {} a {window} left, {} wait{shared}",
+            text(&global["available"]),
+            text(&global["limit"]),
+            text(&global["waiting"])
+        )
+        .into(),
+    )];
+    if !global["blocked_until"].is_null() {
+        pairs.push(("", Cell::tinted(format!("nothing goes before {}", time(&global["blocked_until"])), Tint::Bad)));
+    }
+    let lanes = limits["lanes"].as_array().into_iter().flatten();
+    let lanes: Vec<_> = lanes.map(|lane| format!("{} {}", text(&lane["lane"]), text(&lane["waiting"]))).collect();
+    pairs.push(("waiting", if lanes.is_empty() { "-".into() } else { lanes.join(", ").into() }));
+    pairs.push(("buckets", text(&limits["buckets"]).into()));
+    pairs.push(("ban budget", ban(&limits["invalid_requests"])));
+    let breakers = limits["breakers"].as_object().into_iter().flatten();
+    let troubled = limits["breakers"].as_object().is_some_and(|all| {
+        all.iter().any(|(state, count)| state != "closed" && count.as_u64().is_some_and(|count| count > 0))
+    });
+    let breakers: Vec<_> = breakers.map(|(state, count)| format!("{count} {state}")).collect();
+    pairs.push(("breakers", Cell::tinted(breakers.join(", "), if troubled { Tint::Bad } else { Tint::None })));
+    pairs
+}
+
+/// How much of what leads to a ban is used up.
+fn ban(invalid: &Value) -> Cell {
+    let used = format!("{} of {} invalid requests", text(&invalid["used"]), text(&invalid["most"]));
+    match invalid["stops"].as_str() {
+        None => used.into(),
+        Some(what) => Cell::tinted(format!("{used}: {} is held back", what.replace('_', " ")), Tint::Bad),
+    }
+}
+
+fn buckets(buckets: &[Value]) -> Table {
+    let mut table = Table::new(&["ROUTE", "ID", "LEFT", "WAITING", "RESETS", "BUCKET"]);
+    for bucket in buckets {
+        let is_empty = bucket["left"].as_u64() == Some(0);
+        let left = format!("{}/{}", text(&bucket["left"]), text(&bucket["limit"]));
+        table.row(vec![
+            text(&bucket["route"]).into(),
+            text(&bucket["id"]).into(),
+            Cell::tinted(left, if is_empty { Tint::Care } else { Tint::None }),
+            text(&bucket["waiting"]).into(),
+            time(&bucket["resets_at"]).into(),
+            Cell::tinted(text(&bucket["bucket"]), Tint::Dim),
+        ]);
+    }
+    table
+}
+
+fn top(answered: &Value, paint: Paint) -> String {
+    let mut table = Table::new(&["WHO", "COUNT"]);
+    for one in answered["top"].as_array().into_iter().flatten() {
+        let who = match (&one["guild_id"], &one["caller"]) {
+            (Value::String(guild), _) => format!("guild {guild}"),
+            (_, caller) => text(caller),
+        };
+        table.row(vec![who.into(), text(&one["count"]).into()]);
+    }
+    format!("by {}, since {}\n{}", text(&answered["by"]), time(&answered["since"]), table.print(paint))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_summary_says_what_is_left_and_what_is_held_back() {
+        let limits = json!({
+            "global": {"limit": 50, "window_ms": 1000, "available": 12, "waiting": 3, "blocked_until": "2026-01-31T12:00:05.000Z",
+                "shared": true},
+            "lanes": [{"lane": "interactive", "waiting": 1}, {"lane": "background", "waiting": 2}], "buckets": 41,
+            "invalid_requests": {"used": 8200, "most": 10000, "ratio": 0.82, "stops": "all_but_interactive"},
+            "breakers": {"closed": 3, "open": 1, "half_open": 0, "forced_open": 0}});
+        assert_eq!(
+            fields(&standing(&limits), Paint::none()),
+            "global      12 of 50 a 1s left, 3 wait, shared with other processes\n\
+            \u{20}           nothing goes before 2026-01-31T12:00:05Z\n\
+             waiting     interactive 1, background 2\n\
+             buckets     41\n\
+             ban budget  8200 of 10000 invalid requests: all but interactive is held back\n\
+             breakers    3 closed, 0 forced_open, 0 half_open, 1 open\n"
+        );
+    }
+
+    #[test]
+    fn buckets_and_top_spenders_are_rows() {
+        let bucket = json!({"route": "POST /guilds/{id}/roles", "bucket": "abc", "id": "7", "limit": 5, "left": 0,
+            "resets_at": "2026-01-31T12:00:05.000Z", "waiting": 2});
+        let shown = buckets(&[bucket]).print(Paint::none());
+        assert!(shown.ends_with("POST /guilds/{id}/roles  7   0/5   2        2026-01-31T12:00:05Z  abc\n"), "{shown}");
+        let answered = json!({"by": "429", "since": "2026-01-31T12:00:00.000Z",
+            "top": [{"guild_id": "7", "count": 9}, {"caller": "admin", "count": 1}]});
+        assert_eq!(
+            top(&answered, Paint::none()),
+            "by 429, since 2026-01-31T12:00:00Z\nWHO      COUNT\nguild 7  9\nadmin    1\n"
+        );
+    }
+}

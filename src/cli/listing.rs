@@ -1,0 +1,57 @@
+//! Lists that come in pages: how much of them is wanted, and how they are printed.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::Value;
+
+use super::output::{Output, Table};
+use crate::client::{Client, Pages};
+
+/// How many entries there are unless it is said.
+const USUAL: usize = 50;
+
+/// How much of a list is wanted.
+#[derive(Args, Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    /// How many at most [default: 50]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "all")]
+    limit: Option<u32>,
+    /// All there are, page by page
+    #[arg(long)]
+    all: bool,
+}
+
+impl Wanted {
+    pub(super) fn most(self) -> usize {
+        match (self.all, self.limit) {
+            (true, _) => usize::MAX,
+            (false, Some(limit)) => limit as usize,
+            (false, None) => USUAL,
+        }
+    }
+}
+
+/// Reads a list, and prints it. `nothing` is what people are told when it is empty.
+pub(super) async fn show(
+    client: &Client,
+    out: &Output,
+    pages: Pages<'_>,
+    nothing: &str,
+    table: impl FnOnce(&[Value]) -> Table,
+) -> anyhow::Result<ExitCode> {
+    let page = client.pages(&pages).await?;
+    let (count, is_more) = (page.entries.len(), page.next.is_some());
+    let entries = page.entries.clone();
+    if count == 0 {
+        out.note(nothing);
+        if out.is_table() {
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+    out.show(&page.into_value(pages.list), |paint| table(&entries).print(paint))?;
+    if is_more {
+        out.note(&format!("There are more than these {count}: ask for them with --all or --limit COUNT."));
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,277 @@
+//! Many operations of one file: read, put into requests, and sent one request after the other.
+//!
+//! Operations of a guild stay in their order. Each has an idempotency key, so that a request whose answer is lost can be sent
+//! again, and so can the whole file.
+
+use std::path::Path;
+
+use anyhow::bail;
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    cli::source,
+    client::{Answered, Ask, Client, Fault, part},
+};
+
+/// The most operations of one request.
+const REQUEST_MOST: usize = 1_000;
+/// What older daemons take at most.
+const OLDER_MOST: usize = 100;
+/// The most bytes of the operations of one request, if there are several; some less than any daemon reads.
+const BYTES_MOST: usize = 900 * 1024;
+/// How many mistakes are told at once.
+const TOLD: usize = 50;
+
+/// One operation of a file.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Asked {
+    /// Which of the file it is.
+    pub(super) index: usize,
+    pub(super) guild: Option<String>,
+    /// As the API takes it.
+    pub(super) body: Value,
+}
+
+/// Reads the operations of a file. Those that name no guild belong to `guild`; those without an idempotency key get `key` and
+/// their number.
+pub(super) fn read(path: &Path, guild: Option<&str>, key: &str) -> anyhow::Result<Vec<Asked>> {
+    let value = source::read(path)?;
+    let listed = listed(value, guild).map_err(|problems| wrong(path, &problems))?;
+    if listed.is_empty() {
+        bail!("there are no operations in {}", path.display());
+    }
+    let mut problems = Vec::new();
+    let mut asked = Vec::with_capacity(listed.len());
+    for (index, (guild, one)) in listed.into_iter().enumerate() {
+        match one_of(one, guild, &format!("{key}-{index}")) {
+            Ok((guild, body)) => asked.push(Asked { index, guild, body }),
+            Err(problem) => problems.push(format!("operations[{index}]{problem}")),
+        }
+    }
+    if problems.is_empty() { Ok(asked) } else { Err(wrong(path, &problems)) }
+}
+
+fn wrong(path: &Path, problems: &[String]) -> anyhow::Error {
+    let things = if problems.len() == 1 { "thing is" } else { "things are" };
+    let mut says = format!("{} {things} wrong with the operations in {}:", problems.len(), path.display());
+    for problem in problems.iter().take(TOLD) {
+        says += &format!("\n  {}", crate::plain::plain(problem));
+    }
+    anyhow::anyhow!(says)
+}
+
+/// A list of operations, an object with such a list, or a single one; each with the guild that it has unless it says another.
+fn listed(value: Value, guild: Option<&str>) -> Result<Vec<(Option<String>, Value)>, Vec<String>> {
+    let own = |guild: Option<&str>| guild.map(str::to_owned);
+    match value {
+        Value::Array(list) => Ok(list.into_iter().map(|one| (own(guild), one)).collect()),
+        Value::Object(mut object) if object.contains_key("operations") => {
+            let named = object.remove("guild_id").map(|named| id(&named)).transpose();
+            let list = object.remove("operations").unwrap_or_default();
+            let mut problems: Vec<_> =
+                object.keys().map(|other| format!("{other} is not known beside operations and guild_id")).collect();
+            problems.extend(named.as_ref().err().map(|problem| format!("guild_id {problem}")));
+            match (list, named) {
+                (Value::Array(list), Ok(named)) if problems.is_empty() => {
+                    let guild = named.or_else(|| own(guild));
+                    Ok(list.into_iter().map(|one| (guild.clone(), one)).collect())
+                }
+                (Value::Array(_), _) => Err(problems),
+                (_, _) => {
+                    problems.push("operations must be a list".to_owned());
+                    Err(problems)
+                }
+            }
+        }
+        one @ Value::Object(_) => Ok(vec![(own(guild), one)]),
+        _ => Err(vec!["it must be a list of operations, or an object with such a list as operations".to_owned()]),
+    }
+}
+
+fn one_of(value: Value, guild: Option<String>, key: &str) -> Result<(Option<String>, Value), String> {
+    let Value::Object(mut fields) = value else { return Err(" must be an object with kind and payload".to_owned()) };
+    let named = fields.remove("guild_id").map(|named| id(&named).map_err(|problem| format!(".guild_id {problem}")));
+    let guild = named.transpose()?.or(guild);
+    fields.entry("key").or_insert_with(|| key.into());
+    Ok((guild, fields.into()))
+}
+
+/// A guild's id: text, or a number, as YAML makes one of it.
+fn id(value: &Value) -> Result<String, String> {
+    match value {
+        Value::String(text) => Ok(text.clone()),
+        Value::Number(number) if number.is_u64() => Ok(number.to_string()),
+        _ => Err("must be a guild's id".to_owned()),
+    }
+}
+
+/// Requests, one after the other.
+pub(super) struct Sending<'a> {
+    client: &'a Client,
+    most: usize,
+}
+
+impl<'a> Sending<'a> {
+    pub(super) const fn new(client: &'a Client) -> Self {
+        Self { client, most: REQUEST_MOST }
+    }
+
+    /// Sends them all; `accepted` takes each that was. What went wrong, if something did: those before it are accepted.
+    pub(super) async fn send(&mut self, asked: Vec<Asked>, accepted: &mut Vec<(usize, Value)>) -> Result<(), Fault> {
+        let mut queue = by_guild(asked);
+        queue.reverse();
+        while let Some(mut group) = queue.pop() {
+            let rest = group.split_off(cut(&group, self.most));
+            if !rest.is_empty() {
+                queue.push(rest);
+            }
+            match self.request(&group).await {
+                Ok(answered) => accepted.extend(taken(&group, answered)),
+                Err(fault) if group.len() > 1 && is_too_much(&fault, group.len()) => {
+                    self.most = if group.len() > OLDER_MOST { OLDER_MOST } else { group.len() / 2 };
+                    // What follows in the guild has to stay behind it.
+                    if let Some(behind) = queue.pop_if(|next| next[0].guild == group[0].guild) {
+                        group.extend(behind);
+                    }
+                    queue.push(group);
+                }
+                Err(fault) => return Err(placed(fault, &group)),
+            }
+        }
+        Ok(())
+    }
+
+    async fn request(&self, group: &[Asked]) -> Result<Answered, Fault> {
+        let operations: Vec<&Value> = group.iter().map(|asked| &asked.body).collect();
+        let ask = Ask::post(path(group[0].guild.as_deref())).with(json!({ "operations": operations }));
+        self.client.send(&ask.repeatable()).await
+    }
+}
+
+/// Where operations of a guild are submitted, or those of none.
+pub(super) fn path(guild: Option<&str>) -> String {
+    guild.map_or_else(|| "/v1/operations".to_owned(), |guild| format!("/v1/guilds/{}/operations", part(guild)))
+}
+
+/// Those of each guild together, in their order.
+fn by_guild(asked: Vec<Asked>) -> Vec<Vec<Asked>> {
+    let mut groups: Vec<Vec<Asked>> = Vec::new();
+    let mut places = std::collections::HashMap::new();
+    for one in asked {
+        let place = *places.entry(one.guild.clone()).or_insert_with(|| {
+            groups.push(Vec::new());
+            groups.len() - 1
+        });
+        groups[place].push(one);
+    }
+    groups
+}
+
+/// How many of a group fit into one request: at least one.
+fn cut(group: &[Asked], most: usize) -> usize {
+    let mut bytes = 0;
+    let fits = |one: &&Asked| {
+        bytes += one.body.to_string().len() + 1;
+        bytes <= BYTES_MOST
+    };
+    group.iter().take(most).take_while(fits).count().max(1).min(group.len())
+}
+
+/// Whether the daemon takes fewer at once, and has accepted none.
+fn is_too_much(fault: &Fault, count: usize) -> bool {
+    let Some(refusal) = fault.refusal() else { return false };
+    let is_count = refusal.status == StatusCode::UNPROCESSABLE_ENTITY
+        && count > OLDER_MOST
+        && matches!(refusal.errors.as_slice(), [(field, _)] if field == "operations");
+    is_count || refusal.status == StatusCode::PAYLOAD_TOO_LARGE
+}
+
+/// What was accepted, each with its place in the file.
+fn taken(group: &[Asked], answered: Answered) -> Vec<(usize, Value)> {
+    let mut body = answered.body;
+    let Value::Array(list) = body["operations"].take() else { return Vec::new() };
+    group.iter().map(|asked| asked.index).zip(list).collect()
+}
+
+/// The same fault, with the places that the file has.
+fn placed(mut fault: Fault, group: &[Asked]) -> Fault {
+    if let Fault::Refused(refusal) = &mut fault {
+        refusal.rename(|field| place(field, group).unwrap_or_else(|| field.to_owned()));
+    }
+    fault
+}
+
+fn place(field: &str, group: &[Asked]) -> Option<String> {
+    let (index, rest) = field.strip_prefix("operations[")?.split_once(']')?;
+    let asked = group.get(index.parse::<usize>().ok()?)?;
+    Some(format!("operations[{}]{rest}", asked.index))
+}
+
+/// Fields of one operation that were given as flags.
+pub(super) fn one(fields: Vec<(&str, Option<Value>)>) -> Value {
+    let fields = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    Value::Object(fields.collect::<Map<_, _>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(name: &str, text: &str) -> anyhow::Result<Vec<Asked>> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        read(&path, Some("7"), "run")
+    }
+
+    #[test]
+    fn a_file_is_a_list_or_has_one_and_each_may_have_a_guild_of_its_own() {
+        let listed = file("a.yaml", "- {kind: a, payload: {x: 1}}\n- {kind: b, guild_id: 8, key: mine}\n").unwrap();
+        assert_eq!(listed[0].guild.as_deref(), Some("7"));
+        assert_eq!(listed[0].body, json!({"kind": "a", "payload": {"x": 1}, "key": "run-0"}));
+        assert_eq!((listed[1].guild.as_deref(), &listed[1].body["key"]), (Some("8"), &json!("mine")));
+        let object = file("a.json", r#"{"guild_id": "9", "operations": [{"kind": "a"}]}"#).unwrap();
+        assert_eq!(object[0].guild.as_deref(), Some("9"));
+        assert_eq!(file("a.json", r#"{"kind": "a", "payload": {}}"#).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn everything_wrong_with_a_file_is_told_at_once() {
+        let says = |name: &str, text: &str| file(name, text).unwrap_err().to_string();
+        let two = says("a.yaml", "- 5\n- {kind: a}\n- {kind: a, guild_id: [1]}\n");
+        assert!(two.starts_with("2 things are wrong with the operations in "), "{two}");
+        assert!(
+            two.contains("operations[0] must be an object") && two.contains("operations[2].guild_id must be"),
+            "{two}"
+        );
+        assert!(says("a.json", r#"{"operations": 1, "kindd": 2}"#).contains("kindd is not known"));
+        assert!(says("a.json", "[]").contains("no operations"));
+        assert!(says("a.json", "7").contains("must be a list"));
+        assert!(says("a.json", "{").contains("is no JSON"));
+    }
+
+    fn asked(index: usize, guild: &str, size: usize) -> Asked {
+        Asked { index, guild: Some(guild.to_owned()), body: json!({"x": "y".repeat(size)}) }
+    }
+
+    #[test]
+    fn guilds_stay_apart_and_in_order_and_requests_are_bounded() {
+        let groups = by_guild(vec![asked(0, "a", 1), asked(1, "b", 1), asked(2, "a", 1)]);
+        let indices: Vec<Vec<usize>> = groups.iter().map(|group| group.iter().map(|one| one.index).collect()).collect();
+        assert_eq!(indices, [vec![0, 2], vec![1]]);
+        let many: Vec<_> = (0..1_500).map(|index| asked(index, "a", 1)).collect();
+        assert_eq!((cut(&many, REQUEST_MOST), cut(&many[..3], REQUEST_MOST)), (1_000, 3));
+        let large: Vec<_> = (0..4).map(|index| asked(index, "a", 400 * 1024)).collect();
+        assert_eq!(cut(&large, REQUEST_MOST), 2);
+        assert_eq!(cut(&[asked(0, "a", 2_000_000), asked(1, "a", 1)], REQUEST_MOST), 1, "one always goes");
+    }
+
+    #[test]
+    fn mistakes_are_told_by_their_place_in_the_file() {
+        let group = [asked(4, "a", 1), asked(9, "a", 1)];
+        assert_eq!(place("operations[1].payload.name", &group).as_deref(), Some("operations[9].payload.name"));
+        assert_eq!(place("operations[0]", &group).as_deref(), Some("operations[4]"));
+        assert_eq!((place("operations", &group), place("operations[7]", &group)), (None, None));
+    }
+}

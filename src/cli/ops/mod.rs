@@ -1,0 +1,95 @@
+//! `guildhall ops`: submitting operations, looking at them, following them, taking them back.
+
+mod batch;
+mod change;
+mod follow;
+mod look;
+mod submit;
+mod teller;
+mod view;
+mod watch;
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use clap::Subcommand;
+
+pub(super) use self::follow::Follow;
+use self::teller::Teller;
+use super::{output::Output, remote::Remote, span};
+use crate::client::Client;
+
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    #[command(flatten)]
+    remote: Remote,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Submit one operation, or all of a file
+    Submit(Box<submit::Args>),
+    /// List operations, the newest first
+    List(Box<look::ListArgs>),
+    /// Show everything about operations
+    Show(look::ShowArgs),
+    /// Follow operations until they are over, or all of a guild until Ctrl-C
+    Watch(watch::Args),
+    /// Take operations back that were not sent yet
+    Cancel(change::CancelArgs),
+    /// Make operations due that wait, and do those again that were given up
+    Retry(change::RetryArgs),
+}
+
+pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
+    args.remote.run(file, async |client, out| match args.command {
+        Command::Submit(args) => submit::run(client, out, *args).await,
+        Command::List(args) => look::list(client, out, *args).await,
+        Command::Show(args) => look::show(client, out, &args).await,
+        Command::Watch(args) => watch::run(client, out, args).await,
+        Command::Cancel(args) => change::cancel(client, out, &args).await,
+        Command::Retry(args) => change::retry(client, out, &args).await,
+    })
+}
+
+/// Whether to wait for the end, and for how long.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    /// Wait until all is over; the exit code is 1 unless everything succeeds
+    #[arg(long)]
+    wait: bool,
+    /// How long to wait at most
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = span::parse, requires = "wait")]
+    wait_timeout: Duration,
+}
+
+impl Waiting {
+    /// How long to wait; nothing if nobody does.
+    pub(super) fn within(self) -> Option<Duration> {
+        self.wait.then_some(self.wait_timeout)
+    }
+}
+
+/// Waits until these operations are over, prints what became of them, and says so by the exit code.
+pub(super) async fn wait_for(
+    client: &Client,
+    out: &Output,
+    ids: Vec<String>,
+    within: Duration,
+) -> anyhow::Result<ExitCode> {
+    let mut follow = Follow::begin(client, &[]).await?;
+    follow.look_for(ids);
+    finish(follow, out, within).await
+}
+
+/// Follows to the end, and prints what became of all.
+async fn finish(mut follow: Follow<'_>, out: &Output, within: Duration) -> anyhow::Result<ExitCode> {
+    let mut teller = Teller::aside(out, follow.count());
+    let ended = follow.until_over(within, &mut teller).await;
+    teller.end();
+    let known = follow.known();
+    out.show(&view::list_value(&known), |paint| view::table(&known).print(paint))?;
+    ended?;
+    Ok(if follow.all_succeeded() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,150 @@
+//! `guildhall ops submit`
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+
+use super::{
+    Follow, Waiting,
+    batch::{self, Sending},
+    finish, view,
+};
+use crate::{
+    chance,
+    cli::{output::Output, source, span, suggest},
+    client::{Ask, Client, Fault},
+};
+
+/// The longest that a daemon is asked to wait with its answer.
+const PREFER_MOST: Duration = Duration::from_secs(60);
+
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    /// The guild that it belongs to; what belongs to none has none
+    #[arg(long, value_name = "ID")]
+    guild: Option<String>,
+    /// What to do
+    #[arg(long, value_parser = suggest::kinds(), hide_possible_values = true, required_unless_present = "file")]
+    kind: Option<String>,
+    /// With what: JSON, @FILE for what a file holds, or - for standard input
+    #[arg(long, value_name = "JSON|@FILE|-", conflicts_with = "file")]
+    payload: Option<String>,
+    /// Submit all of a file, in YAML, or in JSON if its name ends with .json; - for standard input
+    #[arg(short, long, value_name = "FILE", conflicts_with = "kind")]
+    file: Option<PathBuf>,
+    /// The idempotency key: what was accepted with it before is not done again. Of a file, what the keys of those begin with
+    /// that have none. One is made up unless it is given
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+    /// Why, for Discord's audit log
+    #[arg(long, value_name = "TEXT", conflicts_with = "file")]
+    reason: Option<String>,
+    /// Not before so long from now
+    #[arg(long, value_name = "DURATION", value_parser = span::parse, conflicts_with = "file")]
+    delay: Option<Duration>,
+    /// Not after so long from now
+    #[arg(long, value_name = "DURATION", value_parser = span::parse, conflicts_with = "file")]
+    deadline: Option<Duration>,
+    /// How often it may be tried
+    #[arg(long, value_name = "COUNT", conflicts_with = "file")]
+    max_attempts: Option<u32>,
+    #[command(flatten)]
+    waiting: Waiting,
+}
+
+pub(super) async fn run(client: &Client, out: &Output, args: Args) -> anyhow::Result<ExitCode> {
+    let key = args.idempotency_key.clone().unwrap_or_else(made_up);
+    match args.file.clone() {
+        Some(file) => many(client, out, &args, &file, &key).await,
+        None => one(client, out, args, &key).await,
+    }
+}
+
+async fn one(client: &Client, out: &Output, args: Args, key: &str) -> anyhow::Result<ExitCode> {
+    let millis = |span: Duration| Value::from(u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
+    let body = batch::one(vec![
+        ("kind", args.kind.map(Value::from)),
+        ("payload", Some(args.payload.as_deref().map(payload).transpose()?.unwrap_or_else(|| json!({})))),
+        ("key", Some(key.into())),
+        ("reason", args.reason.map(Value::from)),
+        ("delay_ms", args.delay.map(millis)),
+        ("deadline_ms", args.deadline.map(millis)),
+        ("max_attempts", args.max_attempts.map(Value::from)),
+    ]);
+    let mut ask = Ask::post(batch::path(args.guild.as_deref())).with(body).repeatable();
+    if let Some(within) = args.waiting.within() {
+        let prefer = within.clamp(Duration::from_secs(1), PREFER_MOST);
+        ask = ask.header("prefer", format!("wait={}", prefer.as_secs())).waiting(prefer);
+    }
+    let answered = client.send(&ask).await.map_err(|fault| unclear(fault, 0, 1, key))?;
+    let Some(within) = args.waiting.within() else {
+        out.show(&answered.body, |paint| view::table(std::slice::from_ref(&answered.body)).print(paint))?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let mut follow = match answered.body["state"].as_str() {
+        Some(state) if view::is_over(state) => Follow::idle(client),
+        _ => Follow::begin(client, &[("guild_id", args.guild)]).await?,
+    };
+    follow.meet(answered.body);
+    finish(follow, out, within).await
+}
+
+async fn many(client: &Client, out: &Output, args: &Args, file: &Path, key: &str) -> anyhow::Result<ExitCode> {
+    let asked = batch::read(file, args.guild.as_deref(), key)?;
+    let count = asked.len();
+    let guild = asked[0].guild.clone().filter(|guild| asked.iter().all(|one| one.guild.as_ref() == Some(guild)));
+    // Before anything is submitted, so that nothing is missed.
+    let follow = match args.waiting.within() {
+        Some(within) => Some((Follow::begin(client, &[("guild_id", guild)]).await?, within)),
+        None => None,
+    };
+    let mut accepted = Vec::with_capacity(count);
+    let sent = Sending::new(client).send(asked, &mut accepted).await;
+    let taken = accepted.len();
+    accepted.sort_by_key(|(index, _)| *index);
+    let accepted: Vec<Value> = accepted.into_iter().map(|(_, one)| one).collect();
+    let failed = sent.map_err(|fault| unclear(fault, taken, count, key)).err();
+    match (failed, follow) {
+        (None, Some((mut follow, within))) => {
+            accepted.into_iter().for_each(|one| follow.expect(one));
+            finish(follow, out, within).await
+        }
+        (failed, _) => {
+            if taken > 0 {
+                out.show(&view::list_value(&accepted), |paint| view::table(&accepted).print(paint))?;
+            }
+            failed.map_or(Ok(ExitCode::SUCCESS), Err)
+        }
+    }
+}
+
+/// What went wrong, and how to go on without doing anything twice.
+fn unclear(fault: Fault, taken: usize, count: usize, key: &str) -> anyhow::Error {
+    if taken == 0 && !fault.is_unclear() {
+        return fault.into();
+    }
+    let before =
+        if taken == 0 { String::new() } else { format!("{taken} of {count} operations were accepted, and then: ") };
+    anyhow::anyhow!("{before}{fault}\nRun the same with --idempotency-key {key} to go on: nothing is done twice.")
+}
+
+/// A payload as it is given.
+fn payload(given: &str) -> anyhow::Result<Value> {
+    match given.strip_prefix('@') {
+        Some(path) => source::read(Path::new(path)),
+        None if given == "-" => source::read(Path::new("-")),
+        None => serde_json::from_str(given).map_err(|error| {
+            anyhow::anyhow!("--payload is no JSON ({error}); for what a file holds, write --payload @FILE")
+        }),
+    }
+}
+
+/// A key that nobody has used.
+fn made_up() -> String {
+    let bytes: [u8; 16] = chance::bytes().unwrap_or_else(|_| fastrand::u128(..).to_le_bytes());
+    format!("cli-{:032x}", u128::from_le_bytes(bytes))
+}

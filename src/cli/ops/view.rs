@@ -1,0 +1,201 @@
+//! Operations as people see them.
+
+use guildhall_core::operation::State;
+use serde_json::{Value, json};
+
+use crate::cli::output::{Cell, Paint, Table, Tint, fields, short, text, time};
+
+/// How much of what an operation waits for or failed of fits into a list.
+const NOTE_MOST: usize = 80;
+
+/// Operations as the API lists them.
+pub(super) fn list_value(operations: &[Value]) -> Value {
+    json!({ "operations": operations })
+}
+
+/// Operations, one a row.
+pub(super) fn table(operations: &[Value]) -> Table {
+    let mut table = Table::new(&["ID", "KIND", "GUILD", "STATE", "TRIES", "CREATED", "NOTE"]);
+    for operation in operations {
+        let tries = match &operation["attempts"] {
+            Value::Null => "-".to_owned(),
+            attempts => format!("{attempts}/{}", text(&operation["max_attempts"])),
+        };
+        table.row(vec![
+            text(&operation["id"]).into(),
+            text(&operation["kind"]).into(),
+            text(&operation["guild_id"]).into(),
+            Cell::state(text(&operation["state"])),
+            tries.into(),
+            time(&operation["created_at"]).into(),
+            Cell::tinted(short(&note(operation), NOTE_MOST), Tint::Dim),
+        ]);
+    }
+    table
+}
+
+/// What there is to say about an operation in a few words.
+fn note(operation: &Value) -> String {
+    let error = operation["error"]["message"].as_str();
+    match (operation["state"].as_str().unwrap_or_default(), error) {
+        ("succeeded" | "cancelled", _) | (_, None) => {
+            if operation["replayed"] == true {
+                return "was submitted before".to_owned();
+            }
+            outcome(&operation["result"])
+        }
+        (_, Some(error)) => error.to_owned(),
+    }
+}
+
+/// What came of an operation, such as `created role_id 7`.
+fn outcome(result: &Value) -> String {
+    let Some(fields) = result.as_object() else {
+        return if result.is_null() { String::new() } else { result.to_string() };
+    };
+    let (said, others): (Vec<_>, Vec<_>) = fields.iter().partition(|(name, _)| *name == "outcome");
+    let said = said.into_iter().map(|(_, value)| text(value));
+    said.chain(others.into_iter().map(|(name, value)| format!("{name} {}", text(value)))).collect::<Vec<_>>().join(" ")
+}
+
+/// A change of an operation, on one line.
+pub(super) fn line(operation: &Value, paint: Paint) -> String {
+    let state = text(&operation["state"]);
+    let at = ["updated_at", "finished_at", "created_at"].into_iter().map(|name| &operation[name]);
+    let at = at.into_iter().find(|at| !at.is_null()).map_or_else(|| "-".to_owned(), time);
+    let guild = operation["guild_id"].as_str().map_or_else(String::new, |guild| format!("  guild {guild}"));
+    let note = note(operation);
+    let note = if note.is_empty() { note } else { format!("  {}", short(&note, NOTE_MOST)) };
+    format!(
+        "{at}  {}  {}{}  {}{}",
+        paint.tint(&text(&operation["id"]), Tint::None),
+        paint.tint(&text(&operation["kind"]), Tint::None),
+        paint.tint(&guild, Tint::Dim),
+        paint.tint(&state, Tint::of_state(&state)),
+        paint.tint(&note, Tint::Dim),
+    )
+}
+
+/// Everything about one operation.
+pub(super) fn whole(operation: &Value, paint: Paint) -> String {
+    let at = |name: &str| -> Cell { time(&operation[name]).into() };
+    let plain = |name: &str| -> Cell { text(&operation[name]).into() };
+    let tries = format!("{} of {}", text(&operation["attempts"]), text(&operation["max_attempts"]));
+    let mut pairs = vec![
+        ("id", plain("id")),
+        ("kind", plain("kind")),
+        ("guild", plain("guild_id")),
+        ("state", Cell::state(text(&operation["state"]))),
+        ("payload", operation["payload"].to_string().into()),
+        ("tries", tries.into()),
+        ("created", at("created_at")),
+        ("due", at("eligible_at")),
+    ];
+    let optional = [
+        ("deadline", "deadline_at"),
+        ("finished", "finished_at"),
+        ("reason", "reason"),
+        ("key", "key"),
+        ("deployment", "deployment_id"),
+        ("redrive of", "redrive_of"),
+        ("trace", "trace"),
+    ];
+    for (shown, name) in optional.into_iter().filter(|(_, name)| !operation[*name].is_null()) {
+        pairs.push((shown, if name.ends_with("_at") { at(name) } else { plain(name) }));
+    }
+    if operation["parked"] == true {
+        pairs.push(("parked", "yes: those that share nothing with it may pass".into()));
+    }
+    let error = &operation["error"];
+    if !error.is_null() {
+        let status = error["status"].as_u64().map_or_else(String::new, |status| format!(", Discord's status {status}"));
+        let code = error["code"].as_u64().map_or_else(String::new, |code| format!(", code {code}"));
+        let says = format!("{} ({}{status}{code})", text(&error["message"]), text(&error["class"]));
+        pairs.push(("error", Cell::tinted(says, Tint::Bad)));
+    }
+    if !operation["result"].is_null() {
+        pairs.push(("result", operation["result"].to_string().into()));
+    }
+    let mut out = fields(&pairs, paint);
+    out += &happened(operation, paint);
+    out
+}
+
+/// What happened to it: its timeline, or else its tries.
+fn happened(operation: &Value, paint: Paint) -> String {
+    let entries = |name: &str| operation[name].as_array().filter(|list| !list.is_empty());
+    if let Some(timeline) = entries("timeline") {
+        let mut table = Table::new(&["AT", "WHAT", "TRY", "DETAIL"]);
+        for entry in timeline {
+            let what = text(&entry["what"]);
+            let tint = Tint::of_state(&what);
+            let detail = entry["detail"].as_str().unwrap_or_default();
+            table.row(vec![
+                time(&entry["at"]).into(),
+                Cell::tinted(what, tint),
+                text(&entry["attempt"]).into(),
+                Cell::tinted(detail, Tint::Dim),
+            ]);
+        }
+        return format!("\n{}", table.print(paint));
+    }
+    let Some(tries) = entries("tries") else { return String::new() };
+    let mut table = Table::new(&["TRY", "STARTED", "ENDED", "STATUS", "CLASS", "DETAIL"]);
+    for attempt in tries {
+        table.row(vec![
+            text(&attempt["n"]).into(),
+            time(&attempt["started_at"]).into(),
+            time(&attempt["ended_at"]).into(),
+            text(&attempt["status"]).into(),
+            text(&attempt["class"]).into(),
+            Cell::tinted(attempt["detail"].as_str().unwrap_or_default(), Tint::Dim),
+        ]);
+    }
+    format!("\n{}", table.print(paint))
+}
+
+/// Whether an operation in this state stays in it.
+pub(super) fn is_over(state: &str) -> bool {
+    State::from_name(state).is_some_and(State::is_final)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operation() -> Value {
+        json!({"id": "0198", "kind": "create_role", "guild_id": "7", "state": "dead", "payload": {"name": "Pilots"},
+            "attempts": 1, "max_attempts": 3, "created_at": "2026-01-31T12:00:00.123Z",
+            "updated_at": "2026-01-31T12:00:01.500Z", "eligible_at": "2026-01-31T12:00:00.123Z", "finished_at": null,
+            "error": {"class": "forbidden", "message": "Missing \u{1b}[0mPermissions", "status": 403, "code": 50013},
+            "result": null,
+            "timeline": [{"at": "2026-01-31T12:00:00.123Z", "what": "accepted"},
+                {"at": "2026-01-31T12:00:01.500Z", "what": "dead", "attempt": 1, "detail": "403"}]})
+    }
+
+    #[test]
+    fn a_list_has_a_row_and_a_change_a_line_for_each() {
+        assert_eq!(
+            table(&[operation()]).print(Paint::none()),
+            "ID    KIND         GUILD  STATE  TRIES  CREATED               NOTE\n\
+             0198  create_role  7      dead   1/3    2026-01-31T12:00:00Z  Missing \\u{1b}[0mPermissions\n"
+        );
+        assert_eq!(
+            line(&operation(), Paint::none()),
+            "2026-01-31T12:00:01Z  0198  create_role  guild 7  dead  Missing \\u{1b}[0mPermissions"
+        );
+        let done = json!({"id": "1", "kind": "create_role", "state": "succeeded", "result": {"role_id": "99", "outcome": "created"}});
+        assert_eq!(line(&done, Paint::none()), "-  1  create_role  succeeded  created role_id 99");
+    }
+
+    #[test]
+    fn everything_about_one_ends_with_what_happened() {
+        let whole = whole(&operation(), Paint::none());
+        assert!(
+            whole.contains("error    Missing \\u{1b}[0mPermissions (forbidden, Discord's status 403, code 50013)\n"),
+            "{whole}"
+        );
+        assert!(whole.contains("payload  {\"name\":\"Pilots\"}\n") && !whole.contains("finished"), "{whole}");
+        assert!(whole.ends_with("2026-01-31T12:00:01Z  dead      1    403\n"), "{whole}");
+    }
+}

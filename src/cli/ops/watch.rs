@@ -1,0 +1,76 @@
+//! `guildhall ops watch`
+
+use std::{process::ExitCode, time::Duration};
+
+use anyhow::bail;
+use serde_json::Value;
+
+use super::{Follow, Teller, view};
+use crate::{
+    cli::{output::Output, span, suggest},
+    client::{Client, Fault, Feed, Told},
+};
+
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    /// The operations to follow until they are over; without any, all that fit, until Ctrl-C
+    #[arg(value_name = "ID")]
+    ids: Vec<String>,
+    /// Only of this guild
+    #[arg(long, value_name = "ID")]
+    guild: Option<String>,
+    /// Only of this kind
+    #[arg(long, value_parser = suggest::kinds(), hide_possible_values = true, conflicts_with = "ids")]
+    kind: Option<String>,
+    /// Only those that come into this state
+    #[arg(long, value_parser = suggest::states(), hide_possible_values = true, conflicts_with = "ids")]
+    state: Option<String>,
+    /// Go on after this event, as its stream named it
+    #[arg(long, value_name = "EVENT", conflicts_with = "ids")]
+    after: Option<String>,
+    /// How long to follow operations that are named
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = span::parse)]
+    within: Duration,
+}
+
+pub(super) async fn run(client: &Client, out: &Output, args: Args) -> anyhow::Result<ExitCode> {
+    if args.ids.is_empty() {
+        return all(client, out, args).await;
+    }
+    let mut follow = Follow::begin(client, &[("guild_id", args.guild)]).await?;
+    follow.look_for(args.ids);
+    let mut teller = Teller::ahead(out, follow.count());
+    let ended = follow.until_over(args.within, &mut teller).await;
+    teller.end();
+    ended?;
+    if follow.count() > 1 {
+        out.note(&teller.summary());
+    }
+    Ok(if follow.all_succeeded() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Tells of everything, for as long as somebody listens.
+async fn all(client: &Client, out: &Output, args: Args) -> anyhow::Result<ExitCode> {
+    let given = [("guild_id", args.guild), ("kind", args.kind), ("state", args.state)];
+    let opened = Feed::open(client, &given, args.after).await;
+    let mut feed = match opened {
+        Ok(feed) => feed,
+        Err(fault @ Fault::Unknown { .. }) => {
+            bail!("{fault}. Without it, only operations that are named by their ids can be followed");
+        }
+        Err(fault) => return Err(fault.into()),
+    };
+    out.note("Following; Ctrl-C ends it.");
+    loop {
+        match feed.next().await? {
+            Told::Operation(operation) => tell(out, &operation)?,
+            Told::Gap => {
+                eprintln!("some changes were missed here: the stream was away for longer than they are kept");
+            }
+        }
+    }
+}
+
+fn tell(out: &Output, operation: &Value) -> anyhow::Result<()> {
+    out.show_next(operation, |paint| view::line(operation, paint))
+}

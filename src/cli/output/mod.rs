@@ -1,0 +1,123 @@
+//! How answers are printed: for people, or as JSON or YAML for programs.
+
+mod paint;
+mod table;
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use clap::ValueEnum;
+use serde_json::Value;
+
+pub(super) use self::{
+    paint::{Paint, Tint},
+    table::{Cell, Table, fields},
+};
+
+/// How answers are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// For people
+    Table,
+    /// As the daemon says it
+    Json,
+    /// The same as YAML
+    Yaml,
+}
+
+/// Prints answers to standard output, and what is only for people to standard error.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Output {
+    format: Format,
+    paint: Paint,
+}
+
+impl Output {
+    pub(super) fn new(format: Format) -> Self {
+        Self { format, paint: Paint::for_terminal(io::stdout().is_terminal()) }
+    }
+
+    /// Whether people read it.
+    pub(super) fn is_table(&self) -> bool {
+        self.format == Format::Table
+    }
+
+    /// Prints an answer. `table` is how people see it.
+    pub(super) fn show(&self, value: &Value, table: impl FnOnce(Paint) -> String) -> anyhow::Result<()> {
+        let text = match self.format {
+            Format::Table => table(self.paint),
+            Format::Json => format!("{value:#}\n"),
+            Format::Yaml => yaml_serde::to_string(value)?,
+        };
+        Ok(print(&text)?)
+    }
+
+    /// Prints one of many answers that come one by one: a line each, for programs as well.
+    pub(super) fn show_next(&self, value: &Value, line: impl FnOnce(Paint) -> String) -> anyhow::Result<()> {
+        let text = match self.format {
+            Format::Table => format!("{}\n", line(self.paint)),
+            Format::Json => format!("{value}\n"),
+            Format::Yaml => format!("---\n{}", yaml_serde::to_string(value)?),
+        };
+        Ok(print(&text)?)
+    }
+
+    /// Tells people something that is no part of the answer.
+    pub(super) fn note(&self, text: &str) {
+        if self.is_table() {
+            eprintln!("{text}");
+        }
+    }
+}
+
+/// Prints at once: who waits for it may be another program.
+pub(super) fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// A value as people read it.
+pub(super) fn text(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::Bool(true) => "yes".to_owned(),
+        Value::Bool(false) => "no".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(list) => list.iter().map(text).collect::<Vec<_>>().join(", "),
+        Value::Number(_) | Value::Object(_) => value.to_string(),
+    }
+}
+
+/// A time as people read it: without what is smaller than a second.
+pub(super) fn time(value: &Value) -> String {
+    let text = text(value);
+    match text.split_once('.') {
+        Some((seconds, rest)) if rest.ends_with('Z') => format!("{seconds}Z"),
+        _ => text,
+    }
+}
+
+/// The beginning of a text, if it is long.
+pub(super) fn short(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    let mut short: String = text.chars().take(most.saturating_sub(1)).collect();
+    short.push('…');
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_are_written_for_people() {
+        assert_eq!(text(&json!(["a", 1, null, true])), "a, 1, -, yes");
+        assert_eq!(time(&json!("2026-01-31T12:00:00.123Z")), "2026-01-31T12:00:00Z");
+        assert_eq!(time(&json!(null)), "-");
+        assert_eq!((short("abcdef", 6), short("abcdefg", 6)), ("abcdef".to_owned(), "abcde…".to_owned()));
+    }
+}

@@ -1,0 +1,91 @@
+//! Colours, where somebody sees them.
+
+use std::env;
+
+use crate::plain::plain;
+
+/// What something is, and so what colour it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Tint {
+    /// It is what it is.
+    #[default]
+    None,
+    /// It went well.
+    Good,
+    /// It is under way, or to be watched.
+    Care,
+    /// It went wrong.
+    Bad,
+    /// It is of less interest.
+    Dim,
+    /// It stands above others.
+    Head,
+}
+
+impl Tint {
+    const fn code(self) -> &'static str {
+        match self {
+            Self::None => "",
+            Self::Good => "32",
+            Self::Care => "33",
+            Self::Bad => "31",
+            Self::Dim => "2",
+            Self::Head => "1",
+        }
+    }
+
+    /// Of an operation in this state.
+    pub(crate) fn of_state(state: &str) -> Self {
+        match state {
+            "succeeded" => Self::Good,
+            "dead" | "needs_review" => Self::Bad,
+            "running" | "delayed" | "retrying" | "reconciling" => Self::Care,
+            "cancelled" => Self::Dim,
+            _ => Self::None,
+        }
+    }
+}
+
+/// Colours, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Paint {
+    on: bool,
+}
+
+impl Paint {
+    /// Colours on a terminal, unless somebody wants none (<https://no-color.org>).
+    pub(crate) fn for_terminal(is_terminal: bool) -> Self {
+        let unwanted = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let unable = env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Self { on: is_terminal && !unwanted && !unable }
+    }
+
+    /// No colours.
+    #[cfg(test)]
+    pub(crate) const fn none() -> Self {
+        Self { on: false }
+    }
+
+    /// A text in its colour. Whatever else it would do to a terminal is written out.
+    pub(crate) fn tint(self, text: &str, tint: Tint) -> String {
+        let text = plain(text);
+        match (self.on, tint) {
+            (false, _) | (true, Tint::None) => text.into_owned(),
+            (true, tint) => format!("\u{1b}[{}m{text}\u{1b}[0m", tint.code()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_are_ours_alone() {
+        let on = Paint { on: true };
+        assert_eq!(on.tint("dead", Tint::of_state("dead")), "\u{1b}[31mdead\u{1b}[0m");
+        assert_eq!(on.tint("a\u{1b}[2Jb", Tint::None), "a\\u{1b}[2Jb");
+        assert_eq!(Paint::none().tint("dead", Tint::Bad), "dead");
+        assert!(!Paint::for_terminal(false).on);
+    }
+}

@@ -1,0 +1,150 @@
+//! Options of every command that asks a running daemon: where it is, what key to show, how to print what it says.
+
+use std::{env, path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::{anyhow, bail};
+use clap::Args;
+
+use super::{
+    output::{Format, Output},
+    setting_flags::{self, SettingFlags},
+    span,
+};
+use crate::{
+    app::admin_key,
+    client::{Client, ClientConfig, Key, Place},
+    settings::{Settings, Token},
+};
+
+/// Names the place of the daemon in the environment.
+const PLACE: &str = "GUILDHALL_API";
+/// Holds the key in the environment.
+const KEY: &str = "GUILDHALL_KEY";
+
+/// How to reach the daemon, and how to print what it says.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Daemon and output")]
+pub(super) struct Remote {
+    /// Where the daemon is; without this GUILDHALL_API, else api.bind of the settings
+    #[arg(long, global = true, value_name = "URL")]
+    api: Option<String>,
+    /// The key to show. Others on this machine can see it: rather use --key-file or GUILDHALL_KEY. Without any of them
+    /// api.admin_key of the settings, else the file that `serve` has made beside the store
+    #[arg(long, global = true, value_name = "KEY", value_parser = secret, conflicts_with = "key_file")]
+    key: Option<Token>,
+    /// A file that holds the key
+    #[arg(long, global = true, value_name = "PATH")]
+    key_file: Option<PathBuf>,
+    /// Authorities to trust beside the public ones when the URL is https, as PEM
+    #[arg(long, global = true, value_name = "PATH")]
+    ca_file: Option<PathBuf>,
+    /// How long the daemon may take for one answer
+    #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = timeout)]
+    timeout: Duration,
+    /// How the answer is printed
+    #[arg(short, long, global = true, value_name = "FORMAT", value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+fn secret(text: &str) -> Result<Token, std::convert::Infallible> {
+    Ok(Token::new(text))
+}
+
+fn timeout(text: &str) -> Result<Duration, String> {
+    let span = span::parse(text)?;
+    if (Duration::from_millis(10)..=Duration::from_secs(600)).contains(&span) {
+        Ok(span)
+    } else {
+        Err("must be from 10ms to 10m".to_owned())
+    }
+}
+
+impl Remote {
+    /// How the answer is printed.
+    pub(super) fn output(&self) -> Output {
+        Output::new(self.output)
+    }
+
+    /// A client, by what was given and the settings.
+    pub(super) fn client(&self, file: Option<PathBuf>) -> anyhow::Result<Client> {
+        self.client_by(|| Ok(setting_flags::load(file, SettingFlags::default())?.settings))
+    }
+
+    /// A client, by what was given and these settings, which are read if they are needed.
+    pub(super) fn client_by(&self, settings: impl FnOnce() -> anyhow::Result<Settings>) -> anyhow::Result<Client> {
+        let given = match (&self.api, environment(PLACE)?) {
+            (Some(api), _) => Some((api.clone(), "--api")),
+            (None, Some(api)) => Some((api, PLACE)),
+            (None, None) => None,
+        };
+        let own_key = self.given_key()?;
+        let (place, key, own) = match (given, own_key) {
+            (Some((text, name)), key) => {
+                let place: Place = text.parse().map_err(|error| anyhow!("{name} {text:?} {error}"))?;
+                let key = match key {
+                    Some(key) => Some(key),
+                    // The key of this machine's own daemon is nobody else's business.
+                    None if !place.is_here() => bail!(
+                        "which key does {place} take? Give it with --key-file PATH or {KEY}; the key of this machine's daemon \
+                         is not shown to others"
+                    ),
+                    None => settings().ok().map(|settings| key_of(&settings)).transpose()?.flatten(),
+                };
+                (place, key, None)
+            }
+            (None, key) => {
+                let settings = settings()?;
+                let key = key.map_or_else(|| key_of(&settings), |key| Ok(Some(key)))?;
+                let own = settings.api.tls.map(|files| files.cert_file);
+                (Place::of_bind(settings.api.bind, own.is_some())?, key, own)
+            }
+        };
+        if place.is_open() && key.is_some() {
+            eprintln!("note: the key goes to {place} in the clear, for everybody between to read; use https");
+        }
+        Ok(Client::new(ClientConfig { place, key, within: self.timeout, ca_file: self.ca_file.clone(), own })?)
+    }
+
+    /// The key that somebody gave for this very command.
+    fn given_key(&self) -> anyhow::Result<Option<Key>> {
+        if let Some(key) = &self.key {
+            return Ok(Some(Key::new(key, "--key")?));
+        }
+        if let Some(file) = &self.key_file {
+            return Ok(Some(Key::of_file(file)?));
+        }
+        let key = environment(KEY)?.map(|key| Key::new(&Token::new(key), KEY));
+        Ok(key.transpose()?)
+    }
+
+    /// Runs an errand that asks the daemon.
+    pub(super) fn run(
+        &self,
+        file: Option<PathBuf>,
+        errand: impl AsyncFnOnce(&Client, &Output) -> anyhow::Result<ExitCode>,
+    ) -> anyhow::Result<ExitCode> {
+        let client = self.client(file)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(errand(&client, &self.output()))
+    }
+}
+
+fn environment(name: &str) -> anyhow::Result<Option<String>> {
+    match env::var(name) {
+        Ok(text) => Ok(Some(text).filter(|text| !text.is_empty())),
+        Err(env::VarError::NotPresent) => Ok(None),
+        Err(env::VarError::NotUnicode(_)) => bail!("{name} in the environment is not UTF-8 text"),
+    }
+}
+
+/// The key of a daemon that runs by these settings, if it has one yet. It is never made here.
+fn key_of(settings: &Settings) -> anyhow::Result<Option<Key>> {
+    if let Some(key) = &settings.api.admin_key {
+        return Ok(Some(Key::new(key, "api.admin_key of the settings")?));
+    }
+    let file = admin_key::file(&settings.store.url);
+    match file.try_exists() {
+        Ok(false) => Ok(None),
+        Ok(true) | Err(_) => Ok(Some(Key::of_file(&file)?)),
+    }
+}

@@ -1,0 +1,115 @@
+//! `guildhall shards`: connections to Discord's gateway.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::Subcommand;
+use serde_json::{Value, json};
+
+use super::{
+    listing,
+    output::{Cell, Output, Table, Tint, text},
+    remote::Remote,
+};
+use crate::client::{Ask, Client, Pages};
+
+/// What an older daemon does not know.
+const FEATURE: &str = "shards";
+
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    #[command(flatten)]
+    remote: Remote,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List shards
+    List,
+    /// Close the connections of shards, so that they RESUME over new ones; nothing is lost by it
+    Restart {
+        /// Which shards
+        #[arg(value_name = "SHARD", required = true)]
+        shards: Vec<u32>,
+    },
+}
+
+pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
+    args.remote.run(file, async |client, out| match args.command {
+        Command::List => list(client, out).await,
+        Command::Restart { shards } => {
+            for shard in &shards {
+                client.send(&Ask::post(format!("/v1/shards/{shard}/restart"))).await?;
+            }
+            let told = |_| shards.iter().map(|shard| format!("shard {shard} connects anew\n")).collect();
+            out.show(&json!({ "restarted": shards }), told)?;
+            Ok(ExitCode::SUCCESS)
+        }
+    })
+}
+
+async fn list(client: &Client, out: &Output) -> anyhow::Result<ExitCode> {
+    let pages = Pages {
+        path: "/v1/shards",
+        list: "shards",
+        cursor: "cursor",
+        given: Vec::new(),
+        most: usize::MAX,
+        feature: Some(FEATURE),
+    };
+    listing::show(client, out, pages, "There are no shards yet.", table).await
+}
+
+fn table(shards: &[Value]) -> Table {
+    let mut table = Table::new(&[
+        "SHARD",
+        "STATE",
+        "LATENCY",
+        "SEQUENCE",
+        "CONFIRMED",
+        "RESUMES",
+        "IDENTIFIES",
+        "INSTANCE",
+        "SESSION",
+    ]);
+    for shard in shards {
+        let state = text(&shard["state"]);
+        let tint = match state.as_str() {
+            "connected" => Tint::Good,
+            "elsewhere" => Tint::Dim,
+            "unclaimed" => Tint::Bad,
+            _ => Tint::Care,
+        };
+        let latency = shard["latency_ms"].as_u64().map_or_else(|| "-".to_owned(), |ms| format!("{ms}ms"));
+        table.row(vec![
+            text(&shard["id"]).into(),
+            Cell::tinted(state, tint),
+            latency.into(),
+            text(&shard["sequence"]).into(),
+            text(&shard["confirmed"]).into(),
+            text(&shard["resumes"]).into(),
+            text(&shard["identifies"]).into(),
+            text(&shard["instance"]).into(),
+            Cell::tinted(text(&shard["session"]), Tint::Dim),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::output::Paint;
+
+    #[test]
+    fn each_shard_is_a_row() {
+        let one = json!({"id": 0, "state": "connected", "session": "abc", "sequence": 42, "confirmed": 41, "latency_ms": 37,
+            "instance": "a", "resumes": 2, "identifies": 1});
+        let row = table(&[one]).print(Paint::none()).lines().nth(1).unwrap().to_owned();
+        assert_eq!(
+            row.split_whitespace().collect::<Vec<_>>(),
+            ["0", "connected", "37ms", "42", "41", "2", "1", "a", "abc"]
+        );
+    }
+}

@@ -1,0 +1,66 @@
+//! What a command is given in a file: YAML or JSON, or standard input.
+
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    path::Path,
+};
+
+use anyhow::anyhow;
+use serde_json::Value;
+
+/// A file that is larger is a mistake.
+const LARGEST: u64 = 64 * 1024 * 1024;
+
+/// Reads a file: JSON if its name ends so, else YAML, which JSON is as well. `-` is standard input.
+pub(super) fn read(path: &Path) -> anyhow::Result<Value> {
+    let shown = if is_input(path) { "standard input".to_owned() } else { path.display().to_string() };
+    let text = text(path).map_err(|error| anyhow!("{shown} cannot be read: {error}"))?;
+    if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json")) {
+        return serde_json::from_str(&text).map_err(|error| anyhow!("{shown} is no JSON: {error}"));
+    }
+    // By way of YAML's own values, which notice a field that is given twice.
+    let value = yaml_serde::from_str(&text).and_then(|mut value: yaml_serde::Value| {
+        value.apply_merge()?;
+        Ok(value)
+    });
+    let value = value.map_err(|error| anyhow!("{shown} is no YAML: {error}"))?;
+    serde_json::to_value(value).map_err(|error| anyhow!("{shown} holds what JSON has no words for: {error}"))
+}
+
+fn is_input(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+fn text(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let source: Box<dyn io::Read> = if is_input(path) { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
+    source.take(LARGEST + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > LARGEST {
+        return Err(io::Error::other(format!("it is larger than {LARGEST} bytes; is it the right file?")));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn yaml_and_json_are_read_and_a_field_given_twice_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        assert_eq!(read(&path("a.yaml", "a: [1, x]\n")).unwrap(), json!({"a": [1, "x"]}));
+        assert_eq!(read(&path("a", "{\"a\": \"1\"}")).unwrap(), json!({"a": "1"}));
+        let says = |path: &Path| read(path).unwrap_err().to_string();
+        assert!(says(&path("twice.yaml", "a: 1\na: 2\n")).contains("duplicate"));
+        assert!(says(&path("a.json", "a: 1")).contains("is no JSON"));
+        assert!(says(Path::new("/nowhere/a.yaml")).contains("cannot be read"));
+    }
+}

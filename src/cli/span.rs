@@ -1,0 +1,96 @@
+//! Spans and points of time as people write them.
+
+use std::time::{Duration, SystemTime};
+
+use chrono::{DateTime, SecondsFormat};
+
+/// The units, and how many milliseconds each has.
+const UNITS: [(&str, u64); 6] =
+    [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000), ("w", 604_800_000)];
+/// The longest span: a century is a slip.
+const LONGEST_MS: u64 = 100 * 366 * 86_400_000;
+
+/// A span such as `90s`, `1h30m` or `30d`.
+pub(super) fn parse(text: &str) -> Result<Duration, String> {
+    let wrong = || "is no span of time; write a number with ms, s, m, h, d or w, such as 90s, 1h30m or 30d".to_owned();
+    let mut rest = text.trim();
+    let mut total: u64 = 0;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
+        let (number, after) = rest.split_at(digits);
+        let letters = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
+        let (unit, after) = after.split_at(letters);
+        let (_, millis) = UNITS.into_iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?;
+        let span = number.parse::<u64>().ok().and_then(|number| number.checked_mul(millis)).ok_or_else(wrong)?;
+        total = total.checked_add(span).filter(|total| *total <= LONGEST_MS).ok_or_else(wrong)?;
+        rest = after.trim_start();
+    }
+    if text.trim().is_empty() { Err(wrong()) } else { Ok(Duration::from_millis(total)) }
+}
+
+/// A point of time: RFC 3339, or how long ago it was. As the API takes it.
+pub(super) fn when(text: &str) -> Result<String, String> {
+    if let Ok(at) = DateTime::parse_from_rfc3339(text.trim()) {
+        return Ok(at.to_utc().to_rfc3339_opts(SecondsFormat::Millis, true));
+    }
+    let ago = parse(text).map_err(|_| {
+        "is no point of time; write RFC 3339, such as 2026-01-31T12:00:00Z, or how long ago, such as 2h".to_owned()
+    })?;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let at = i64::try_from(now.saturating_sub(ago).as_millis()).ok().and_then(DateTime::from_timestamp_millis);
+    Ok(at.unwrap_or_default().to_rfc3339_opts(SecondsFormat::Millis, true))
+}
+
+/// A span for people: its two largest units.
+pub(super) fn told(span: Duration) -> String {
+    let millis = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+    if millis < 1_000 {
+        return format!("{millis}ms");
+    }
+    let mut left = millis / 1_000 * 1_000;
+    let mut parts = Vec::new();
+    for (name, size) in UNITS.into_iter().rev().filter(|(name, size)| *size >= 1_000 && *name != "w") {
+        let count = left / size;
+        left %= size;
+        if count > 0 || !parts.is_empty() {
+            parts.push((count, name));
+        }
+    }
+    parts.into_iter().take(2).filter(|(count, _)| *count > 0).map(|(count, name)| format!("{count}{name}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_have_units_and_may_be_put_together() {
+        let seconds = |text: &str| parse(text).unwrap().as_secs();
+        assert_eq!(
+            [seconds("90s"), seconds("1h30m"), seconds("30d"), seconds("2w 1d")],
+            [90, 5_400, 2_592_000, 1_296_000]
+        );
+        assert_eq!(parse("250ms").unwrap(), Duration::from_millis(250));
+        for wrong in ["", " ", "30", "d", "-1s", "1.5h", "1y", "1h30", "99999999999999999999s", "999999w"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_point_of_time_is_written_or_so_long_ago() {
+        assert_eq!(when("2026-01-31T13:00:00+01:00").unwrap(), "2026-01-31T12:00:00.000Z");
+        let (hour, now) = (when("1h").unwrap(), when("0s").unwrap());
+        let at = |text: &str| DateTime::parse_from_rfc3339(text).unwrap();
+        let between = at(&now) - at(&hour);
+        assert!((3_600..3_700).contains(&between.num_seconds()), "{hour} {now}");
+        assert!(when("yesterday").is_err() && when("2026-01-31").is_err());
+        assert_eq!(when("99w").unwrap().len(), now.len());
+    }
+
+    #[test]
+    fn a_span_is_told_by_its_largest_units() {
+        let told = |millis| told(Duration::from_millis(millis));
+        assert_eq!([told(0), told(999), told(1_500), told(61_000)], ["0ms", "999ms", "1s", "1m1s"]);
+        assert_eq!([told(3_600_000), told(93_784_000)], ["1h", "1d2h"]);
+    }
+}

@@ -1,0 +1,112 @@
+//! The key that a client shows, and where it came from.
+
+use std::{fs, io, path::Path};
+
+use http::HeaderValue;
+
+use crate::settings::Token;
+
+/// A key is never this long; a file that is something else may be.
+const FILE_MOST: u64 = 4 * 1024;
+
+/// A key, and where it came from, so that somebody can find the wrong one.
+#[derive(Clone, Debug)]
+pub struct Key {
+    header: HeaderValue,
+    origin: String,
+}
+
+/// There is no key there.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// A file cannot be read.
+    #[error("the key in {file} cannot be read: {error}")]
+    Read {
+        /// Which file.
+        file: String,
+        /// Why not.
+        error: io::Error,
+    },
+    /// It is none.
+    #[error("{0} holds no key: one is a single line of printable characters without blanks, such as gh_…")]
+    Form(
+        /// Where it should be.
+        String,
+    ),
+}
+
+impl Key {
+    /// A key that came from somewhere.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be one.
+    pub fn new(key: &Token, origin: impl Into<String>) -> Result<Self, KeyError> {
+        let (origin, key) = (origin.into(), key.expose().trim());
+        if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(KeyError::Form(origin));
+        }
+        let Ok(mut header) = HeaderValue::from_str(&format!("Bearer {key}")) else {
+            return Err(KeyError::Form(origin));
+        };
+        header.set_sensitive(true);
+        Ok(Self { header, origin })
+    }
+
+    /// The key in a file.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read, or holds none.
+    pub fn of_file(file: &Path) -> Result<Self, KeyError> {
+        let shown = file.display().to_string();
+        let read = |error| KeyError::Read { file: shown.clone(), error };
+        if fs::metadata(file).map_err(read)?.len() > FILE_MOST {
+            return Err(KeyError::Form(shown));
+        }
+        match fs::read_to_string(file) {
+            Ok(text) => Self::new(&Token::new(text), shown),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(KeyError::Form(shown)),
+            Err(error) => Err(read(error)),
+        }
+    }
+
+    /// Where it came from.
+    #[must_use]
+    pub fn origin(&self) -> &str {
+        &self.origin
+    }
+
+    pub(super) fn header(&self) -> HeaderValue {
+        self.header.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_one_word_and_is_never_shown() {
+        let key = Key::new(&Token::new("gh_a_b\n"), "--key").unwrap();
+        assert_eq!(key.header().to_str().unwrap(), "Bearer gh_a_b");
+        assert!(!format!("{key:?}").contains("gh_a_b"), "{key:?}");
+        for wrong in ["", " ", "two words", "a\nb", "ü"] {
+            assert!(matches!(Key::new(&Token::new(wrong), "--key"), Err(KeyError::Form(_))), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_file_without_a_key_is_named_and_not_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("key");
+        assert!(matches!(Key::of_file(&file), Err(KeyError::Read { .. })));
+        for wrong in [&b"a b"[..], b"\xff\xfe", &[b'a'; 5_000]] {
+            fs::write(&file, wrong).unwrap();
+            let says = Key::of_file(&file).unwrap_err().to_string();
+            assert!(says.contains("holds no key") && says.contains(file.to_str().unwrap()), "{says}");
+        }
+        fs::write(&file, "gh_1_2\r\n").unwrap();
+        assert_eq!(Key::of_file(&file).unwrap().origin(), file.to_str().unwrap());
+    }
+}

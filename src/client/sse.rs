@@ -1,0 +1,168 @@
+//! Server-sent events: from bytes, however they are cut, to events.
+
+use std::{mem, time::Duration};
+
+/// An event with more than this is not read.
+const EVENT_MOST: usize = 8 * 1024 * 1024;
+
+/// One event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Event {
+    /// Its kind; `message` if it says none.
+    pub(super) kind: String,
+    /// What it holds.
+    pub(super) data: String,
+}
+
+/// An event is larger than anything that is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TooLarge;
+
+/// Reads a stream.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Parser {
+    line: Vec<u8>,
+    /// The last byte was a carriage return: a line feed after it ends no line of its own.
+    returned: bool,
+    begun: bool,
+    kind: String,
+    data: String,
+    /// An id counts once its event is there.
+    pending: Option<String>,
+    last: Option<String>,
+    retry: Option<Duration>,
+}
+
+impl Parser {
+    /// The id of the last event that came whole.
+    pub(super) fn last(&self) -> Option<&str> {
+        self.last.as_deref()
+    }
+
+    /// How long the server wants to be left alone after a break.
+    pub(super) const fn retry(&self) -> Option<Duration> {
+        self.retry
+    }
+
+    /// Takes bytes as they come, and gives the events that are whole now.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<Vec<Event>, TooLarge> {
+        let mut events = Vec::new();
+        for &byte in bytes {
+            if mem::replace(&mut self.returned, byte == b'\r') && byte == b'\n' {
+                continue;
+            }
+            if matches!(byte, b'\r' | b'\n') {
+                let line = mem::take(&mut self.line);
+                events.extend(self.take(&line));
+                continue;
+            }
+            self.line.push(byte);
+            if self.line.len() + self.data.len() > EVENT_MOST {
+                return Err(TooLarge);
+            }
+        }
+        Ok(events)
+    }
+
+    fn take(&mut self, line: &[u8]) -> Option<Event> {
+        let line =
+            if mem::replace(&mut self.begun, true) { line } else { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) };
+        if line.is_empty() {
+            return self.end();
+        }
+        let line = String::from_utf8_lossy(line);
+        let (field, value) = line.split_once(':').unwrap_or((&line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "event" => value.clone_into(&mut self.kind),
+            "data" => {
+                self.data.push_str(value);
+                self.data.push('\n');
+            }
+            "id" if !value.contains('\0') => self.pending = Some(value.to_owned()),
+            "retry" if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) => {
+                self.retry = value.parse().ok().map(Duration::from_millis);
+            }
+            // A comment, or something that is not known.
+            _ => {}
+        }
+        None
+    }
+
+    fn end(&mut self) -> Option<Event> {
+        if let Some(id) = self.pending.take() {
+            self.last = (!id.is_empty()).then_some(id);
+        }
+        let (kind, mut data) = (mem::take(&mut self.kind), mem::take(&mut self.data));
+        if data.is_empty() && kind.is_empty() {
+            return None;
+        }
+        data.truncate(data.len().saturating_sub(1));
+        Some(Event { kind: if kind.is_empty() { "message".to_owned() } else { kind }, data })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn event(kind: &str, data: &str) -> Event {
+        Event { kind: kind.to_owned(), data: data.to_owned() }
+    }
+
+    #[test]
+    fn events_have_a_kind_lines_and_an_id_and_comments_are_none() {
+        let mut parser = Parser::default();
+        let text = ":hello\n\nid: 1\nevent: operation\ndata: {\ndata:  }\n\nretry: 250\n\ndata: x\n\nevent: gap\n\nid\n: end\n";
+        let events = parser.push(text.as_bytes()).unwrap();
+        assert_eq!(events, [event("operation", "{\n }"), event("message", "x"), event("gap", "")]);
+        assert_eq!((parser.last(), parser.retry()), (Some("1"), Some(Duration::from_millis(250))));
+        parser.push(b"\n").unwrap();
+        assert_eq!(parser.last(), None, "an empty id forgets the last");
+    }
+
+    #[test]
+    fn an_event_that_is_cut_off_does_not_count() {
+        let mut parser = Parser::default();
+        assert_eq!(parser.push(b"id: 1\ndata: a\n\nid: 2\ndata: b\n").unwrap(), [event("message", "a")]);
+        assert_eq!(parser.last(), Some("1"), "the second is to come again");
+    }
+
+    #[test]
+    fn what_never_ends_is_given_up() {
+        let mut parser = Parser::default();
+        let piece = vec![b'a'; 1024 * 1024];
+        assert_eq!((0..9).find_map(|_| parser.push(&piece).err()), Some(TooLarge));
+        let mut parser = Parser::default();
+        let line = format!("data: {}\n", "b".repeat(1024 * 1024));
+        assert_eq!((0..9).find_map(|_| parser.push(line.as_bytes()).err()), Some(TooLarge));
+    }
+
+    proptest! {
+        #[test]
+        fn it_does_not_matter_where_bytes_are_cut(
+            events in proptest::collection::vec(("[a-z]{1,5}", "[ -~é]{0,20}", 0_u32..99), 0..6),
+            end in prop_oneof!["\n", "\r\n", "\r"],
+            cuts in proptest::collection::vec(1_usize..9, 1..40),
+        ) {
+            let mut text = String::from("\u{feff}");
+            for (kind, data, id) in &events {
+                text += &format!("id: {id}{end}event: {kind}{end}: c{end}data: {data}{end}{end}");
+            }
+            let mut parser = Parser::default();
+            let mut found = Vec::new();
+            let (mut rest, mut cuts) = (text.as_bytes(), cuts.iter().cycle());
+            while !rest.is_empty() {
+                let (piece, after) = rest.split_at(rest.len().min(*cuts.next().unwrap()));
+                found.extend(parser.push(piece).unwrap());
+                rest = after;
+            }
+            let meant: Vec<_> = events.iter().map(|(kind, data, _)| event(kind, data)).collect();
+            prop_assert_eq!(found, meant);
+            let last = events.last().map(|(_, _, id)| id.to_string());
+            prop_assert_eq!(parser.last().map(str::to_owned), last);
+        }
+    }
+}

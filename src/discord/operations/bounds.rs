@@ -1,0 +1,58 @@
+//! Whether an operation may name what it names, before anything of it is sent.
+//!
+//! Which guild a channel or a webhook belongs to is asked of Discord once, and kept.
+
+use guildhall_actors::telemetry::{desk::NamedElsewhere, emit};
+use guildhall_core::access::{Bounds, Whose, no_such};
+use guildhall_core::operation::FailureClass;
+use guildhall_core::operation::payload::Location;
+use http::Method;
+
+use super::errand::Errand;
+use super::seen::SeenPlace;
+use super::verdict::Stop;
+
+/// Stops an operation that names a channel, a webhook or a guild of somebody else.
+pub(super) async fn check(errand: &Errand<'_>) -> Result<(), Stop> {
+    let work = errand.work;
+    if work.bounds == Bounds::Anywhere {
+        return Ok(());
+    }
+    let names = work.payload.locations();
+    let mut names = names.map_err(|untold| Stop::failed(FailureClass::Forbidden, format!("it {untold}")))?;
+    // An interaction's token is for whoever has it.
+    names.retain(|name| !matches!(name, Location::Webhook(id, Some(_)) if *id == errand.application()));
+    if names.is_empty() {
+        return Ok(());
+    }
+    let known = errand.whose(names.clone()).await?;
+    for (name, known) in names.into_iter().zip(known) {
+        let whose = match known {
+            Some(whose) => whose,
+            None => match look_up(errand, &name).await {
+                Ok(whose) => whose,
+                // What is not there is nobody's: the call says so, and means it.
+                Err(stop) if stop.is_gone() => continue,
+                Err(stop) => return Err(stop),
+            },
+        };
+        if !work.bounds.admit(&work.tenant, work.guild, &whose) {
+            emit(NamedElsewhere { at: "dispatch" });
+            return Err(Stop::failed(FailureClass::NotFound, no_such(&name, work.guild)));
+        }
+    }
+    Ok(())
+}
+
+/// Asks Discord where something belongs, and keeps it.
+async fn look_up(errand: &Errand<'_>, name: &Location) -> Result<Whose, Stop> {
+    let path = match name {
+        Location::Channel(id) => format!("/channels/{id}"),
+        Location::Webhook(id, None) => format!("/webhooks/{id}"),
+        Location::Webhook(id, Some(token)) => format!("/webhooks/{id}/{token}"),
+        // The store knows whose every guild is.
+        Location::Guild(id) => return errand.learn(name.clone(), Some(*id)).await,
+    };
+    let seen: SeenPlace = errand.read(errand.json(Method::GET, &path, None::<&()>)?).await?;
+    errand.learn(name.clone(), seen.guild_id).await
+}

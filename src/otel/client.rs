@@ -1,0 +1,197 @@
+//! One request to a collector, and what comes back.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{Client as Pooled, connect::HttpConnector},
+    rt::{TokioExecutor, TokioTimer},
+};
+use serde_json::Value;
+
+use crate::{causes::chain, settings::Telemetry};
+
+/// Where collectors take traces.
+const PATH: &str = "/v1/traces";
+
+/// The largest answer that is read: it says little.
+const ANSWER_MOST: usize = 64 * 1024;
+
+/// How much of an answer is repeated in the log.
+const SAID_MOST: usize = 200;
+
+/// How long an unused connection is kept.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// The longest wait that a collector may ask for.
+const WAIT_MOST: Duration = Duration::from_secs(30);
+
+/// What a collector cannot be reached with.
+#[derive(Debug, thiserror::Error)]
+pub enum EndpointError {
+    /// Its address is none.
+    #[error(
+        "telemetry.otlp_endpoint is no address of a collector; give an http or https URL such as http://127.0.0.1:4318"
+    )]
+    Url,
+    /// A header is none.
+    #[error("telemetry.otlp_headers: `{0}` cannot be a header, or its value cannot stand in one")]
+    Header(String),
+}
+
+/// Why spans were not taken.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// They may be taken next time, after so long if the collector said so.
+    Later { says: String, wait: Option<Duration> },
+    /// They never will.
+    Never { says: String },
+}
+
+/// The way to a collector.
+#[derive(Debug)]
+pub(super) struct Client {
+    http: Pooled<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    uri: Uri,
+    headers: HeaderMap,
+    timeout: Duration,
+}
+
+impl Client {
+    /// Nothing if the settings name no collector.
+    pub(super) fn new(settings: &Telemetry) -> Result<Option<Self>, EndpointError> {
+        let Some(endpoint) = &settings.otlp_endpoint else { return Ok(None) };
+        let endpoint = endpoint.strip_suffix(PATH).unwrap_or(endpoint);
+        let uri: Uri = format!("{endpoint}{PATH}").parse().map_err(|_| EndpointError::Url)?;
+        let mut headers = HeaderMap::new();
+        for (name, value) in &settings.otlp_headers {
+            let wrong = || EndpointError::Header(name.clone());
+            let known = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong())?;
+            let mut value = HeaderValue::from_str(value.expose()).map_err(|_| wrong())?;
+            value.set_sensitive(true);
+            headers.insert(known, value);
+        }
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(header::USER_AGENT, HeaderValue::from_static(concat!("Guildhall/", env!("CARGO_PKG_VERSION"))));
+        let mut tcp = HttpConnector::new();
+        // The connector around it sees to the scheme.
+        tcp.enforce_http(false);
+        tcp.set_connect_timeout(Some(settings.timeout));
+        let connector = HttpsConnectorBuilder::new()
+            .with_provider_and_webpki_roots(Arc::new(rustls::crypto::ring::default_provider()))
+            .expect("invariant: ring supports the default versions of TLS")
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(tcp);
+        let http = Pooled::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .pool_max_idle_per_host(1)
+            .build(connector);
+        Ok(Some(Self { http, uri, headers, timeout: settings.timeout }))
+    }
+
+    /// Sends a request once. How many spans of it the collector did not want.
+    pub(super) async fn send(&self, body: Bytes) -> Result<u64, Refusal> {
+        let later = |says: String| Refusal::Later { says, wait: None };
+        match tokio::time::timeout(self.timeout, self.exchange(body)).await {
+            Ok(answered) => answered,
+            Err(_) => Err(later(format!("it did not answer within {:?}", self.timeout))),
+        }
+    }
+
+    async fn exchange(&self, body: Bytes) -> Result<u64, Refusal> {
+        let later = |says: String| Refusal::Later { says, wait: None };
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.uri.clone();
+        *request.headers_mut() = self.headers.clone();
+        let answer = self.http.request(request).await.map_err(|error| later(chain(&error)))?;
+        let (head, body) = answer.into_parts();
+        let read = Limited::new(body, ANSWER_MOST).collect().await.map_err(|error| later(chain(&*error)))?;
+        judge(head.status, &head.headers, &read.to_bytes())
+    }
+}
+
+/// What an answer means.
+fn judge(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Result<u64, Refusal> {
+    if status.is_success() {
+        return Ok(rejected(body));
+    }
+    let said: String =
+        String::from_utf8_lossy(body).chars().filter(|next| !next.is_control()).take(SAID_MOST).collect();
+    let says = format!("it answered {}: {said}", status.as_u16());
+    match status {
+        StatusCode::TOO_MANY_REQUESTS
+        | StatusCode::BAD_GATEWAY
+        | StatusCode::SERVICE_UNAVAILABLE
+        | StatusCode::GATEWAY_TIMEOUT => {
+            let asked = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+            Err(Refusal::Later { says, wait: asked.map(|seconds| Duration::from_secs(seconds).min(WAIT_MOST)) })
+        }
+        _ => Err(Refusal::Never { says }),
+    }
+}
+
+/// How many spans a collector says that it did not want. OTLP writes the number as text.
+fn rejected(body: &[u8]) -> u64 {
+    let answer: Value = serde_json::from_slice(body).unwrap_or_default();
+    let count = &answer["partialSuccess"]["rejectedSpans"];
+    count.as_u64().or_else(|| count.as_str()?.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Token;
+
+    fn settings(endpoint: &str, headers: &[(&str, &str)]) -> Telemetry {
+        Telemetry {
+            otlp_endpoint: Some(endpoint.to_owned()),
+            otlp_headers: headers.iter().map(|(name, value)| ((*name).to_owned(), Token::new(*value))).collect(),
+            timeout: Duration::from_secs(1),
+            queue: 10,
+            service_name: "town".to_owned(),
+        }
+    }
+
+    #[test]
+    fn traces_go_below_the_collectors_address_or_where_it_names_itself() {
+        for endpoint in ["http://127.0.0.1:4318", "http://127.0.0.1:4318/v1/traces"] {
+            let client = Client::new(&settings(endpoint, &[])).unwrap().unwrap();
+            assert_eq!(client.uri, "http://127.0.0.1:4318/v1/traces");
+        }
+        let below = Client::new(&settings("https://collector.example/otlp", &[])).unwrap().unwrap();
+        assert_eq!(below.uri, "https://collector.example/otlp/v1/traces");
+    }
+
+    #[test]
+    fn what_cannot_be_a_header_is_named_without_its_value() {
+        for header in [("a b", "hush"), ("fine", "hu\nsh")] {
+            let error = Client::new(&settings("http://127.0.0.1", &[header])).unwrap_err().to_string();
+            assert!(error.contains(header.0) && !error.contains("hu"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_taken_next_time_is_told_from_what_never_will() {
+        let judged = |status: u16, headers: &HeaderMap, body: &str| {
+            judge(StatusCode::from_u16(status).unwrap(), headers, body.as_bytes())
+        };
+        let none = HeaderMap::new();
+        assert_eq!(judged(200, &none, "").unwrap(), 0);
+        assert_eq!(judged(200, &none, r#"{"partialSuccess":{"rejectedSpans":"3"}}"#).unwrap(), 3);
+        let busy = HeaderMap::from_iter([(header::RETRY_AFTER, HeaderValue::from_static("5"))]);
+        for status in [429, 502, 503, 504] {
+            let refused = judged(status, &busy, "busy").unwrap_err();
+            let Refusal::Later { wait, .. } = refused else { panic!("{refused:?}") };
+            assert_eq!(wait, Some(Duration::from_secs(5)));
+        }
+        assert!(
+            matches!(judged(400, &none, "what?"), Err(Refusal::Never { says }) if says == "it answered 400: what?")
+        );
+    }
+}

@@ -1,0 +1,147 @@
+//! Spans as OTLP writes them in JSON.
+
+use guildhall_actors::telemetry::span::{Attribute, Span, SpanKind};
+use serde_json::{Value, json};
+
+use crate::{logging, settings::Token};
+
+/// The longest text of a span: what went wrong may be a whole answer of somebody's.
+const TEXT_MOST: usize = 1_024;
+
+/// OTLP's number for what went wrong.
+const STATUS_ERROR: u8 = 2;
+
+/// Whose spans they are.
+#[derive(Debug)]
+pub(super) struct Resource {
+    attributes: Value,
+    secrets: Vec<Token>,
+}
+
+impl Resource {
+    /// Those of a service of this name. None of these secrets is written.
+    pub(super) fn new(service: &str, secrets: Vec<Token>) -> Self {
+        let attributes = json!([
+            word("service.name", service),
+            word("service.version", env!("CARGO_PKG_VERSION")),
+            { "key": "process.pid", "value": { "intValue": std::process::id().to_string() } },
+        ]);
+        Self { attributes, secrets }
+    }
+
+    /// A request that tells of spans.
+    pub(super) fn request(&self, spans: &[Span]) -> Vec<u8> {
+        let spans: Vec<Value> = spans.iter().map(span).collect();
+        let scope = json!({ "name": "guildhall", "version": env!("CARGO_PKG_VERSION") });
+        let written = json!({
+            "resourceSpans": [{
+                "resource": { "attributes": self.attributes },
+                "scopeSpans": [{ "scope": scope, "spans": spans }],
+            }],
+        });
+        logging::without(&self.secrets, written.to_string().into_bytes())
+    }
+}
+
+fn span(span: &Span) -> Value {
+    let attributes: Vec<Value> = span.attributes.iter().map(|(key, value)| attribute(key, value)).collect();
+    let mut written = json!({
+        "traceId": span.trace.id.to_string(),
+        "spanId": span.trace.span.to_string(),
+        "name": span.name,
+        "kind": match span.kind {
+            SpanKind::Internal => 1,
+            SpanKind::Server => 2,
+            SpanKind::Client => 3,
+            SpanKind::Consumer => 5,
+        },
+        // 64 bits are more than a number of JSON can be trusted with.
+        "startTimeUnixNano": span.began.to_string(),
+        "endTimeUnixNano": span.ended.to_string(),
+        "attributes": attributes,
+        "status": {},
+    });
+    if let Some(parent) = span.parent {
+        written["parentSpanId"] = parent.to_string().into();
+    }
+    if let Some(why) = &span.failed {
+        written["status"] = json!({ "code": STATUS_ERROR, "message": shortened(why) });
+    }
+    written
+}
+
+fn attribute(key: &str, value: &Attribute) -> Value {
+    match value {
+        Attribute::Text(text) => word(key, text),
+        Attribute::Number(number) => json!({ "key": key, "value": { "intValue": number.to_string() } }),
+    }
+}
+
+fn word(key: &str, text: &str) -> Value {
+    json!({ "key": key, "value": { "stringValue": shortened(text) } })
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(TEXT_MOST).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use guildhall_core::{
+        time::UnixMs,
+        trace::{SpanId, Trace},
+    };
+
+    use super::*;
+
+    fn written(spans: &[Span], secrets: &[&str]) -> Value {
+        let resource = Resource::new("town", secrets.iter().copied().map(Token::new).collect());
+        serde_json::from_slice(&resource.request(spans)).unwrap()
+    }
+
+    fn trace() -> Trace {
+        Trace::read("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01").unwrap()
+    }
+
+    #[test]
+    fn a_span_is_written_as_otlp_has_it() {
+        let span = Span::over(trace(), Some(SpanId::new(0xab)), "work", UnixMs::new(1_000), UnixMs::new(1_250));
+        let span = span.kind(SpanKind::Client).text("a", "b").number("n", 7);
+        let request = written(&[span], &[]);
+        let resource = &request["resourceSpans"][0];
+        assert_eq!(resource["resource"]["attributes"][0], word("service.name", "town"));
+        assert_eq!(
+            resource["scopeSpans"][0]["spans"],
+            json!([{
+                "traceId": "4bf92f3577b34da6a3ce929d0e0e4736", "spanId": "00f067aa0ba902b7",
+                "parentSpanId": "00000000000000ab", "name": "work", "kind": 3,
+                "startTimeUnixNano": "1000000000", "endTimeUnixNano": "1250000000",
+                "attributes": [
+                    { "key": "a", "value": { "stringValue": "b" } },
+                    { "key": "n", "value": { "intValue": "7" } },
+                ],
+                "status": {},
+            }])
+        );
+    }
+
+    #[test]
+    fn the_first_part_of_a_trace_has_no_parent_and_one_that_failed_says_why_in_few_words() {
+        let span = Span::just_now(trace(), None, "asked", Duration::from_millis(1)).failed(Some("x".repeat(10_000)));
+        let request = written(&[span], &[]);
+        let span = &request["resourceSpans"][0]["scopeSpans"][0]["spans"][0];
+        assert_eq!(span.get("parentSpanId"), None);
+        assert_eq!(span["status"]["code"], 2);
+        assert_eq!(span["status"]["message"].as_str().unwrap().len(), TEXT_MOST);
+    }
+
+    #[test]
+    fn no_secret_is_told() {
+        let span =
+            Span::just_now(trace(), None, "asked", Duration::ZERO).failed(Some("the token s3cret is no good".into()));
+        let request = written(&[span], &["s3cret"]).to_string();
+        assert!(!request.contains("s3cret") && request.contains("(redacted)"), "{request}");
+    }
+}

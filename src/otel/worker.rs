@@ -1,0 +1,114 @@
+//! Takes spans out of the queue and tells the collector, in batches.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use guildhall_actors::telemetry::{emit, span::Span};
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Instant, sleep, timeout_at},
+};
+
+use super::{
+    client::{Client, Refusal},
+    encode::Resource,
+    events::{ExportFailed, ExportRetried, QueueOverflowed, SpansDropped, SpansExported},
+};
+
+/// Spans of one request at most.
+const BATCH: usize = 512;
+/// How long the first of a batch waits for others.
+const GATHERS: Duration = Duration::from_secs(1);
+/// How often a batch is sent before it is given up.
+const TRIES: u32 = 3;
+/// How long to wait after the first failure; doubles.
+const BACKOFF: Duration = Duration::from_secs(1);
+
+pub(super) struct Worker {
+    pub(super) client: Client,
+    pub(super) resource: Resource,
+    pub(super) waiting: mpsc::Receiver<Span>,
+    pub(super) lost: Arc<AtomicU64>,
+    pub(super) stopped: watch::Receiver<bool>,
+}
+
+impl Worker {
+    /// Tells the collector until it is told to stop and nothing waits.
+    pub(super) async fn run(mut self) {
+        loop {
+            let mut batch = Vec::new();
+            self.gather(&mut batch).await;
+            if batch.is_empty() {
+                break;
+            }
+            self.export(&batch).await;
+            let lost = self.lost.swap(0, Ordering::Relaxed);
+            if lost > 0 {
+                emit(QueueOverflowed { count: lost });
+            }
+        }
+    }
+
+    /// Waits for the first, and then a moment for others. Nothing if there will be no more.
+    async fn gather(&mut self, batch: &mut Vec<Span>) {
+        let mut until = None;
+        while batch.len() < BATCH {
+            if *self.stopped.borrow() {
+                // Nobody adds to it any more: what waits is the last there is.
+                self.waiting.close();
+                let room = BATCH - batch.len();
+                self.waiting.recv_many(batch, room).await;
+                return;
+            }
+            let room = BATCH - batch.len();
+            let (waiting, stopped) = (&mut self.waiting, &mut self.stopped);
+            let more = async {
+                match until {
+                    None => Some(waiting.recv_many(batch, room).await),
+                    Some(until) => timeout_at(until, waiting.recv_many(batch, room)).await.ok(),
+                }
+            };
+            tokio::select! {
+                more = more => match more {
+                    None | Some(0) => return,
+                    Some(_) => { until.get_or_insert_with(|| Instant::now() + GATHERS); }
+                },
+                _ = stopped.changed() => {}
+            }
+        }
+    }
+
+    async fn export(&mut self, batch: &[Span]) {
+        let (body, count) = (Bytes::from(self.resource.request(batch)), batch.len() as u64);
+        let (began, mut tried) = (Instant::now(), 0);
+        loop {
+            tried += 1;
+            let (says, wait) = match self.client.send(body.clone()).await {
+                Ok(rejected) => {
+                    let rejected = rejected.min(count);
+                    emit(SpansExported { count: count - rejected, took: began.elapsed() });
+                    if rejected > 0 {
+                        emit(SpansDropped { count: rejected, why: "rejected" });
+                    }
+                    return;
+                }
+                Err(Refusal::Never { says }) => return emit(ExportFailed { count, why: "refused", says: &says }),
+                Err(Refusal::Later { says, wait }) => (says, wait.unwrap_or(BACKOFF * 2_u32.pow(tried - 1))),
+            };
+            if tried >= TRIES || *self.stopped.borrow() {
+                return emit(ExportFailed { count, why: "unreachable", says: &says });
+            }
+            emit(ExportRetried { says: &says, wait });
+            tokio::select! {
+                () = sleep(wait) => {}
+                _ = self.stopped.changed() => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Text from elsewhere, made safe to show on a terminal.
+
+use std::borrow::Cow;
+
+/// The same text with what would move a terminal's cursor, colour it or turn its direction written out.
+pub(crate) fn plain(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(moves) {
+        return Cow::Borrowed(text);
+    }
+    let shown = |c: char| if moves(c) { c.escape_default().to_string() } else { c.to_string() };
+    Cow::Owned(text.chars().map(shown).collect())
+}
+
+/// Controls, and what turns the direction of the text around it.
+fn moves(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_it_moves_the_terminal() {
+        assert!(matches!(plain("Pilots of 〚GH〛 ü"), Cow::Borrowed(_)));
+        assert_eq!(plain("a\u{1b}[31mb\nc\u{9b}d\u{202e}"), "a\\u{1b}[31mb\\nc\\u{9b}d\\u{202e}");
+    }
+}

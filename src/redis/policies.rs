@@ -1,0 +1,75 @@
+//! Requests to the API that processes count together: the port of `guildhall_actors::policies` over one script.
+//!
+//! | key | what |
+//! |---|---|
+//! | `policy:<policy>:<key's id>` | when the caller's bucket is full, in microseconds since 1970; gone by then |
+//!
+//! The clock is Redis's own. Whoever waits for an answer here is a request to the API, so the wait is short, and once Redis was
+//! lost it is left alone for a moment.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use ::redis::Value;
+use guildhall_actors::policies::{Counting, SharedPolicies};
+use guildhall_core::policy::Rate;
+use tokio::time::{Instant, timeout};
+
+use super::{Keys, Redis, Script};
+
+/// How long a request waits for the count.
+const WITHIN: Duration = Duration::from_millis(100);
+/// How long Redis is left alone once it was lost.
+const LEFT_ALONE: Duration = Duration::from_secs(1);
+
+/// Counts in Redis.
+#[derive(Debug)]
+pub struct RedisPolicies {
+    redis: Redis,
+    keys: Keys,
+    script: Script,
+    longest: Duration,
+    /// When Redis may be asked again, if it was lost.
+    again_at: Mutex<Option<Instant>>,
+}
+
+impl RedisPolicies {
+    /// The counts of one application, where no request may wait for longer than this.
+    #[must_use]
+    pub fn new(redis: Redis, keys: Keys, longest: Duration) -> Self {
+        let script = Script::new("policies", include_str!("policies.lua"));
+        Self { redis, keys, script, longest, again_at: Mutex::new(None) }
+    }
+
+    async fn count(&self, policy: &str, who: &str, rate: Rate, max_wait: Duration) -> Option<Duration> {
+        let again_at = *self.again_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if again_at.is_some_and(|at| at > Instant::now()) {
+            return None;
+        }
+        let key = self.keys.of(&format!("policy:{policy}:{who}"));
+        let longest = self.longest.max(max_wait);
+        let call = self.redis.run(&self.script, std::slice::from_ref(&key), |_| {
+            [rate.interval(), rate.window(), max_wait, longest].map(micros).to_vec()
+        });
+        match timeout(WITHIN, call).await {
+            Ok(Ok(Value::Int(debt))) => u64::try_from(debt).ok().map(Duration::from_micros),
+            // Lost, or something that other programs put there.
+            Ok(Ok(_) | Err(_)) | Err(_) => {
+                *self.again_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + LEFT_ALONE);
+                None
+            }
+        }
+    }
+}
+
+fn micros(duration: Duration) -> Vec<u8> {
+    duration.as_micros().to_string().into_bytes()
+}
+
+impl SharedPolicies for RedisPolicies {
+    fn take<'a>(&'a self, policy: &'static str, who: &'a str, rate: Rate, max_wait: Duration) -> Counting<'a> {
+        Box::pin(self.count(policy, who, rate, max_wait))
+    }
+}

@@ -1,0 +1,216 @@
+//! The listener for health, metrics and the API: the typed settings, and what has to hold between them.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use guildhall_core::policy::Rate;
+
+use super::{Token, error::Problem, network::Network, of, resolve::Effective, secret, take, value::Value};
+
+/// The listener for health, metrics and the API.
+#[derive(Clone, Debug)]
+pub struct Api {
+    /// Where it listens; port 0 takes a free one.
+    pub bind: SocketAddr,
+    /// What callers of the API have to show.
+    pub admin_key: Option<Token>,
+    /// What it speaks TLS with; `None` means that it does not.
+    pub tls: Option<Tls>,
+    /// Whose word counts on whom they speak for.
+    pub trusted_proxies: Vec<Network>,
+    /// Where they say so.
+    pub forwarded_header: ForwardedHeader,
+    /// How many connections are served at once.
+    pub max_connections: usize,
+    /// How long a request may take to arrive up to its body.
+    pub header_timeout: Duration,
+    /// How long a body may take to arrive.
+    pub body_timeout: Duration,
+    /// How long a caller may take nothing of its answer.
+    pub write_timeout: Duration,
+    /// How long a connection is kept for the next request.
+    pub keep_alive: Duration,
+    /// The largest body of a submission that is read.
+    pub max_body_bytes: usize,
+    /// How many streams of operations may be open at once.
+    pub max_streams: usize,
+    /// How long the client of a stream may take to read what is ready for it.
+    pub stream_stall: Duration,
+    /// How many callers may wait at once for what they submitted.
+    pub max_waiters: usize,
+    /// How much each caller may ask.
+    pub policies: Policies,
+}
+
+/// What the API speaks TLS with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tls {
+    /// The certificate, and those between it and its authority.
+    pub cert_file: PathBuf,
+    /// Its private key.
+    pub key_file: PathBuf,
+}
+
+/// Where a proxy says whom it speaks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForwardedHeader {
+    /// `X-Forwarded-For`.
+    XForwardedFor,
+    /// `Forwarded`, as RFC 7239 has it.
+    Forwarded,
+}
+
+/// How much each caller may ask; without a rate, anything.
+#[derive(Clone, Copy, Debug)]
+pub struct Policies {
+    /// Submitting operations, and doing much at once.
+    pub heavy: Option<Rate>,
+    /// How far away an operation that is too much may be due.
+    pub heavy_max_wait: Duration,
+    /// Everything else.
+    pub light: Option<Rate>,
+    /// Showing no key, or a wrong one.
+    pub failed: Option<Rate>,
+    /// How many callers are counted one by one.
+    pub max_tracked: usize,
+    /// Whether processes that share a Redis count together.
+    pub shared: bool,
+}
+
+pub(super) fn typed(effective: &[Effective]) -> Api {
+    let narrow = "invariant: the schema's bounds fit the type";
+    let ms = Duration::from_millis;
+    let files = (take!(effective, "api.tls.cert_file", Path), take!(effective, "api.tls.key_file", Path));
+    let rate =
+        |per_second: u64, burst: u64| Rate::new(per_second.try_into().expect(narrow), burst.try_into().expect(narrow));
+    Api {
+        bind: take!(effective, "api.bind", Address),
+        admin_key: secret(effective, "api.admin_key"),
+        tls: match files {
+            (Some(cert_file), Some(key_file)) => Some(Tls { cert_file, key_file }),
+            _ => None,
+        },
+        trusted_proxies: take!(effective, "api.trusted_proxies", Networks),
+        forwarded_header: match take!(effective, "api.forwarded_header", Text).as_str() {
+            "forwarded" => ForwardedHeader::Forwarded,
+            _ => ForwardedHeader::XForwardedFor,
+        },
+        max_connections: take!(effective, "api.max_connections", Integer).try_into().expect(narrow),
+        header_timeout: ms(take!(effective, "api.header_timeout_ms", Integer)),
+        body_timeout: ms(take!(effective, "api.body_timeout_ms", Integer)),
+        write_timeout: ms(take!(effective, "api.write_timeout_ms", Integer)),
+        keep_alive: ms(take!(effective, "api.keep_alive_ms", Integer)),
+        max_body_bytes: take!(effective, "api.max_body_bytes", Integer).try_into().expect(narrow),
+        max_streams: take!(effective, "api.max_streams", Integer).try_into().expect(narrow),
+        stream_stall: ms(take!(effective, "api.stream_stall_ms", Integer)),
+        max_waiters: take!(effective, "api.max_waiters", Integer).try_into().expect(narrow),
+        policies: Policies {
+            heavy: rate(
+                take!(effective, "api.policies.heavy_per_second", Integer),
+                take!(effective, "api.policies.heavy_burst", Integer),
+            ),
+            heavy_max_wait: ms(take!(effective, "api.policies.heavy_max_wait_ms", Integer)),
+            light: rate(
+                take!(effective, "api.policies.light_per_second", Integer),
+                take!(effective, "api.policies.light_burst", Integer),
+            ),
+            failed: rate(
+                take!(effective, "api.policies.failed_per_second", Integer),
+                take!(effective, "api.policies.failed_burst", Integer),
+            ),
+            max_tracked: take!(effective, "api.policies.max_tracked", Integer).try_into().expect(narrow),
+            shared: take!(effective, "api.policies.shared", Bool),
+        },
+    }
+}
+
+/// What is wrong between settings that are each right. Where one of them is wrong itself, that is already said.
+pub(super) fn check(effective: &[Effective]) -> Vec<Problem> {
+    let checks = [refuse_open_bind, refuse_short_key, refuse_half_of_tls, refuse_plaintext, refuse_long_delay];
+    checks.into_iter().filter_map(|check| check(effective)).collect()
+}
+
+fn find<'a>(effective: &'a [Effective], path: &str) -> Option<&'a Effective> {
+    effective.iter().find(|setting| setting.key.path == path)
+}
+
+/// Where other machines can reach the API, if they can.
+fn open_bind(effective: &[Effective]) -> Option<(&Effective, SocketAddr)> {
+    let bind = find(effective, "api.bind")?;
+    match bind.value {
+        Some(Value::Address(address)) if !address.ip().to_canonical().is_loopback() => Some((bind, address)),
+        _ => None,
+    }
+}
+
+/// A key that is made on the fly is of use to this machine alone; whoever lets others in has to choose one.
+fn refuse_open_bind(effective: &[Effective]) -> Option<Problem> {
+    let (bind, address) = open_bind(effective)?;
+    find(effective, "api.admin_key")?.value.is_none().then(|| Problem {
+        key: "api.bind".to_owned(),
+        origin: Some(bind.origin.clone()),
+        says: format!(
+            "is {address}, which other machines can reach, and there is no api.admin_key to keep them out; set \
+             GUILDHALL__API__ADMIN_KEY, or GUILDHALL__API__ADMIN_KEY_FILE to a file that holds it, or bind a loopback \
+             address such as 127.0.0.1:8080"
+        ),
+    })
+}
+
+/// Keys must not cross a network for everybody to read, unless somebody says that this one is safe.
+fn refuse_plaintext(effective: &[Effective]) -> Option<Problem> {
+    let (bind, address) = open_bind(effective)?;
+    let is_set = |path| find(effective, path).is_some_and(|file| !matches!(file.value, Some(Value::Path(None))));
+    let is_allowed = matches!(find(effective, "api.allow_plaintext")?.value, None | Some(Value::Bool(true)));
+    let is_spoken = is_set("api.tls.cert_file") || is_set("api.tls.key_file");
+    (!is_allowed && !is_spoken).then(|| Problem {
+        key: "api.bind".to_owned(),
+        origin: Some(bind.origin.clone()),
+        says: format!(
+            "is {address}, which other machines can reach, and without TLS they could read the keys that callers show; set \
+             api.tls.cert_file and api.tls.key_file, or bind a loopback address such as 127.0.0.1:8080, or, if something in \
+             front of it speaks TLS, set api.allow_plaintext = true (GUILDHALL__API__ALLOW_PLAINTEXT=true)"
+        ),
+    })
+}
+
+fn refuse_half_of_tls(effective: &[Effective]) -> Option<Problem> {
+    let files = [find(effective, "api.tls.cert_file")?, find(effective, "api.tls.key_file")?];
+    let (given, other) = match files.map(|file| &file.value) {
+        [Some(Value::Path(Some(_))), Some(Value::Path(None))] => (files[0], files[1]),
+        [Some(Value::Path(None)), Some(Value::Path(Some(_)))] => (files[1], files[0]),
+        _ => return None,
+    };
+    let (given_path, other_path) = (given.key.path, other.key.path);
+    Some(Problem {
+        key: given_path.to_owned(),
+        origin: Some(given.origin.clone()),
+        says: format!("is set, and {other_path} is not; TLS needs both a certificate and its key"),
+    })
+}
+
+/// The fewest characters of a key that nobody guesses.
+const KEY_SHORTEST: usize = 16;
+
+fn refuse_short_key(effective: &[Effective]) -> Option<Problem> {
+    let key = find(effective, "api.admin_key")?;
+    let Some(Value::Secret(secret)) = &key.value else { return None };
+    let length = secret.expose().len();
+    (length < KEY_SHORTEST).then(|| Problem {
+        key: "api.admin_key".to_owned(),
+        origin: Some(key.origin.clone()),
+        says: format!("has {length} characters, which is too easy to guess; allowed: {}", key.key.allowed),
+    })
+}
+
+fn refuse_long_delay(effective: &[Effective]) -> Option<Problem> {
+    let (delay, timeout) = (find(effective, "shutdown.delay_ms")?, find(effective, "shutdown.timeout_ms")?);
+    let (Some(Value::Integer(wait)), Some(Value::Integer(most))) = (&delay.value, &timeout.value) else { return None };
+    (*wait > 0 && wait >= most).then(|| Problem {
+        key: "shutdown.delay_ms".to_owned(),
+        origin: Some(delay.origin.clone()),
+        says: format!(
+            "is {wait}, which leaves nothing of shutdown.timeout_ms ({most}) for ending; lower it, or raise \
+             shutdown.timeout_ms"
+        ),
+    })
+}

@@ -1,0 +1,140 @@
+//! Addresses that begin alike.
+
+use std::{fmt, net::IpAddr, str::FromStr};
+
+/// Addresses that begin alike, such as `10.0.0.0/8`, or one alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Network {
+    address: IpAddr,
+    /// How many bits they have in common.
+    prefix: u8,
+}
+
+/// A text is neither an address nor a network.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NetworkError {
+    /// There is no address in front.
+    #[error("holds {0:?}, which is no IP address")]
+    Address(String),
+    /// What follows the `/` is no number of bits that an address has.
+    #[error("holds {0:?}, and what follows the / must be a number of bits, 32 or 128 at most")]
+    Prefix(String),
+    /// The address goes on behind the prefix.
+    #[error("holds {given:?}, which names a single address of a network; write {network} for the network")]
+    Beyond {
+        /// What was written.
+        given: String,
+        /// What was probably meant.
+        network: Network,
+    },
+}
+
+impl Network {
+    /// Whether an address is one of them.
+    #[must_use]
+    pub fn holds(&self, address: IpAddr) -> bool {
+        Self::of(address, self.prefix) == *self
+    }
+
+    /// The network that an address belongs to, if so many bits of it count.
+    #[must_use]
+    pub fn of(address: IpAddr, prefix: u8) -> Self {
+        let address = match address.to_canonical() {
+            IpAddr::V4(address) => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0);
+                IpAddr::V4((address.to_bits() & mask).into())
+            }
+            IpAddr::V6(address) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(prefix.min(128))).unwrap_or(0);
+                IpAddr::V6((address.to_bits() & mask).into())
+            }
+        };
+        Self { address, prefix: prefix.min(bits(address)) }
+    }
+}
+
+const fn bits(address: IpAddr) -> u8 {
+    match address {
+        IpAddr::V4(_) => 32,
+        IpAddr::V6(_) => 128,
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.prefix == bits(self.address) {
+            self.address.fmt(f)
+        } else {
+            write!(f, "{}/{}", self.address, self.prefix)
+        }
+    }
+}
+
+impl FromStr for Network {
+    type Err = NetworkError;
+
+    fn from_str(text: &str) -> Result<Self, NetworkError> {
+        let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
+        let address: IpAddr = address.parse().map_err(|_| NetworkError::Address(text.to_owned()))?;
+        let Some(prefix) = prefix else { return Ok(Self::of(address, 128)) };
+        let fits = |prefix: &u8| *prefix <= bits(address);
+        let prefix = prefix.parse().ok().filter(fits).ok_or_else(|| NetworkError::Prefix(text.to_owned()))?;
+        let network = Self::of(address, prefix);
+        if network.address == address {
+            Ok(network)
+        } else {
+            Err(NetworkError::Beyond { given: text.to_owned(), network })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holds(network: &str, address: &str) -> bool {
+        network.parse::<Network>().unwrap().holds(address.parse().unwrap())
+    }
+
+    #[test]
+    fn a_network_holds_what_begins_alike() {
+        for (network, address) in [
+            ("10.0.0.0/8", "10.255.1.2"),
+            ("0.0.0.0/0", "203.0.113.9"),
+            ("192.0.2.7", "192.0.2.7"),
+            ("192.0.2.7", "::ffff:192.0.2.7"),
+            ("fd00::/8", "fd12::1"),
+            ("::/0", "2001:db8::1"),
+            ("::1", "::1"),
+        ] {
+            assert!(holds(network, address), "{address} is in {network}");
+        }
+        for (network, address) in [
+            ("10.0.0.0/8", "11.0.0.0"),
+            ("192.0.2.0/25", "192.0.2.128"),
+            ("192.0.2.7", "192.0.2.6"),
+            ("0.0.0.0/0", "::1"),
+            ("::/0", "10.0.0.1"),
+            ("fd00::/8", "fe00::1"),
+        ] {
+            assert!(!holds(network, address), "{address} is not in {network}");
+        }
+    }
+
+    #[test]
+    fn what_is_none_says_what_to_write() {
+        for (text, says) in [
+            ("localhost", "no IP address"),
+            ("10.0.0.0/33", "a number of bits"),
+            ("10.0.0.0/", "a number of bits"),
+            ("10.0.0.1/8", "write 10.0.0.0/8"),
+            ("fd00::1/64", "write fd00::/64"),
+        ] {
+            let error = text.parse::<Network>().unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
+        for text in ["10.0.0.0/8", "::1", "192.0.2.7"] {
+            assert_eq!(text.parse::<Network>().unwrap().to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Where traces go.
+
+use std::time::Duration;
+
+use super::{
+    error::Problem,
+    of,
+    resolve::Effective,
+    secret::Token,
+    take,
+    value::{Value, url_text},
+};
+
+/// Where traces go.
+#[derive(Clone, Debug)]
+pub struct Telemetry {
+    /// An OpenTelemetry collector, without a slash at its end; nothing if traces go nowhere.
+    pub otlp_endpoint: Option<String>,
+    /// Headers that requests to it carry.
+    pub otlp_headers: Vec<(String, Token)>,
+    /// How long a request to it may take.
+    pub timeout: Duration,
+    /// Spans that may wait for it.
+    pub queue: usize,
+    /// What the service is called there.
+    pub service_name: String,
+}
+
+pub(super) fn typed(effective: &[Effective]) -> Telemetry {
+    let headers = match &of(effective, "telemetry.otlp_headers").value {
+        Some(Value::Headers(headers)) => headers.clone(),
+        _ => Vec::new(),
+    };
+    Telemetry {
+        otlp_endpoint: take!(effective, "telemetry.otlp_endpoint", Url).map(|url| url_text(&url).to_owned()),
+        otlp_headers: headers,
+        timeout: Duration::from_millis(take!(effective, "telemetry.otlp_timeout_ms", Integer)),
+        queue: usize::try_from(take!(effective, "telemetry.otlp_queue", Integer)).unwrap_or(usize::MAX),
+        service_name: take!(effective, "telemetry.service_name", Text),
+    }
+}
+
+/// Whoever names a collector expects that it is told.
+pub(super) fn check(effective: &[Effective]) -> Option<Problem> {
+    refuse_unbuilt(effective, cfg!(feature = "otel"))
+}
+
+fn refuse_unbuilt(effective: &[Effective], built: bool) -> Option<Problem> {
+    let endpoint = effective.iter().find(|setting| setting.key.path == "telemetry.otlp_endpoint")?;
+    let Some(Value::Url(Some(_))) = &endpoint.value else { return None };
+    (!built).then(|| Problem {
+        key: "telemetry.otlp_endpoint".to_owned(),
+        origin: Some(endpoint.origin.clone()),
+        says: "is set, and this program was built without OpenTelemetry; build it with `cargo build --release \
+               --features otel`, or leave this setting out"
+            .to_owned(),
+    })
+}
+
+/// What is wrong with headers, if something is: `name=value`, with commas between them.
+pub(super) fn headers(text: &str) -> Result<Vec<(String, Token)>, String> {
+    let header = |one: &str| {
+        let (name, value) = one.split_once('=')?;
+        let (name, value) = (name.trim(), value.trim());
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        // What reads the same in JSON as it is: the redaction of logs depends on it.
+        let is_value = |byte: u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\' | b',');
+        let fits = !name.is_empty() && !value.is_empty();
+        let fits = fits && name.bytes().all(is_name) && value.bytes().all(is_value);
+        fits.then(|| (name.to_ascii_lowercase(), Token::new(value)))
+    };
+    let all: Option<Vec<_>> = text.split(',').map(header).collect();
+    all.ok_or_else(|| "is not a list of headers".to_owned())
+}
+
+/// What of a header's value must not be seen: all of it, and what follows a scheme such as `Bearer`.
+pub(super) fn secrets(headers: &[(String, Token)]) -> impl Iterator<Item = Token> + '_ {
+    headers.iter().flat_map(|(_, value)| {
+        let credentials = value.expose().split_once(' ').map(|(_, rest)| Token::new(rest.trim()));
+        std::iter::once(value.clone()).chain(credentials)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::{resolve, source};
+
+    #[test]
+    fn a_collector_that_would_never_be_told_is_an_error_that_says_how_to_build_for_it() {
+        let effective = |endpoint: &str| {
+            let set = ("GUILDHALL__TELEMETRY__OTLP_ENDPOINT".into(), endpoint.into());
+            resolve::resolve(vec![source::from_environment([set])]).0
+        };
+        let told = refuse_unbuilt(&effective("http://127.0.0.1:4318"), false).unwrap();
+        assert!(told.says.contains("--features otel"), "{told:?}");
+        assert!(refuse_unbuilt(&effective("http://127.0.0.1:4318"), true).is_none());
+        assert!(refuse_unbuilt(&effective(""), false).is_none());
+    }
+
+    #[test]
+    fn headers_are_names_and_values_and_their_values_are_secrets() {
+        let known = headers("Authorization=Bearer abc=, x-team = a/b").unwrap();
+        let shown: Vec<_> = known.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
+        assert_eq!(shown, [("authorization", "Bearer abc="), ("x-team", "a/b")]);
+        let hidden: Vec<_> = secrets(&known).map(|secret| secret.expose().to_owned()).collect();
+        assert_eq!(hidden, ["Bearer abc=", "abc=", "a/b"]);
+        assert!(!format!("{known:?}").contains("abc"));
+        for wrong in ["", "a", "=b", "a=", "a b=c", "a=b,,c=d", "a=\"b\"", "a=ü", "a=b\nc"] {
+            assert!(headers(wrong).is_err(), "{wrong}");
+        }
+    }
+}

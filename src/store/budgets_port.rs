@@ -1,0 +1,35 @@
+//! The store as whoever counts what budgets give sees it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use guildhall_actors::{
+    budgets::{HourSpent, SpendStore},
+    operations::StoreFuture,
+};
+use guildhall_core::budget::{BudgetName, Hour, Spend};
+
+use super::{
+    Store,
+    port::answer,
+    read::spend,
+    write::{Answer, Job},
+};
+
+impl SpendStore for Store {
+    fn keep_spend(&self, process: Arc<str>, spend: Vec<Spend>) -> StoreFuture<'_, ()> {
+        Box::pin(async move { self.write(Job::KeepSpend(process, spend)).await.map(drop) })
+    }
+
+    fn spend_since(
+        &self,
+        process: Arc<str>,
+        name: BudgetName,
+        since: Hour,
+    ) -> StoreFuture<'_, BTreeMap<Hour, HourSpent>> {
+        Box::pin(async move { self.read(spend::since(&self.shared.reading, &process, &name, since)).await })
+    }
+
+    fn sweep_spend(&self, before: Hour) -> StoreFuture<'_, u64> {
+        Box::pin(async move { Ok(answer!(self, Job::SweepSpend(before), SweptEvents)) })
+    }
+}

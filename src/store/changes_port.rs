@@ -1,0 +1,47 @@
+//! The store as whoever follows operations sees it.
+
+use std::sync::Arc;
+
+use guildhall_actors::operations::{Changes, Followed, ListFilter, Shown, StoreFuture};
+use guildhall_core::operation::{Frontier, OperationId, Seen};
+use tokio::sync::watch;
+
+use super::{
+    Store,
+    port::look,
+    read::{changes, operations},
+};
+
+impl Changes for Store {
+    fn within(self: Arc<Self>, tenant: Arc<str>) -> Arc<dyn Changes> {
+        Arc::new(self.of_tenant(tenant))
+    }
+
+    fn ticks(&self) -> watch::Receiver<u64> {
+        self.shared.members.ticks()
+    }
+
+    fn seen(&self) -> StoreFuture<'_, Seen> {
+        Box::pin(self.read(changes::seen(&self.shared.reading)))
+    }
+
+    fn follow(&self, from: Frontier, filter: ListFilter, most: usize) -> StoreFuture<'_, Followed> {
+        Box::pin(async move {
+            let mut followed = look!(self, |view| changes::follow(&view, &from, &filter, most)).await?;
+            followed.changed.retain(|changed| self.is_own(&changed.shown.stored.operation.tenant));
+            Ok(followed)
+        })
+    }
+
+    fn ended(&self, ids: Vec<OperationId>) -> StoreFuture<'_, Vec<OperationId>> {
+        Box::pin(async move { self.read(operations::ended(&self.shared.reading, &ids)).await })
+    }
+
+    fn show_all(&self, ids: Vec<OperationId>) -> StoreFuture<'_, Vec<Shown>> {
+        Box::pin(async move {
+            let mut shown = look!(self, |view| operations::show_all(&view, &ids)).await?;
+            shown.retain(|shown| self.is_own(&shown.stored.operation.tenant));
+            Ok(shown)
+        })
+    }
+}

@@ -1,0 +1,180 @@
+//! Operations as they change.
+
+use guildhall_actors::operations::{Changed, Followed, ListFilter};
+use guildhall_core::operation::{Frontier, Seen};
+use sea_orm::{ConnectionTrait, DbBackend, QueryResult, Value};
+
+use super::{
+    Where, limit,
+    operations::{BESIDE, narrow},
+};
+use crate::store::{
+    operation_row::{self, SHOWN, STORED},
+    rows::query,
+    trouble::Trouble,
+    write::{FORGOTTEN, signed},
+};
+
+/// How many columns [`STORED`] and [`SHOWN`] have. After them come the change, what could be seen, and what was forgotten.
+const AFTER_SHOWN: usize = 28;
+
+/// What can be seen at the moment of a statement, in the engine's words: as PostgreSQL tells it, and the highest change.
+fn moment(engine: DbBackend) -> String {
+    let seen = match engine {
+        DbBackend::Postgres => "pg_current_snapshot()::text AS seen, CAST(0 AS BIGINT) AS highest",
+        _ => "NULL AS seen, (SELECT MAX(changed) FROM operations) AS highest",
+    };
+    format!("(SELECT {seen}, (SELECT at FROM marks WHERE name = '{FORGOTTEN}') AS forgotten) moment")
+}
+
+pub(in crate::store) async fn seen(on: &impl ConnectionTrait) -> Result<Seen, Trouble> {
+    let select =
+        format!("SELECT moment.seen, moment.highest, moment.forgotten FROM {}", moment(on.get_database_backend()));
+    let rows = query(on, &select, Vec::new()).await?;
+    let row = rows.first().ok_or_else(|| Trouble::Corrupt("nothing can be seen at all".to_owned()))?;
+    Ok(read_moment(row, 0)?.0)
+}
+
+/// The statement that finds what there is after a frontier.
+pub(in crate::store) fn follow_sql(
+    engine: DbBackend,
+    from: &Frontier,
+    filter: &ListFilter,
+    most: usize,
+) -> (String, Vec<Value>) {
+    let (next, open, within) = (from.next(), from.open(), from.within());
+    // Where nothing is open, and nothing else was begun, all that follows lies in one piece.
+    let begun = within.filter(|(change, _)| change + 1 == next);
+    let mut pieces = Pieces { engine, filter, most, sql: Vec::new(), values: Vec::new() };
+    pieces.add(|piece| match begun {
+        Some((change, last)) => piece.and_pair("(o.changed, o.id) > (?, ?)", signed(change), last),
+        None => piece.and("o.changed >= ?", signed(next)),
+    });
+    if let Some((change, last)) = within.filter(|_| begun.is_none()) {
+        pieces.add(|piece| piece.and_pair("o.changed = ? AND o.id > ?", signed(change), last));
+    }
+    if !open.is_empty() {
+        let open: Vec<_> = open.iter().map(ToString::to_string).collect();
+        pieces.add(|piece| piece.and_that(&format!("o.changed IN ({})", open.join(", "))));
+    }
+    let Pieces { sql, values, .. } = pieces;
+    let found = sql.join(" UNION ALL ");
+    let select = format!(
+        "SELECT {STORED}, {SHOWN}, found.changed, moment.seen, moment.highest, moment.forgotten
+        FROM {} LEFT JOIN ({found}) found ON 1 = 1 LEFT JOIN operations o ON o.id = found.id {BESIDE}",
+        moment(engine)
+    );
+    (select, values)
+}
+
+/// Pieces of what follows, each with as much as is asked for in all: which of them come first is found out afterwards.
+struct Pieces<'a> {
+    engine: DbBackend,
+    filter: &'a ListFilter,
+    most: usize,
+    sql: Vec<String>,
+    values: Vec<Value>,
+}
+
+impl Pieces<'_> {
+    fn add(&mut self, which: impl FnOnce(&mut Where)) {
+        let mut piece = Where::after(std::mem::take(&mut self.values));
+        which(&mut piece);
+        narrow(&mut piece, self.filter);
+        if self.engine == DbBackend::Postgres {
+            // What was copied from another server may have numbers that nothing has here yet.
+            piece.and_that("o.changed < pg_snapshot_xmax(pg_current_snapshot())::text::bigint");
+        }
+        let (rest, values) = piece.ordered("o.changed, o.id", self.most);
+        self.values = values;
+        let found = format!("SELECT o.id, o.changed FROM operations o {rest}");
+        self.sql.push(format!("SELECT * FROM ({found}) piece{}", self.sql.len()));
+    }
+}
+
+pub(in crate::store) async fn follow(
+    on: &impl ConnectionTrait,
+    from: &Frontier,
+    filter: &ListFilter,
+    most: usize,
+) -> Result<Followed, Trouble> {
+    let (sql, values) = follow_sql(on.get_database_backend(), from, filter, most);
+    let rows = query(on, &sql, values).await?;
+    let first = rows.first().ok_or_else(|| Trouble::Corrupt("nothing can be seen at all".to_owned()))?;
+    let (seen, forgotten) = read_moment(first, AFTER_SHOWN + 1)?;
+    let mut changed = Vec::new();
+    for row in &rows {
+        if let Some(change) = row.try_get_by_index::<Option<i64>>(AFTER_SHOWN)? {
+            changed.push(Changed { change: change.unsigned_abs(), shown: operation_row::shown(row)? });
+        }
+    }
+    changed.sort_by_key(|one| from.order(one.change, one.shown.stored.operation.id.uuid()));
+    let most = usize::try_from(limit(most)).unwrap_or(most);
+    let mut more = changed.len() >= most;
+    changed.truncate(most);
+    let seen = seen.bounded();
+    if let Some(first) = changed.iter().position(|one| one.change >= seen.next && one.change >= from.next()) {
+        // They come after more open changes than can be kept in mind, and wait for those.
+        changed.truncate(first);
+        more = false;
+    }
+    Ok(Followed { seen, forgotten, changed, more })
+}
+
+/// What could be seen, and what was forgotten, from this column on.
+fn read_moment(row: &QueryResult, from: usize) -> Result<(Seen, Option<u64>), Trouble> {
+    let seen: Option<String> = row.try_get_by_index(from)?;
+    let highest: Option<i64> = row.try_get_by_index(from + 1)?;
+    let forgotten: Option<i64> = row.try_get_by_index(from + 2)?;
+    let forgotten = forgotten.map(i64::unsigned_abs);
+    let seen = match seen {
+        Some(text) => {
+            of_snapshot(&text).ok_or_else(|| Trouble::Corrupt(format!("a snapshot that is none: {text:?}")))?
+        }
+        None => {
+            let last = highest.map(i64::unsigned_abs).max(forgotten);
+            Seen { next: last.map_or(0, |last| last + 1), ..Seen::default() }
+        }
+    };
+    Ok((seen, forgotten))
+}
+
+/// Reads `xmin:xmax:xip,xip`: all below xmin has ended, nothing from xmax on, and of the others these have not.
+fn of_snapshot(text: &str) -> Option<Seen> {
+    let mut parts = text.split(':');
+    let (_, next, open) = (parts.next()?, parts.next()?.parse().ok()?, parts.next()?);
+    let open = open.split(',').filter(|open| !open.is_empty()).map(|open| open.parse().ok());
+    Some(Seen { next, open: open.collect::<Option<_>>()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn a_snapshot_is_read_as_postgres_writes_it() {
+        assert_eq!(of_snapshot("10:10:"), Some(Seen { next: 10, ..Seen::default() }));
+        assert_eq!(of_snapshot("10:20:10,14,15"), Some(Seen { next: 20, open: [10, 14, 15].into() }));
+        for wrong in ["", "10", "10:20", "10:x:", "10:20:1,x"] {
+            assert_eq!(of_snapshot(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_follows_lies_in_one_piece_unless_something_was_open() {
+        let pieces = |from: &Frontier| {
+            let (sql, values) = follow_sql(DbBackend::Sqlite, from, &ListFilter::default(), 10);
+            (sql.matches("UNION ALL").count() + 1, values.len())
+        };
+        let mut from = Frontier::at(Seen { next: 10, ..Seen::default() });
+        assert_eq!(pieces(&from), (1, 2));
+        from.on_told(&Seen { next: 20, ..Seen::default() }, 12, Uuid::nil());
+        assert_eq!(pieces(&from), (1, 3));
+        let mut from = Frontier::at(Seen { next: 10, open: [5, 7].into() });
+        assert_eq!(pieces(&from).0, 2);
+        from.on_told(&Seen { next: 20, ..Seen::default() }, 5, Uuid::nil());
+        assert_eq!(pieces(&from).0, 3, "5 was begun, 7 was open, and there is what comes after 10");
+    }
+}

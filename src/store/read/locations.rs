@@ -1,0 +1,53 @@
+//! Whose channels, webhooks and guilds are.
+
+use std::collections::HashMap;
+
+use guildhall_actors::access::DEFAULT_TENANT;
+use guildhall_core::{access::Whose, operation::payload::Location};
+use sea_orm::ConnectionTrait;
+
+use crate::store::{
+    rows::{Cell, Holds, Rows, Shape, with_rows},
+    trouble::Trouble,
+};
+
+/// What [`WHOSE`] takes.
+pub(in crate::store) const NAMED: Shape = Shape(&[("its_id", Holds::Number), ("its_kind", Holds::Text)]);
+
+/// Finds their guilds, and the tenants of those. A channel that an operation has made under a key is known by that.
+pub(in crate::store) const WHOSE: &str = "SELECT v.its_kind, v.its_id,
+    COALESCE(c.guild_id, m.guild_id, CASE WHEN v.its_kind = 'guild' THEN v.its_id END), q.tenant FROM {v}
+    LEFT JOIN channel_guilds c ON c.kind = v.its_kind AND c.id = v.its_id
+    LEFT JOIN managed_objects m ON m.kind = v.its_kind AND m.discord_id = v.its_id
+    LEFT JOIN guild_queues q
+    ON q.queue = COALESCE(c.guild_id, m.guild_id, CASE WHEN v.its_kind = 'guild' THEN v.its_id END)";
+
+pub(in crate::store) async fn whose(
+    on: &impl ConnectionTrait,
+    locations: &[Location],
+) -> Result<Vec<Option<Whose>>, Trouble> {
+    let mut rows = Rows::new();
+    for location in locations {
+        rows.push(&[Cell::Number(location.id().cast_signed()), Cell::Text(location.what())]);
+    }
+    if rows.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut found: HashMap<(String, i64), Whose> = HashMap::new();
+    for row in with_rows(on, WHOSE, NAMED, rows, Vec::new()).await? {
+        let guild: Option<i64> = row.try_get_by_index(2)?;
+        let tenant: Option<String> = row.try_get_by_index(3)?;
+        if let Some(guild) = guild {
+            let key = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
+            found.insert(key, in_guild(guild, tenant));
+        }
+    }
+    let answer = |location: &Location| found.get(&(location.what().to_owned(), location.id().cast_signed())).cloned();
+    Ok(locations.iter().map(answer).collect())
+}
+
+/// Whose something is that belongs to this guild; 0 is none.
+fn in_guild(guild: i64, tenant: Option<String>) -> Whose {
+    let tenant = tenant.unwrap_or_else(|| DEFAULT_TENANT.to_owned());
+    Whose { guild: (guild != 0).then(|| guild.cast_unsigned()), tenant }
+}

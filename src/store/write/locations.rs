@@ -1,0 +1,40 @@
+//! Which guild channels and webhooks belong to.
+
+use std::time::Duration;
+
+use guildhall_core::{operation::payload::Location, time::UnixMs};
+use sea_orm::DatabaseTransaction;
+
+use super::{Trouble, guild_number, now, signed};
+use crate::store::rows::{Cell, Holds, Rows, Shape, query, with_rows};
+
+/// How long it is kept where one belongs. It does not change; but many are gone by then, and looked up once more is soon done.
+const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// How much one sweep removes at most.
+const SWEEP: i64 = 500;
+
+/// Keeps where one belongs.
+pub(super) async fn learn(on: &DatabaseTransaction, location: &Location, guild: Option<u64>) -> Result<(), Trouble> {
+    const KEEP: &str = "INSERT INTO channel_guilds (kind, id, guild_id, seen_at) VALUES ($1, $2, $3, $4)
+        ON CONFLICT (kind, id) DO UPDATE SET guild_id = excluded.guild_id, seen_at = excluded.seen_at";
+    let (kind, id) = (location.what(), location.id().cast_signed());
+    query(on, KEEP, vec![kind.into(), id.into(), guild_number(guild).into(), now().into()]).await?;
+    Ok(())
+}
+
+/// These channels are gone.
+pub(super) async fn forget(on: &DatabaseTransaction, channels: &[u64]) -> Result<(), Trouble> {
+    const GONE: Shape = Shape(&[("its_id", Holds::Number)]);
+    const FORGET: &str = "DELETE FROM channel_guilds WHERE kind = 'channel' AND id IN (SELECT its_id FROM {v})";
+    let rows = Rows::of(channels.iter().map(|id| Cell::Number(id.cast_signed())));
+    with_rows(on, FORGET, GONE, rows, Vec::new()).await?;
+    Ok(())
+}
+
+/// Forgets what was found out long ago; a small batch.
+pub(super) async fn sweep(on: &DatabaseTransaction, now: UnixMs) -> Result<(), Trouble> {
+    const OLD: &str = "DELETE FROM channel_guilds WHERE (kind, id) IN
+        (SELECT kind, id FROM channel_guilds WHERE seen_at <= $1 ORDER BY seen_at LIMIT $2 + 0)";
+    query(on, OLD, vec![signed(now.before(KEPT).millis()).into(), SWEEP.into()]).await?;
+    Ok(())
+}

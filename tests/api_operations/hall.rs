@@ -1,0 +1,125 @@
+//! What stands beside the desk: a gate to a Discord that answers as it is told, shards that were put there, and budgets.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use guildhall::{
+    api::{Control, GateDesk, ShardDesk},
+    store::Store,
+};
+use guildhall_actors::{
+    budgets::{NamedBudgets, SpendKeeper, Treasury},
+    events::{Boarded, ShardBoard, ShardState, ShardView},
+    operations::WallClock,
+    rest::{Cleared, Gate, GateConfig, Received, Request, Rest as _, SendFuture, Transport},
+};
+use guildhall_core::{
+    answer::{Class, Credential, RateHeaders},
+    budget::{BudgetName, Limits, Points},
+    lane::Lane,
+    limit::LimitConfig,
+};
+use http::{HeaderMap, Method, StatusCode};
+
+/// The bot of these tests.
+pub(crate) const BOT: Credential = Credential::Application(42);
+/// How many shards it has.
+pub(crate) const SHARDS: u32 = 3;
+
+/// What Discord answers, one after the other; when it has nothing to say, it is content.
+#[derive(Clone, Default)]
+struct Discord(Arc<Mutex<VecDeque<Class>>>);
+
+impl Transport for Discord {
+    fn send(&self, _: Cleared) -> SendFuture<'_> {
+        let class = self.0.lock().unwrap().pop_front().unwrap_or(Class::Success);
+        let rate = (class == Class::Success).then(|| RateHeaders {
+            bucket: "abcd1234".to_owned(),
+            limit: 5,
+            remaining: 4,
+            reset_ms: 1_700_000_000_000,
+            reset_after: Duration::from_secs(3_600),
+        });
+        let (headers, status) = (HeaderMap::new(), StatusCode::OK);
+        let received = Received { status, headers, body: Default::default(), class, code: None, rate };
+        Box::pin(std::future::ready(Ok(received)))
+    }
+}
+
+/// The first shards of three are this process's.
+pub(crate) struct Board {
+    pub(crate) own: Mutex<Vec<ShardView>>,
+    pub(crate) restarted: Mutex<Vec<u32>>,
+}
+
+impl ShardBoard for Board {
+    fn total(&self) -> u32 {
+        SHARDS
+    }
+
+    fn shards(&self) -> Boarded<'_> {
+        Box::pin(async { self.own.lock().unwrap().clone() })
+    }
+
+    fn restart(&self, shard: u32) -> bool {
+        let has = self.own.lock().unwrap().iter().any(|view| view.shard == shard);
+        if has {
+            self.restarted.lock().unwrap().push(shard);
+        }
+        has
+    }
+}
+
+/// All of it.
+pub(crate) struct Hall {
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) board: Arc<Board>,
+    pub(crate) spend: SpendKeeper,
+    discord: Discord,
+}
+
+impl Hall {
+    /// Puts it beside a desk.
+    pub(crate) async fn open(control: &Control, store: &Store) -> Self {
+        let discord = Discord::default();
+        // A fresh gate waits for a window.
+        let window = Duration::from_millis(50);
+        let limits = LimitConfig { window, settling: Duration::ZERO, margin: Duration::ZERO, ..LimitConfig::default() };
+        let gate = Gate::start(discord.clone(), GateConfig { limits, ..GateConfig::default() });
+        control.open_gate(GateDesk { gate: Arc::clone(&gate), credential: BOT });
+        let shard = |shard, state, confirmed| ShardView {
+            shard,
+            state,
+            session: Some(Arc::from("a-session")),
+            sequence: 120,
+            confirmed,
+            latency: Some(Duration::from_millis(41)),
+            resumes: 2,
+            identifies: 1,
+        };
+        let own = vec![shard(0, ShardState::Connected, Some(117)), shard(1, ShardState::Resuming, None)];
+        let board = Arc::new(Board { own: Mutex::new(own), restarted: Mutex::default() });
+        control.open_shards(ShardDesk { board: board.clone(), sessions: Arc::new(store.clone()) });
+        let budgets = NamedBudgets::start(3, Duration::from_secs(60));
+        let limits = Limits { maximum: Points::whole(1_000), restore_per_second: Points::whole(50) };
+        budgets.configure(&BudgetName::new("shop").unwrap(), limits).await.unwrap();
+        let others = Limits { maximum: Points::whole(10), restore_per_second: Points::ZERO };
+        let spend = SpendKeeper::new(Arc::new(store.clone()), "these-tests", WallClock::system());
+        control.open_budgets(Arc::new(Treasury::new(budgets, Some(others), spend.clone())));
+        Self { gate, board, spend, discord }
+    }
+
+    /// Makes a call for a guild, to which Discord answers so.
+    pub(crate) async fn call(&self, guild: u64, class: Class) {
+        self.discord.0.lock().unwrap().push_back(class);
+        let mut request = Request::new(Method::GET, format!("/guilds/{guild}/roles"), BOT);
+        request.guild = Some(guild);
+        request.lane = Lane::Interactive;
+        request.max_wait = Duration::from_secs(30);
+        let _ = self.gate.call(request).await;
+        self.discord.0.lock().unwrap().clear();
+    }
+}

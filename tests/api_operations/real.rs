@@ -1,0 +1,190 @@
+//! The API over a store that a user would have, and that can be followed: SQLite in a file, or a PostgreSQL.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use guildhall::{
+    api::{Control, ControlConfig, Listener},
+    settings,
+    store::Store,
+};
+use guildhall_actors::operations::{
+    Change, ClaimFrom, Fence, Intent, OperationStore as _, Recorded, Shown, desk::DeskConfig,
+};
+use guildhall_core::{
+    operation::{Failure, FailureClass, Queue, State},
+    time::UnixMs,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{Answer, BEGIN, Ear, GUILD, KEY, call, listen, new_control, new_desk, postgres, role};
+
+/// Where a store is.
+pub(crate) struct Place {
+    url: String,
+    /// How long the store waits for its engine.
+    timeout: Duration,
+    folder: Arc<TempDir>,
+}
+
+/// How long the store waits for its engine, unless a test has other plans.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Short enough that processes soon know of each other.
+const LEASE: settings::Lease = settings::Lease {
+    heartbeat: Duration::from_millis(500),
+    lasts: Duration::from_millis(10_000),
+    margin: Duration::from_millis(1_000),
+};
+
+impl Place {
+    pub(crate) fn file() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}/guildhall.db", folder.path().display());
+        Self { url, timeout: TIMEOUT, folder: Arc::new(folder) }
+    }
+
+    pub(crate) async fn postgres() -> Self {
+        Self::at(postgres::shared().database().await)
+    }
+
+    /// The same place, whose engine is waited for so long.
+    pub(crate) fn waiting(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    pub(crate) fn at(url: String) -> Self {
+        Self { url, timeout: TIMEOUT, folder: Arc::new(tempfile::tempdir().unwrap()) }
+    }
+}
+
+/// One process: the API, and the store behind it.
+pub(crate) struct Real {
+    pub(crate) store: Store,
+    pub(crate) control: Control,
+    listener: Listener,
+    _folder: Arc<TempDir>,
+}
+
+impl Real {
+    pub(crate) async fn open(place: &Place) -> Self {
+        Self::with(place, ControlConfig::default()).await
+    }
+
+    pub(crate) async fn with(place: &Place, config: ControlConfig) -> Self {
+        let settings = settings::Store {
+            url: place.url.parse().unwrap(),
+            direct_url: None,
+            instance: None,
+            lease: LEASE,
+            migrate: true,
+            row_security: settings::RowSecurity::default(),
+            timeout: place.timeout,
+            lock_wait: Duration::from_secs(20),
+            read_connections: 4,
+            max_waiting: 10_000,
+            max_queued: 100_000,
+            max_bytes: 0,
+            keep_keys: Duration::from_secs(3_600),
+            row_security: settings::RowSecurity::default(),
+        };
+        let store = Store::open(&settings).await.unwrap();
+        let desk = DeskConfig { store_within: Duration::from_secs(60), ..DeskConfig::default() };
+        let desk = new_desk(Arc::new(store.clone()), Arc::new(Ear::default()), None, desk);
+        let control = new_control(config);
+        control.open(Arc::new(desk));
+        control.open_keys(Arc::new(store.clone()));
+        control.open_changes(Arc::new(store.clone()));
+        Self { store, listener: listen(control.clone()), control, _folder: Arc::clone(&place.folder) }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.listener.address()
+    }
+
+    pub(crate) async fn ask(&self, method: &str, path: &str, body: Value) -> Answer {
+        self.ask_as(KEY, method, path, body).await
+    }
+
+    pub(crate) async fn ask_as(&self, key: &str, method: &str, path: &str, body: Value) -> Answer {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let shown = format!("Bearer {key}");
+        call(self.address(), method, path, &[("Authorization", &shown)], &body).await
+    }
+
+    /// Has a role made; the operation's id.
+    pub(crate) async fn create_role(&self, guild: &str, name: &str) -> String {
+        let answer = self.ask("POST", &format!("/v1/guilds/{guild}/operations"), role(name)).await;
+        assert_eq!(answer.status, 202, "{answer:?}");
+        answer.text("id")
+    }
+
+    /// Makes a key; itself, and its id.
+    pub(crate) async fn key(&self, tenant: &str, scopes: &[&str]) -> (String, String) {
+        let asked = json!({"name": "a test", "tenant": tenant, "scopes": scopes});
+        let made = self.ask("POST", "/v1/keys", asked).await;
+        assert_eq!(made.status, 201, "{made:?}");
+        (made.text("key"), made.text("id"))
+    }
+
+    /// Has something become of an operation, as its guild would.
+    pub(crate) async fn becomes(&self, id: &str, state: State) {
+        let shown = self.store.show(id.parse().unwrap()).await.unwrap().unwrap();
+        let queue = shown.stored.operation.queue;
+        let claim = self.store.claim(ClaimFrom::Queues(vec![queue])).await.unwrap().remove(0);
+        let recorded = self.store.record(vec![change(&shown, claim.fence, state)]).await.unwrap();
+        assert_eq!(recorded, [Recorded::Done]);
+        assert!(self.store.release(queue, claim.fence).await.unwrap());
+    }
+}
+
+/// A change of an operation, as its guild would have it kept.
+pub(crate) fn change(shown: &Shown, fence: Fence, state: State) -> Change {
+    let operation = &shown.stored.operation;
+    let error = Failure::new(FailureClass::Forbidden, "Missing Permissions");
+    Change {
+        queue: operation.queue,
+        fence,
+        id: operation.id,
+        guild: operation.guild,
+        state,
+        attempts: 1,
+        delays: 0,
+        eligible_at: UnixMs::new(BEGIN),
+        parked: false,
+        error: (state == State::Dead).then_some(error),
+        result: (state == State::Succeeded).then(|| "{\"role_id\":\"77\"}".to_owned()),
+        made: None,
+        intent: Intent::Keep,
+        attempt: None,
+        bind: Vec::new(),
+        unbind: Vec::new(),
+        at: UnixMs::new(BEGIN + 5),
+    }
+}
+
+/// Carries out what stands in a queue, until it is stopped: everything succeeds.
+pub(crate) async fn carry_out(store: Store, queue: Queue) {
+    let claim = loop {
+        // Another process may have it for a moment, or this one not know yet that it should.
+        match store.claim(ClaimFrom::Queues(vec![queue])).await.unwrap().pop() {
+            Some(claim) => break claim,
+            None => tokio::time::sleep(Duration::from_millis(5)).await,
+        }
+    };
+    loop {
+        let waiting = store.load(queue, 0, 20).await.unwrap();
+        for stored in waiting {
+            let shown = store.show(stored.operation.id).await.unwrap().unwrap();
+            for state in [State::Running, State::Succeeded] {
+                store.record(vec![change(&shown, claim.fence, state)]).await.unwrap();
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// The guild of these tests, as a number.
+pub(crate) fn guild_number() -> u64 {
+    GUILD.parse().unwrap()
+}

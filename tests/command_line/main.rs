@@ -1,0 +1,18 @@
+//! The command line over the API, as a person meets it: against the real daemon, and against servers that misbehave or are
+//! older or newer than it.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod answers;
+mod fake;
+mod fleet;
+mod keys;
+mod letters;
+mod operations;
+mod page;
+mod reach;
+mod stage;
+mod stream;
+#[path = "../support/mod.rs"]
+mod support;
+mod tls;

@@ -1,0 +1,162 @@
+//! A daemon on a simulated Discord, and the command line beside it.
+
+use std::{
+    io::Write as _,
+    net::SocketAddr,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use guildhall_sim::{Sim, SimConfig, SimHandle};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+use super::support::{Guildhall, Running};
+
+/// What a command did.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Ran {
+    /// What it printed, having ended well.
+    #[track_caller]
+    pub(crate) fn fine(self) -> String {
+        assert_eq!(self.code, 0, "{self:?}");
+        self.out
+    }
+
+    /// What it printed as JSON, having ended well.
+    #[track_caller]
+    pub(crate) fn json(self) -> Value {
+        serde_json::from_str(&self.fine()).unwrap()
+    }
+
+    /// What it said, having failed.
+    #[track_caller]
+    pub(crate) fn failed(self) -> String {
+        assert_eq!(self.code, 1, "{self:?}");
+        self.err
+    }
+
+    /// What it said about wrong usage.
+    #[track_caller]
+    pub(crate) fn misused(self) -> String {
+        assert_eq!(self.code, 2, "{self:?}");
+        self.err
+    }
+}
+
+/// The program with an environment of its own.
+pub(crate) struct Cli {
+    folder: TempDir,
+    environment: Vec<(String, String)>,
+}
+
+impl Cli {
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), environment: Vec::new() }
+    }
+
+    /// One that asks this place with this key.
+    pub(crate) fn at(place: &str) -> Self {
+        Self::new().env("GUILDHALL_API", place).env("GUILDHALL_KEY", "gh_test_0123456789")
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub(crate) fn file(&self, name: &str, text: &str) {
+        std::fs::write(self.folder.path().join(name), text).unwrap();
+    }
+
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_guildhall"));
+        command.args(args).current_dir(self.folder.path()).env_clear().envs(self.environment.iter().cloned());
+        command
+    }
+
+    pub(crate) fn run(&self, args: &[&str]) -> Ran {
+        self.run_with(args, "")
+    }
+
+    /// Runs it with this text as its standard input.
+    pub(crate) fn run_with(&self, args: &[&str], input: &str) -> Ran {
+        let mut command = self.command(args);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // It may end without having read it.
+        drop(child.stdin.take().unwrap().write_all(input.as_bytes()));
+        let output = child.wait_with_output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Ran { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+    }
+}
+
+/// A daemon that was started as anybody would, without a key of its own, and the command line beside it.
+pub(crate) struct Stage {
+    pub(crate) cli: Cli,
+    pub(crate) address: SocketAddr,
+    pub(crate) sim: SimHandle,
+    _running: Running,
+    folder: TempDir,
+    // Last, since it carries the simulator.
+    _runtime: Runtime,
+}
+
+impl Stage {
+    pub(crate) fn start() -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let sim = runtime.block_on(Sim::start(SimConfig { guilds: 3, ..SimConfig::default() })).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let store = format!("sqlite:{}/guildhall.db", folder.path().display());
+        let running = Guildhall::serve(&sim.gateway_url())
+            .env("GUILDHALL__DISCORD__TOKEN", "sim-bot-token")
+            .env("GUILDHALL__DISCORD__API_URL", &sim.api_url())
+            .env("GUILDHALL__STORE__URL", &store)
+            .spawn();
+        let address = running.address();
+        running.line_with("\"part is ready\",\"part\":\"store\"");
+        // As somebody has it who runs both by the same settings.
+        let cli = Cli::new().env("GUILDHALL__STORE__URL", &store).env("GUILDHALL__API__BIND", &address.to_string());
+        Self { cli, address, sim, _running: running, folder, _runtime: runtime }
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn guild(&self, number: usize) -> String {
+        self.sim.guilds()[number].to_string()
+    }
+
+    pub(crate) fn run(&self, args: &[&str]) -> Ran {
+        self.cli.run(args)
+    }
+
+    /// Waits for a state. Nothing depends on how long that takes.
+    pub(crate) fn until(&self, holds: impl Fn() -> bool) {
+        let deadline = std::time::Instant::now() + super::support::STUCK;
+        while !holds() {
+            assert!(std::time::Instant::now() < deadline, "it never came");
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    }
+
+    /// Submits an operation that is given up at once; its id.
+    pub(crate) fn dead(&self, guild: &str) -> String {
+        let payload = r#"{"user_id": "42", "role_id": "43"}"#;
+        let args =
+            ["ops", "submit", "--guild", guild, "--kind", "assign_role", "--payload", payload, "--wait", "-o", "json"];
+        let ran = self.run(&args);
+        assert_eq!(ran.code, 1, "{ran:?}");
+        let shown: Value = serde_json::from_str(&ran.out).unwrap();
+        assert_eq!(shown["operations"][0]["state"], "dead", "{shown}");
+        shown["operations"][0]["id"].as_str().unwrap().to_owned()
+    }
+}

@@ -1,0 +1,67 @@
+//! `guildhall doctor`, with a simulated Discord, real engines and a real Redis.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod discord;
+mod keeps;
+#[path = "../support/postgres.rs"]
+mod postgres;
+#[path = "../support/redis.rs"]
+mod redis_server;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::process::Output;
+
+use guildhall_sim::{Sim, SimConfig, SimHandle};
+use serde_json::Value;
+use support::Guildhall;
+
+/// A simulated Discord.
+async fn sim(config: SimConfig) -> SimHandle {
+    Sim::start(config).await.unwrap()
+}
+
+/// The doctor, with a token that this Discord knows, and a daemon that is nowhere.
+fn doctor(sim: &SimHandle, args: &[&str]) -> Guildhall {
+    Guildhall::new(&[&["doctor", "-o", "json"], args].concat())
+        .env("GUILDHALL__DISCORD__TOKEN", "sim-bot-token")
+        .env("GUILDHALL__DISCORD__API_URL", &sim.api_url())
+        .env("GUILDHALL__API__BIND", "127.0.0.1:1")
+}
+
+/// What it found, by check.
+struct Found {
+    code: i32,
+    report: Value,
+    raw: String,
+}
+
+impl Found {
+    fn of(output: &Output) -> Self {
+        let raw = String::from_utf8(output.stdout.clone()).unwrap();
+        let says = String::from_utf8_lossy(&output.stderr);
+        let report = serde_json::from_str(&raw).unwrap_or_else(|error| panic!("{error}: {raw} {says}"));
+        Self { code: output.status.code().unwrap(), report, raw }
+    }
+
+    fn run(program: Guildhall) -> Self {
+        Self::of(&tokio::task::block_in_place(|| program.output()))
+    }
+
+    /// The first finding about this: its verdict, what was seen, and what to do.
+    #[track_caller]
+    fn check(&self, name: &str) -> (&str, &str, &str) {
+        let checks = self.report["checks"].as_array().unwrap();
+        let found =
+            checks.iter().find(|one| one["check"] == name).unwrap_or_else(|| panic!("no {name} in {}", self.raw));
+        let text = |field: &str| found[field].as_str().unwrap_or_default();
+        (text("verdict"), text("seen"), text("advice"))
+    }
+
+    #[track_caller]
+    fn is(&self, name: &str, verdict: &str, seen: &str) {
+        let (given, says, _) = self.check(name);
+        assert!(given == verdict && says.contains(seen), "{name}: {given}, {says}");
+    }
+}

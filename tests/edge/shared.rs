@@ -1,0 +1,188 @@
+//! Requests that processes count together over Redis.
+
+use std::{cell::RefCell, net::SocketAddr, sync::Arc, time::Duration};
+
+use guildhall::{
+    api::{self, AdminKey, Control, ControlConfig, Listener, PoliciesConfig, Readiness},
+    redis::{Keys, Redis, RedisConfig, RedisPolicies},
+    settings::Token,
+};
+use guildhall_core::{
+    policy::{Meter, Rate},
+    time::Timestamp,
+};
+use metrics_exporter_prometheus::PrometheusBuilder;
+use proptest::{
+    prelude::*,
+    test_runner::{Config, TestRunner},
+};
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    KEY,
+    http::{Answer, ask},
+    redis_server::{RedisServer, Relay},
+    support::STUCK,
+};
+
+const SCRIPT: &str = include_str!("../../src/redis/policies.lua");
+
+#[test]
+fn the_script_counts_as_the_machine_does() {
+    let server = RedisServer::start();
+    let redis = RefCell::new(server.client().get_connection().unwrap());
+    assert!(SCRIPT.contains("redis.call('TIME')"));
+    // The test's own clock instead of the server's.
+    let script = redis::Script::new(&SCRIPT.replace("redis.call('TIME')", "{ARGV[5], ARGV[6]}"));
+    let requests = prop::collection::vec((0..3_u8, 0..2_000_000_u64, any::<bool>()), 1..60);
+    let longest = Duration::from_secs(60);
+    let mut runner = TestRunner::new(Config { cases: 64, ..Config::default() });
+    let cases = (1..500_u32, 1..40_u32, requests);
+    runner
+        .run(&cases, |(per_second, burst, requests)| {
+            let rate = Rate::new(per_second, burst).unwrap();
+            let redis = &mut *redis.borrow_mut();
+            redis::cmd("FLUSHALL").exec(redis).unwrap();
+            let mut meter = Meter::new(rate, 10);
+            let mut now = 1_780_000_000_000_000_u64;
+            for (who, after, waits) in requests {
+                now += after;
+                let max_wait = if waits { longest } else { Duration::ZERO };
+                let mut call = script.key(format!("bucket {who}"));
+                for argument in [rate.interval(), rate.window(), max_wait, longest] {
+                    call.arg(u64::try_from(argument.as_micros()).unwrap());
+                }
+                let debt: u64 = call.arg(now / 1_000_000).arg(now % 1_000_000).invoke(redis).unwrap();
+                let expected = meter.on_request(who, max_wait, Timestamp::from_micros(now)).verdict;
+                prop_assert_eq!(rate.verdict(Duration::from_micros(debt), max_wait), expected);
+            }
+            Ok(())
+        })
+        .unwrap();
+}
+
+/// A process of a fleet, as far as its policies go: it answers that it has only just started, or that it was too much.
+struct Member {
+    listener: Listener,
+    _control: Control,
+}
+
+impl Member {
+    fn start(redis: &RedisConfig, heavy: Rate) -> Self {
+        let policies =
+            PoliciesConfig { heavy: Some(heavy), heavy_max_wait: Duration::ZERO, ..PoliciesConfig::default() };
+        let control =
+            Control::new(AdminKey::new(&Token::new(KEY)), ControlConfig { policies, ..ControlConfig::default() });
+        let shared = RedisPolicies::new(Redis::new(redis.clone()).unwrap(), Keys::new(42), Duration::ZERO);
+        control.share_policies(Arc::new(shared));
+        let bound = api::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let metrics = PrometheusBuilder::new().build_recorder().handle();
+        let listener = bound.serve(Readiness::default(), metrics, Some(control.clone())).unwrap();
+        Self { listener, _control: control }
+    }
+
+    async fn submit(&self) -> Answer {
+        let body = serde_json::json!({"kind": "create_role", "payload": {"name": "a"}});
+        ask(self.listener.address(), "POST", "/v1/guilds/7/operations", &body).await.unwrap()
+    }
+
+    /// Asks until something is too much; how often it was not.
+    async fn exhaust(&self) -> usize {
+        for taken in 0..1_000 {
+            match self.submit().await.status {
+                503 => {}
+                429 => return taken,
+                other => panic!("{other}"),
+            }
+        }
+        panic!("nothing is ever too much");
+    }
+}
+
+fn config(url: guildhall::redis::RedisUrl) -> RedisConfig {
+    RedisConfig { url, ca_file: None, timeout: Duration::from_secs(5) }
+}
+
+#[test]
+fn processes_count_a_key_together_and_alone_while_redis_is_lost() {
+    guildhall::app::block_on(async {
+        let server = RedisServer::start();
+        let line = Relay::to(&server);
+        // Nothing comes back while the test runs, but for one a second.
+        let rate = Rate::new(1, 20).unwrap();
+        let members = [Member::start(&config(line.url()), rate), Member::start(&config(line.url()), rate)];
+        let keys = server.client();
+        let held = || -> Vec<String> {
+            let mut connection = keys.get_connection().unwrap();
+            redis::cmd("KEYS").arg("*policy*").query(&mut connection).unwrap()
+        };
+        // A call that is slow on a busy machine counts as lost; the next ones are counted together.
+        let deadline = Instant::now() + STUCK;
+        while held().is_empty() {
+            members[0].submit().await;
+            assert!(Instant::now() < deadline, "Redis is never asked");
+            sleep(Duration::from_millis(50)).await;
+        }
+        assert_eq!(held(), ["guildhall:{42}:policy:heavy:admin"]);
+        members[0].exhaust().await;
+        // What one has taken, the other has not.
+        let refused = loop {
+            let answer = members[1].submit().await;
+            if answer.status == 429 {
+                break answer;
+            }
+        };
+        assert!(refused.head.contains("ratelimit: \"heavy\";r=0"), "{refused:?}");
+        let mut connection = keys.get_connection().unwrap();
+        let full_at: f64 = redis::cmd("GET").arg(&held()[0]).query(&mut connection).unwrap();
+        let (seconds, _): (f64, f64) = redis::cmd("TIME").query(&mut connection).unwrap();
+        assert!(full_at / 1e6 - seconds <= 21.0, "no more than the burst was given: {full_at}");
+
+        line.cut();
+        // Alone, and no worse than before: it is not refused for ever, nor waited for long.
+        let deadline = Instant::now() + STUCK;
+        while members[1].submit().await.status == 429 {
+            assert!(Instant::now() < deadline, "without Redis nothing is taken any more");
+            sleep(Duration::from_millis(100)).await;
+        }
+        redis::cmd("FLUSHALL").exec(&mut connection).unwrap();
+        line.restore();
+        let deadline = Instant::now() + STUCK;
+        while held().is_empty() {
+            members[1].submit().await;
+            assert!(Instant::now() < deadline, "Redis is never asked again");
+            sleep(Duration::from_millis(100)).await;
+        }
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_refusal_needs_no_redis() {
+    guildhall::app::block_on(async {
+        let server = RedisServer::start();
+        let member = Member::start(&config(server.url()), Rate::new(1, 3).unwrap());
+        member.exhaust().await;
+        let calls = || -> usize {
+            let mut connection = server.client().get_connection().unwrap();
+            let said: String = redis::cmd("INFO").arg("commandstats").query(&mut connection).unwrap();
+            let line = said.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls=")).unwrap_or("0,");
+            line.split(',').next().unwrap().parse().unwrap()
+        };
+        let before = calls();
+        let refused = {
+            let mut refused = 0;
+            for _ in 0..50 {
+                refused += usize::from(member.submit().await.status == 429);
+            }
+            refused
+        };
+        assert!(refused >= 25, "{refused}");
+        assert!(calls() - before <= 50 - refused, "who is refused already does not keep Redis busy");
+
+        let ready = ask(member.listener.address(), "GET", "/livez", &Value::Null).await.unwrap();
+        assert_eq!(ready.status, 200);
+    })
+    .unwrap();
+}

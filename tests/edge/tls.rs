@@ -1,0 +1,215 @@
+//! The API over TLS: what it shows, what it says when it cannot, and how its health is asked.
+
+use std::{fs, net::SocketAddr, path::PathBuf, sync::Arc};
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+use rustls::{ClientConfig, RootCertStore, pki_types::ServerName};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::{
+    KEY,
+    http::{Connection, ask},
+    support::{
+        Guildhall, Running,
+        gateway::{Gateway, Manner},
+        text,
+    },
+};
+
+/// An authority, and certificates of it for `api.test` and this machine.
+struct Authority {
+    folder: TempDir,
+    ca: rcgen::Certificate,
+    key: KeyPair,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut ca = CertificateParams::new(Vec::new()).unwrap();
+        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let ca = ca.self_signed(&key).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("ca.pem"), ca.pem()).unwrap();
+        Self { folder, ca, key }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes a new certificate and its key; what a client sees of it.
+    fn issue(&self, cert: &str, key: &str) -> Vec<u8> {
+        let pair = KeyPair::generate().unwrap();
+        let names = vec!["api.test".to_owned(), "127.0.0.1".to_owned()];
+        let issued = CertificateParams::new(names).unwrap().signed_by(&pair, &self.ca, &self.key).unwrap();
+        // As a whole, as tools that renew certificates do.
+        for (name, text) in [(key, pair.serialize_pem()), (cert, issued.pem())] {
+            fs::write(self.file("new"), text).unwrap();
+            fs::rename(self.file("new"), self.file(name)).unwrap();
+        }
+        issued.der().to_vec()
+    }
+
+    /// A daemon that shows what is in these files.
+    fn daemon(&self, gateway: &str, cert: &str, key: &str) -> Guildhall {
+        Guildhall::serve(gateway)
+            .env("GUILDHALL__API__ADMIN_KEY", KEY)
+            .env("GUILDHALL__API__TLS__CERT_FILE", self.file(cert).to_str().unwrap())
+            .env("GUILDHALL__API__TLS__KEY_FILE", self.file(key).to_str().unwrap())
+    }
+
+    fn connector(&self) -> TlsConnector {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.ca.der().clone()).unwrap();
+        let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        TlsConnector::from(Arc::new(config))
+    }
+
+    /// A connection that knows whom it speaks to, and the certificate that it was shown.
+    async fn connect(&self, address: SocketAddr) -> (Connection<tokio_rustls::client::TlsStream<TcpStream>>, Vec<u8>) {
+        let stream = TcpStream::connect(address).await.unwrap();
+        let stream = self.connector().connect(ServerName::try_from("api.test").unwrap(), stream).await.unwrap();
+        let shown = stream.get_ref().1.peer_certificates().unwrap()[0].to_vec();
+        (Connection::over(stream), shown)
+    }
+}
+
+fn end(daemon: Running) {
+    daemon.signal("TERM");
+    let ended = tokio::task::block_in_place(|| daemon.end());
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_api_is_served_over_tls_and_new_certificates_are_shown_without_a_restart() {
+    let gateway = Gateway::start(Manner::Kind).await;
+    let authority = Authority::new();
+    let first = authority.issue("cert.pem", "key.pem");
+    let daemon = authority.daemon(&gateway.url, "cert.pem", "key.pem").spawn();
+    let address = daemon.address();
+    daemon.line_with("\"part is ready\",\"part\":\"gateway\"");
+
+    let (mut connection, shown) = authority.connect(address).await;
+    assert_eq!(shown, first);
+    for path in ["/livez", "/v1/operations", "/v1/operations"] {
+        let answer = connection.ask("GET", path, &Value::Null).await.unwrap();
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+    assert!(ask(address, "GET", "/livez", &Value::Null).await.is_err(), "plain words get no answer");
+
+    // What cannot be used is told, and the old one is still shown.
+    fs::write(authority.file("cert.pem"), "nothing of use").unwrap();
+    daemon.line_with("which holds no certificate");
+    assert_eq!(authority.connect(address).await.1, first);
+    let second = authority.issue("cert.pem", "key.pem");
+    daemon.line_with("the API's certificate has changed, and the new one is shown");
+    assert_eq!(authority.connect(address).await.1, second);
+    // Whoever was there before is not disturbed.
+    let metrics = connection.ask("GET", "/metrics", &Value::Null).await.unwrap().body;
+    assert!(metrics.contains("guildhall_api_certificate_loads_total{result=\"error\"} 1"), "{metrics}");
+    end(daemon);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn its_health_is_asked_over_tls_as_well() {
+    let gateway = Gateway::start(Manner::Kind).await;
+    let authority = Authority::new();
+    authority.issue("cert.pem", "key.pem");
+    let daemon = authority.daemon(&gateway.url, "cert.pem", "key.pem").spawn();
+    let address = daemon.address();
+    daemon.line_with("\"part is ready\",\"part\":\"gateway\"");
+    let check = |args: &[&str]| {
+        let output = Guildhall::new(&[&["healthcheck"], args].concat())
+            .env("GUILDHALL__API__BIND", &address.to_string())
+            .env("GUILDHALL__API__TLS__CERT_FILE", authority.file("cert.pem").to_str().unwrap())
+            .env("GUILDHALL__API__TLS__KEY_FILE", authority.file("key.pem").to_str().unwrap())
+            .output();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let url = format!("https://{address}");
+    let authorities = authority.file("ca.pem").to_str().unwrap().to_owned();
+    tokio::task::block_in_place(|| {
+        assert_eq!(check(&[]), (Some(0), "ready\n".to_owned(), String::new()));
+        assert_eq!(check(&["--live", "--url", &url, "--ca-file", &authorities]).1, "alive\n");
+        let (code, _, says) = check(&["--url", &url]);
+        assert!(code == Some(1) && says.contains("UnknownIssuer"), "{says}");
+        let (code, _, says) = check(&["--url", &format!("http://{address}")]);
+        assert!(code == Some(1) && says.contains("does not speak HTTP"), "{says}");
+    });
+    end(daemon);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_believe_the_daemon_of_their_own_settings_and_nobody_else() {
+    let gateway = Gateway::start(Manner::Kind).await;
+    let authority = Authority::new();
+    authority.issue("cert.pem", "key.pem");
+    authority.issue("other.pem", "other.key");
+    let daemon = authority.daemon(&gateway.url, "cert.pem", "key.pem").spawn();
+    let address = daemon.address();
+    daemon.line_with("\"part is ready\",\"part\":\"gateway\"");
+    let list = |cert: &str, key: &str| {
+        let output = Guildhall::new(&["ops", "list", "--output", "json"])
+            .env("GUILDHALL__API__BIND", &address.to_string())
+            .env("GUILDHALL__API__ADMIN_KEY", KEY)
+            .env("GUILDHALL__API__TLS__CERT_FILE", authority.file(cert).to_str().unwrap())
+            .env("GUILDHALL__API__TLS__KEY_FILE", authority.file(key).to_str().unwrap())
+            .output();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    tokio::task::block_in_place(|| {
+        let (code, out, err) = list("cert.pem", "key.pem");
+        assert_eq!(code, Some(0), "{out} {err}");
+        let (code, _, err) = list("other.pem", "other.key");
+        assert!(code != Some(0) && !err.contains(KEY), "{err}");
+    });
+    end(daemon);
+}
+
+/// What a daemon says that cannot start with these files.
+fn refused(authority: &Authority, cert: &str, key: &str) -> String {
+    let output = authority.daemon("ws://127.0.0.1:1", cert, key).output();
+    assert_eq!(output.status.code(), Some(1));
+    let says = text(&output.stderr);
+    assert_eq!(says.lines().count(), 1, "{says}");
+    says
+}
+
+#[test]
+fn what_tls_cannot_be_spoken_with_is_told_with_what_to_do() {
+    let authority = Authority::new();
+    authority.issue("cert.pem", "key.pem");
+    authority.issue("other.pem", "other.key");
+    let write = |name: &str, words: &str| fs::write(authority.file(name), words).unwrap();
+    write("empty.pem", "");
+    let wrapped = |kind: &str, data: &str| format!("-----BEGIN {kind}-----\n{data}\n-----END {kind}-----\n");
+    write("encrypted.key", &wrapped("ENCRYPTED PRIVATE KEY", "MIIBvTBXBgkqhkiG9w0BBQ0wSjApBgkqhkiG9w0BBQww"));
+    write("old.key", &wrapped("RSA PRIVATE KEY", "Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\nAAAA"));
+    write("nonsense.key", &wrapped("PRIVATE KEY", "AAAA"));
+    write("broken.pem", &wrapped("CERTIFICATE", "not base64!"));
+    write("hollow.pem", &wrapped("CERTIFICATE", "AAAA"));
+    for (cert, key, named, says) in [
+        ("missing.pem", "key.pem", "missing.pem", "which cannot be read"),
+        ("cert.pem", "missing.key", "missing.key", "which cannot be read"),
+        ("empty.pem", "key.pem", "empty.pem", "holds no certificate"),
+        ("key.pem", "key.pem", "key.pem", "holds no certificate"),
+        ("broken.pem", "key.pem", "broken.pem", "which is broken"),
+        ("hollow.pem", "key.pem", "hollow.pem", "which is broken"),
+        ("cert.pem", "cert.pem", "cert.pem", "holds no private key"),
+        ("cert.pem", "encrypted.key", "encrypted.key", "decrypt it: openssl pkey"),
+        ("cert.pem", "old.key", "old.key", "decrypt it: openssl pkey"),
+        ("cert.pem", "nonsense.key", "nonsense.key", "cannot be used"),
+        ("cert.pem", "other.key", "other.key", "does not belong to the first certificate"),
+    ] {
+        let said = refused(&authority, cert, key);
+        assert!(said.contains(says) && said.contains(named), "{cert} and {key}: {said}");
+    }
+}

@@ -1,0 +1,67 @@
+//! That a bot may grow: the number of series does not.
+
+use std::collections::BTreeSet;
+
+use guildhall_sim::{GuildsSpec, LimitConfig, Sim, SimConfig};
+
+use super::daemon::until_told;
+use super::support::{Guildhall, get};
+
+const GUILDS: u32 = 10_000;
+/// So many are there first: enough for every series that comes with an event and an operation.
+const FIRST: u32 = 20;
+/// So many come at once then.
+const NEXT: u32 = 500;
+/// Series that may appear only when there is more to do: somebody had to wait, or something was put off. Were a single one to
+/// come with each guild, there would be ten thousand.
+const UNDER_LOAD: usize = 60;
+
+/// Each guild that comes is an event, and makes an operation that makes a call.
+const HANDLERS: &str = r#"
+[[handlers]]
+name = "furnishes"
+on = "guild.create"
+do = [{ kind = "read", payload = { path = "/guilds/{guild_id}" } }]
+"#;
+
+/// The series that are told, without their values.
+fn series(address: std::net::SocketAddr) -> BTreeSet<String> {
+    let text = tokio::task::block_in_place(|| get(address, "/metrics")).body;
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_guilds_have_as_many_series_as_a_few() {
+    let config =
+        SimConfig { guilds: FIRST, members: 1, channels: 1, limits: LimitConfig::off(), ..SimConfig::default() };
+    let sim = Sim::start(config).await.unwrap();
+    let daemon = Guildhall::serve(&sim.gateway_url())
+        .env("GUILDHALL__DISCORD__TOKEN", "sim-bot-token")
+        .env("GUILDHALL__DISCORD__API_URL", &sim.api_url())
+        .env("GUILDHALL__LIMITS__GLOBAL", "10000")
+        .env("GUILDHALL__LOG__FILTER", "warn,guildhall=info")
+        .file("handlers.toml", HANDLERS)
+        .env("GUILDHALL__HANDLERS__FILE", "handlers.toml")
+        .spawn();
+    let address = daemon.address();
+    let done = |count: u32| format!("guildhall_operations_completed_total{{kind=\"read\"}} {count}");
+    until_told(address, &[&done(FIRST)]).await;
+    let few = series(address);
+
+    let spec = |count| GuildsSpec { count: Some(count), members: Some(1), channels: Some(1), ..GuildsSpec::default() };
+    for all in (FIRST..GUILDS).step_by(NEXT as usize).skip(1).chain([GUILDS]) {
+        // As a bot grows: not all on one day.
+        let there = u32::try_from(sim.guilds().len()).unwrap();
+        sim.make_guilds(&spec(all - there)).unwrap();
+        until_told(address, &[&done(all)]).await;
+    }
+    let many = series(address);
+    let new: Vec<_> = many.difference(&few).collect();
+    assert!(new.len() <= UNDER_LOAD, "{} series were {}, with {GUILDS} guilds: {new:?}", few.len(), many.len());
+    let ids: Vec<String> = sim.guilds().iter().map(ToString::to_string).collect();
+    let of_a_guild = many.iter().find(|series| ids.iter().take(50).any(|id| series.contains(id.as_str())));
+    assert_eq!(of_a_guild, None);
+    daemon.signal("TERM");
+    assert_eq!(daemon.end().code, Some(0));
+}

@@ -1,0 +1,234 @@
+//! What people see of the daemon at work, and what happens when they step in: a simulated Discord tells what came of it.
+
+use std::time::{Duration, Instant};
+
+use guildhall_sim::{BotConfig, Fault, FaultAction, GatewayConfig, Scope, Sim, SimConfig, SimHandle};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{
+    daemon::Daemon,
+    redis_server::RedisServer,
+    support::{CANARY, STUCK, get},
+};
+
+/// The bot, by what its token says.
+const BOT: &str = "discord:198622483471925248";
+const ROLES: &str = "POST /guilds/{guild.id}/roles";
+
+async fn sim(shards: u32) -> SimHandle {
+    let gateway = GatewayConfig { shards, max_concurrency: shards, ..GatewayConfig::default() };
+    let bots = vec![BotConfig { token: CANARY.to_owned(), ..BotConfig::default() }];
+    Sim::start(SimConfig { guilds: 2, bots, gateway, ..SimConfig::default() }).await.unwrap()
+}
+
+fn once(action: FaultAction) -> Fault {
+    Fault { route: ROLES.to_owned(), action, probability: 1.0, count: Some(1), skip: 0 }
+}
+
+fn role(name: &str) -> Value {
+    json!([{"kind": "create_role", "payload": {"name": name}}])
+}
+
+impl Daemon {
+    fn get(&self, path: &str) -> Value {
+        let answer = self.ask("GET", path, &Value::Null);
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+        answer.json()
+    }
+
+    fn rows(&self, action: &str) -> usize {
+        self.get(&format!("/v1/audit?action={action}"))["audit"].as_array().unwrap().len()
+    }
+
+    /// Asks until the answer is as it should be.
+    fn until_seen(&self, path: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + STUCK;
+        loop {
+            let answer = self.ask("GET", path, &Value::Null);
+            if answer.status == 200 && holds(&answer.json()) {
+                return answer.json();
+            }
+            assert!(Instant::now() < deadline, "never as it should be: {path}: {}", answer.body);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn breaker(&self, key: &str) -> Value {
+        let listed = self.get("/v1/breakers");
+        let breakers = listed["breakers"].as_array().unwrap();
+        breakers.iter().find(|breaker| breaker["key"] == key).cloned().unwrap_or_default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_wants_to_know_who_uses_the_limits_is_told() {
+    let (sim, folder) = (sim(1).await, tempfile::tempdir().unwrap());
+    let (busy, other) = (sim.guilds()[0], sim.guilds()[1]);
+    let daemon = Daemon::start(&sim, &folder);
+    let limited = FaultAction::RateLimit { scope: Scope::User, retry_after_ms: 50 };
+    sim.add_fault(once(limited)).unwrap();
+    for (guild, name) in [(busy, "a"), (busy, "b"), (other, "c")] {
+        let id = daemon.submit(guild, &role(name)).remove(0);
+        daemon.until(&id, "succeeded");
+    }
+    let limits = daemon.get("/v1/limits");
+    assert_eq!((&limits["global"]["limit"], &limits["global"]["shared"]), (&json!(50), &json!(false)));
+    assert_eq!(limits["invalid_requests"]["used"], sim.score().invalid_requests, "{limits}");
+    let counts = |by: &str| {
+        let top = daemon.get(&format!("/v1/limits/top?by={by}"))["top"].clone();
+        let of = |guild: &str| top.as_array().unwrap().iter().find(|one| one["guild_id"] == guild).cloned();
+        [busy, other].map(|guild| of(&guild.to_string()).map_or(0, |one| one["count"].as_u64().unwrap()))
+    };
+    assert_eq!((counts("spend"), counts("429"), counts("invalid")), ([3, 1], [1, 0], [1, 0]));
+    let buckets = daemon.get("/v1/limits/buckets?limit=500");
+    let of_roles = |bucket: &&Value| bucket["route"] == "POST /guilds/{id}/roles" && bucket["id"] == busy.to_string();
+    let bucket = buckets["buckets"].as_array().unwrap().iter().find(of_roles).unwrap_or_else(|| panic!("{buckets}"));
+    assert!(bucket["left"].as_u64().unwrap() <= bucket["limit"].as_u64().unwrap(), "{bucket}");
+    daemon.stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_goes_out_while_a_person_keeps_a_breaker_open_and_a_restart_does_not_undo_that() {
+    let (sim, folder) = (sim(1).await, tempfile::tempdir().unwrap());
+    let guild = sim.guilds()[0];
+    let daemon = Daemon::start(&sim, &folder);
+    let forced = daemon.ask("POST", "/v1/breakers/force", &json!({ "key": BOT }));
+    assert_eq!((forced.status, &forced.json()["state"]), (200, &json!("forced_open")), "{}", forced.body);
+    let line = daemon.line_with("somebody stepped in");
+    assert!(line.contains("breakers.force") && line.contains(BOT) && line.contains("request_id"), "{line}");
+    let id = daemon.submit(guild, &role("Pilots")).remove(0);
+    let delayed = daemon.until(&id, "delayed");
+    assert_eq!(delayed["attempts"], 0, "{delayed}");
+    assert_eq!(daemon.rows("breakers.force"), 1);
+    assert!(daemon.metrics().contains("guildhall_api_interventions_total{action=\"breakers.force\"} 1"));
+    daemon.stop();
+
+    let daemon = Daemon::start(&sim, &folder);
+    assert_eq!(
+        daemon.until_seen("/v1/limits", |seen| seen["breakers"]["forced_open"] == 1)["breakers"]["forced_open"],
+        1
+    );
+    assert_eq!(sim.score().routes.get(ROLES).map_or(0, |route| route.requests), 0, "nothing was sent");
+    let reset = daemon.ask("POST", "/v1/breakers/reset", &json!({ "key": BOT }));
+    assert_eq!((reset.status, &reset.json()["state"]), (200, &json!("closed")), "{}", reset.body);
+    assert_eq!(daemon.ask("POST", &format!("/v1/operations/{id}/retry"), &Value::Null).status, 202);
+    daemon.until(&id, "succeeded");
+    assert_eq!((daemon.rows("breakers.force"), daemon.rows("breakers.reset")), (1, 1));
+    daemon.stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_token_keeps_the_bot_still_until_a_person_resets_it() {
+    let (sim, folder) = (sim(1).await, tempfile::tempdir().unwrap());
+    let guild = sim.guilds()[0];
+    let daemon = Daemon::start(&sim, &folder);
+    sim.add_fault(once(FaultAction::Status { status: 401, code: 0 })).unwrap();
+    let id = daemon.submit(guild, &role("Pilots")).remove(0);
+    daemon.until(&id, "delayed");
+    let breaker = daemon.breaker(BOT);
+    assert_eq!((&breaker["state"], &breaker["why"]), (&json!("forced_open"), &json!("unauthorized")), "{breaker}");
+    let timed = daemon.ask("POST", "/v1/breakers/force", &json!({"key": BOT, "for_ms": 1}));
+    assert_eq!(timed.status, 409, "it would be open for a moment only: {}", timed.body);
+    assert_eq!(daemon.ask("POST", "/v1/breakers/reset", &json!({ "key": BOT })).status, 200);
+    assert_eq!(daemon.ask("POST", &format!("/v1/operations/{id}/retry"), &Value::Null).status, 202);
+    daemon.until(&id, "succeeded");
+    daemon.stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_that_is_restarted_closes_with_4000_and_resumes_its_session() {
+    let (sim, folder) = (sim(1).await, tempfile::tempdir().unwrap());
+    let daemon = Daemon::start(&sim, &folder);
+    let connected = |seen: &Value| seen["shards"][0]["state"] == "connected" && seen["shards"][0]["lag"] == 0;
+    let before = daemon.until_seen("/v1/shards", connected);
+    let shard = &before["shards"][0];
+    assert_eq!(
+        (&before["total"], &shard["resumes"], &shard["identifies"]),
+        (&json!(1), &json!(0), &json!(1)),
+        "{before}"
+    );
+    let instances = daemon.get("/v1/instances");
+    assert_eq!(shard["instance"], instances["instances"][0]["id"]);
+    let session = shard["session"].clone();
+
+    let restarted = daemon.ask("POST", "/v1/shards/0/restart", &Value::Null);
+    assert_eq!((restarted.status, restarted.json()), (202, json!({"id": 0, "restarting": true})), "{}", restarted.body);
+    let resumed = |seen: &Value| connected(seen) && seen["shards"][0]["resumes"] == 1;
+    let after = daemon.until_seen("/v1/shards", resumed);
+    assert_eq!((&after["shards"][0]["session"], &after["shards"][0]["identifies"]), (&session, &json!(1)), "{after}");
+    let score = sim.gateway_score();
+    assert_eq!((score.identifies, score.resumes, score.sessions_ended, score.duplicate_shards), (1, 1, 0, 0));
+    assert_eq!(score.closes_received.get(&4000), Some(&1), "{:?}", score.closes_received);
+    assert!(daemon.metrics().contains("guildhall_gateway_reconnects_total{why=\"restarted\"} 1"));
+    daemon.line_with("shard restarts, as it was asked to");
+    assert_eq!(daemon.ask("POST", "/v1/shards/1/restart", &Value::Null).status, 404);
+    assert_eq!(daemon.rows("shards.restart"), 1);
+    daemon.stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_spent_of_a_budget_of_the_settings_outlives_the_process() {
+    let (sim, folder) = (sim(1).await, tempfile::tempdir().unwrap());
+    let set = [("GUILDHALL__BUDGETS__NAMED", "shop=10/0,rpc=5/1"), ("GUILDHALL__BUDGETS__OTHERS", "2/0")];
+    let daemon = Daemon::start_with(&sim, &folder, &set);
+    let taken = daemon.ask("POST", "/v1/budgets/shop/acquire", &json!({"cost": 4.5})).json();
+    assert_eq!((&taken["allowed"], &taken["remaining"]), (&json!(true), &json!(5.5)));
+    assert_eq!(daemon.ask("POST", "/v1/budgets/other/acquire", &Value::Null).json()["remaining"], 1.0);
+    assert!(daemon.metrics().contains("guildhall_token_bucket_acquired_total{bucket=\"shop\"} 1"));
+    daemon.stop();
+    let daemon = Daemon::start_with(&sim, &folder, &set);
+    let shop = daemon.get("/v1/budgets/shop");
+    assert_eq!((&shop["spend"][0]["points"], &shop["spend"][0]["calls"]), (&json!(4.5), &json!(1)), "{shop}");
+    let names: Vec<_> =
+        daemon.get("/v1/budgets")["budgets"].as_array().unwrap().iter().map(|one| one["name"].clone()).collect();
+    assert_eq!(names, ["rpc", "shop"]);
+    daemon.stop();
+}
+
+/// A daemon that has one of two shards, and shares a Redis.
+fn sharing(sim: &SimHandle, redis: &RedisServer, folder: &TempDir, range: &str) -> Daemon {
+    let (url, seats) = (redis.url().to_string(), redis.folder().join("seats").display().to_string());
+    let set = [
+        ("GUILDHALL__GATEWAY__SHARDS", "2"),
+        ("GUILDHALL__GATEWAY__MAX_CONCURRENCY", "2"),
+        ("GUILDHALL__GATEWAY__SHARD_RANGE", range),
+        ("GUILDHALL__REDIS__URL", &url),
+        ("GUILDHALL__REDIS__SEAT_DIR", &seats),
+        ("GUILDHALL__REDIS__HEARTBEAT_MS", "300"),
+        ("GUILDHALL__REDIS__SILENCE_MS", "3000"),
+        ("GUILDHALL__REDIS__NEWCOMER_MS", "1500"),
+        ("GUILDHALL__BUDGETS__NAMED", "shop=10/0"),
+    ];
+    Daemon::start_with(sim, folder, &set)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_person_does_to_a_breaker_and_takes_from_a_budget_holds_for_all_processes() {
+    let (sim, redis) = (sim(2).await, RedisServer::start());
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let first = sharing(&sim, &redis, &folders[0], "0-0");
+    let second = sharing(&sim, &redis, &folders[1], "1-1");
+    assert_eq!(second.get("/v1/limits")["global"]["shared"], true);
+    assert_eq!(first.ask("POST", "/v1/breakers/force", &json!({ "key": BOT })).status, 200);
+    second.until_seen("/v1/limits", |seen| seen["breakers"]["forced_open"] == 1);
+    assert_eq!(second.ask("POST", "/v1/breakers/reset", &json!({ "key": BOT })).status, 200);
+    first.until_seen("/v1/limits", |seen| seen["breakers"]["forced_open"] == 0);
+    let minute = json!({"key": "target:crm", "for_ms": 60_000});
+    assert_eq!(first.ask("POST", "/v1/breakers/force", &minute).json()["state"], "open");
+    second.until_seen("/v1/limits", |seen| seen["breakers"]["open"] == 1);
+    assert_eq!((first.rows("breakers.force"), second.rows("breakers.reset")), (2, 1), "where it was done");
+
+    assert_eq!(first.ask("POST", "/v1/budgets/shop/acquire", &json!({"cost": 7})).json()["remaining"], 3.0);
+    let shop = second.get("/v1/budgets/shop");
+    assert_eq!((&shop["available"], &shop["kept"]), (&json!(3.0), &json!("together")), "{shop}");
+    let seen = json!({"available": 9, "maximum": 20});
+    assert_eq!(second.ask("POST", "/v1/budgets/shop/observe", &seen).status, 200);
+    assert_eq!(first.get("/v1/budgets/shop")["maximum"], 20.0);
+    let shards: Vec<_> =
+        second.get("/v1/shards")["shards"].as_array().unwrap().iter().map(|one| one["state"].clone()).collect();
+    assert_eq!(shards[0], "unclaimed", "each has a store of its own");
+    assert_eq!(get(second.address(), "/livez").status, 200);
+    first.stop();
+    second.stop();
+}

@@ -1,0 +1,425 @@
+//! Following operations as they change.
+
+use std::{collections::HashMap, time::Duration};
+
+use guildhall::store::Store;
+use guildhall_actors::operations::{
+    Change, Changes as _, Followed, LetterFilter, ListFilter, NewOperation, OperationStore as _,
+};
+use guildhall_core::operation::{Failure, FailureClass, Frontier, Kind, OperationId, Queue, State};
+use sea_orm::{ConnectionTrait as _, Database, DbBackend, Statement, TransactionTrait as _};
+use tokio::time::timeout;
+
+use crate::setup::{
+    Engine, GUILD, KEEP, Place, STUCK, at, change, claim, ended, fresh, in_guild, new_id, on_both, operation, record,
+    settings_for, submit, tried,
+};
+
+const QUEUE: Queue = Queue::Guild(GUILD);
+
+async fn now(store: &Store) -> Frontier {
+    Frontier::at(store.seen().await.unwrap())
+}
+
+async fn follow(store: &Store, from: &Frontier, most: usize) -> Followed {
+    store.follow(from.clone(), ListFilter::default(), most).await.unwrap()
+}
+
+/// Goes on from a frontier to the end, in pages of this size; what was told, in its order.
+async fn catch_up(store: &Store, from: &mut Frontier, page: usize) -> Vec<(OperationId, State)> {
+    let mut told = Vec::new();
+    loop {
+        let followed = follow(store, from, page).await;
+        for one in &followed.changed {
+            from.on_told(&followed.seen, one.change, one.shown.stored.operation.id.uuid());
+            told.push((one.shown.stored.operation.id, one.shown.stored.state));
+        }
+        if !followed.more {
+            from.on_end(&followed.seen);
+            return told;
+        }
+    }
+}
+
+fn retryable(operation: &NewOperation, fence: guildhall_actors::operations::Fence, state: State) -> Change {
+    Change {
+        error: Some(Failure::new(FailureClass::Transient, "Nobody Answered 100%")),
+        ..change(operation, fence, state)
+    }
+}
+
+on_both! {
+    async fn whoever_follows_is_told_of_each_change_once_and_of_the_last_state(engine) {
+        let (store, _place) = fresh(engine).await;
+        let before = in_guild();
+        submit(&store, &before).await;
+        let mut from = now(&store).await;
+        assert!(catch_up(&store, &mut from, 10).await.is_empty(), "it begins now");
+        let (one, two) = (in_guild(), operation(Queue::User(5)));
+        store.submit(vec![one.clone(), two.clone()]).await.unwrap();
+        assert_eq!(catch_up(&store, &mut from, 10).await, [(one.id, State::Queued), (two.id, State::Queued)]);
+        assert!(catch_up(&store, &mut from, 10).await.is_empty());
+
+        let fence = claim(&store, QUEUE).await.fence;
+        record(&store, change(&before, fence, State::Running)).await;
+        record(&store, change(&one, fence, State::Running)).await;
+        record(&store, change(&before, fence, State::Succeeded)).await;
+        let told = catch_up(&store, &mut from, 10).await;
+        assert_eq!(told, [(one.id, State::Running), (before.id, State::Succeeded)], "what it is now, in that order");
+        store.cancel(two.id, at(20)).await.unwrap();
+        assert_eq!(catch_up(&store, &mut from, 10).await, [(two.id, State::Cancelled)]);
+        store.close().await;
+    }
+
+    async fn a_page_may_end_in_the_middle_of_a_change_and_the_next_goes_on_there(engine) {
+        let (store, _place) = fresh(engine).await;
+        let mut from = now(&store).await;
+        let batch: Vec<_> = (0..50).map(|_| in_guild()).collect();
+        let ids: Vec<_> = batch.iter().map(|operation| (operation.id, State::Queued)).collect();
+        store.submit(batch).await.unwrap();
+        let mut told = Vec::new();
+        while told.len() < 50 {
+            let followed = follow(&store, &from, 7).await;
+            let one = &followed.changed[0];
+            from.on_told(&followed.seen, one.change, one.shown.stored.operation.id.uuid());
+            told.push((one.shown.stored.operation.id, one.shown.stored.state));
+            // Whoever is cut off goes on from what was written down.
+            from = Frontier::from_bytes(&from.to_bytes()).unwrap();
+        }
+        assert_eq!(told, ids);
+        assert!(catch_up(&store, &mut from, 7).await.is_empty());
+        store.close().await;
+    }
+
+    async fn a_filter_lets_through_what_it_names_and_the_rest_counts_as_told(engine) {
+        let (store, _place) = fresh(engine).await;
+        let from = now(&store).await;
+        let (here, there) = (in_guild(), operation(Queue::Guild(7)));
+        store.submit(vec![here.clone(), there.clone(), operation(Queue::User(5))]).await.unwrap();
+        let fits = |filter: ListFilter| {
+            let (store, from) = (store.clone(), from.clone());
+            async move {
+                let followed = store.follow(from, filter, 10).await.unwrap();
+                followed.changed.iter().map(|one| one.shown.stored.operation.id).collect::<Vec<_>>()
+            }
+        };
+        let any = ListFilter::default;
+        assert_eq!(fits(ListFilter { among: Some(vec![7, 9]), ..any() }).await, [there.id]);
+        assert_eq!(fits(ListFilter { among: Some(vec![]), ..any() }).await, []);
+        assert_eq!(fits(ListFilter { kind: Some(Kind::CreateRole), ..any() }).await, []);
+        assert_eq!(fits(ListFilter { state: Some(State::Queued), ..any() }).await.len(), 3);
+        assert_eq!(fits(ListFilter { tenant: Some("acme".into()), ..any() }).await, []);
+        store.close().await;
+    }
+
+    async fn what_was_removed_before_it_was_told_is_noticed(engine) {
+        let (store, place) = fresh(engine).await;
+        let mut late = now(&store).await;
+        let gone = in_guild();
+        submit(&store, &gone).await;
+        let fence = claim(&store, QUEUE).await.fence;
+        record(&store, change(&gone, fence, State::Succeeded)).await;
+        let mut told = late.clone();
+        catch_up(&store, &mut told, 10).await;
+        assert_eq!(follow(&store, &late, 10).await.forgotten, None);
+        assert_eq!(store.sweep(KEEP, at(10_000)).await.unwrap().operations, 1);
+        let forgotten = follow(&store, &late, 10).await.forgotten.unwrap();
+        assert!(late.is_behind(forgotten) && !told.is_behind(forgotten));
+        // It is known for good, and numbers go on where they were.
+        store.close().await;
+        let store = place.open().await;
+        assert_eq!(follow(&store, &late, 10).await.forgotten, Some(forgotten));
+        assert!(!told.is_ahead(&store.seen().await.unwrap()));
+        let next = in_guild();
+        submit(&store, &next).await;
+        assert_eq!(catch_up(&store, &mut told, 10).await, [(next.id, State::Queued)]);
+        assert_eq!(catch_up(&store, &mut late, 10).await, [(next.id, State::Queued)]);
+        store.close().await;
+    }
+
+    async fn whoever_follows_hears_that_something_has_changed(engine) {
+        let (store, _place) = fresh(engine).await;
+        let mut ticks = store.ticks();
+        ticks.borrow_and_update();
+        let one = in_guild();
+        submit(&store, &one).await;
+        assert!(ticks.has_changed().unwrap(), "whoever was answered can be sure of it");
+        ticks.borrow_and_update();
+        let fence = claim(&store, QUEUE).await.fence;
+        record(&store, change(&one, fence, State::Succeeded)).await;
+        assert!(ticks.has_changed().unwrap());
+        store.close().await;
+    }
+
+    async fn what_has_ended_is_told_with_all_its_tries(engine) {
+        let (store, _place) = fresh(engine).await;
+        let fence = claim(&store, QUEUE).await.fence;
+        let (done, open, unknown) = (in_guild(), in_guild(), new_id());
+        store.submit(vec![done.clone(), open.clone()]).await.unwrap();
+        let held = guildhall_actors::operations::Attempt { class: "rate_limited".to_owned(), ..tried(0) };
+        let delayed = Change { attempt: Some(held), delays: 1, ..change(&done, fence, State::Delayed) };
+        record(&store, delayed).await;
+        record(&store, Change { attempt: Some(tried(1)), ..change(&done, fence, State::Succeeded) }).await;
+        let mut over = store.ended(vec![done.id, open.id, unknown]).await.unwrap();
+        over.sort_unstable();
+        let mut expected = vec![done.id, unknown];
+        expected.sort_unstable();
+        assert_eq!(over, expected);
+        let shown = store.show_all(vec![done.id, open.id, unknown]).await.unwrap();
+        let tries: HashMap<_, _> =
+            shown.iter().map(|shown| (shown.stored.operation.id, shown.attempts.iter().map(|tried| tried.n).collect::<Vec<_>>())).collect();
+        assert_eq!(tries, HashMap::from([(done.id, vec![0, 1]), (open.id, vec![])]));
+        store.close().await;
+    }
+
+    async fn operations_are_listed_by_deployment_and_by_when_they_were_accepted(engine) {
+        let (store, _place) = fresh(engine).await;
+        let deployment = new_id();
+        let mut all = Vec::new();
+        for n in 0..4_u64 {
+            // As a desk does it: a name tells when it was given.
+            let id = OperationId::new(at(n * 1_000).millis(), [n.to_le_bytes()[0]; 10]);
+            let of = (n % 2 == 0).then_some(deployment);
+            all.push(NewOperation { id, created_at: at(n * 1_000), deployment: of, ..in_guild() });
+        }
+        store.submit(all.clone()).await.unwrap();
+        let list = |filter: ListFilter| {
+            let store = store.clone();
+            async move {
+                let listed = store.list(ListFilter { limit: 10, ..filter }).await.unwrap();
+                listed.iter().map(|shown| shown.stored.operation.created_at.millis() - at(0).millis()).collect::<Vec<_>>()
+            }
+        };
+        let any = ListFilter::default;
+        assert_eq!(list(ListFilter { deployment: Some(deployment), ..any() }).await, [2_000, 0]);
+        assert_eq!(list(ListFilter { created_after: Some(at(2_000)), ..any() }).await, [3_000, 2_000]);
+        assert_eq!(list(ListFilter { created_before: Some(at(2_000)), ..any() }).await, [1_000, 0]);
+        let (after, before) = (Some(at(500)), Some(at(2_500)));
+        assert_eq!(list(ListFilter { created_after: after, created_before: before, ..any() }).await, [2_000, 1_000]);
+        store.close().await;
+    }
+
+    async fn letters_are_found_by_their_words_and_their_time_and_thrown_away_the_oldest_first(engine) {
+        let (store, _place) = fresh(engine).await;
+        let fence = claim(&store, QUEUE).await.fence;
+        let mut ids = Vec::new();
+        for (n, words) in ["Nobody Answered 100%", "nobody ANSWERED 1000", "ÄRGER_mit !"].into_iter().enumerate() {
+            let one = in_guild();
+            submit(&store, &one).await;
+            let error = Some(Failure::new(FailureClass::Transient, words));
+            let died = Change { error, at: at(100 * n as u64), ..change(&one, fence, State::Dead) };
+            record(&store, died).await;
+            ids.push(one.id);
+        }
+        let find = |filter: LetterFilter| {
+            let store = store.clone();
+            async move {
+                let found = store.letters(LetterFilter { limit: 10, ..filter }).await.unwrap();
+                let mut found: Vec<_> = found.iter().map(|letter| letter.id).collect();
+                found.reverse();
+                found
+            }
+        };
+        let says = |words: &str| LetterFilter { says: Some(words.to_owned()), ..LetterFilter::default() };
+        assert_eq!(find(says("NOBODY answered")).await, ids[..2]);
+        assert_eq!(find(says("100%")).await, ids[..1], "a sign of the engine's own stands for itself");
+        assert_eq!(find(says("ärger_MIT !")).await, ids[2..]);
+        assert_eq!(find(says("ärgerxmit")).await, []);
+        assert_eq!(find(says("transient")).await, [], "its class is none of its words");
+        let died = |after: Option<u64>, before: Option<u64>| LetterFilter {
+            died_after: after.map(at),
+            died_before: before.map(at),
+            ..LetterFilter::default()
+        };
+        assert_eq!(find(died(Some(100), None)).await, ids[1..]);
+        assert_eq!(find(died(None, Some(100))).await, ids[..1]);
+        assert_eq!(find(died(Some(1), Some(101))).await, ids[1..2]);
+        assert_eq!(store.discard(LetterFilter { limit: 1, ..says("nobody") }).await.unwrap(), 1);
+        assert_eq!(find(LetterFilter::default()).await, ids[1..]);
+        assert_eq!(store.discard(LetterFilter { limit: 10, ..died(None, Some(1_000)) }).await.unwrap(), 2);
+        store.close().await;
+    }
+
+    async fn nothing_is_missed_however_often_whoever_follows_is_cut_off_while_several_write(engine) {
+        const GUILDS: u64 = 8;
+        const EACH: usize = 60;
+        let place = Place::new(engine).await;
+        let first = place.open().await;
+        // A file has one writer, with many who ask it.
+        let second = if engine == Engine::Postgres { place.open().await } else { first.clone() };
+        let mut from = now(&first).await;
+        let writers: Vec<_> = (0..GUILDS)
+            .map(|guild| {
+                let store = if guild % 2 == 0 { first.clone() } else { second.clone() };
+                tokio::spawn(writes(store, Queue::Guild(100 + guild), EACH))
+            })
+            .collect();
+        let mut last: HashMap<OperationId, State> = HashMap::new();
+        let mut kept = Vec::new();
+        while !writers.iter().all(tokio::task::JoinHandle::is_finished) {
+            let reader = if fastrand::bool() { &first } else { &second };
+            let followed = follow(reader, &from, fastrand::usize(1..40)).await;
+            let cut = fastrand::usize(0..=followed.changed.len() + 3);
+            for one in followed.changed.iter().take(cut) {
+                from.on_told(&followed.seen, one.change, one.shown.stored.operation.id.uuid());
+                last.insert(one.shown.stored.operation.id, one.shown.stored.state);
+            }
+            if !followed.more && cut >= followed.changed.len() {
+                from.on_end(&followed.seen);
+            }
+            kept.push(from.to_bytes());
+            if fastrand::u8(..) < 16 {
+                // It falls back to where it was a while ago.
+                from = Frontier::from_bytes(&kept[fastrand::usize(kept.len().saturating_sub(20)..kept.len())]).unwrap();
+            }
+        }
+        let written = futures_util::future::join_all(writers).await;
+        for (id, state) in catch_up(&first, &mut from, 13).await {
+            last.insert(id, state);
+        }
+        let written: HashMap<OperationId, State> = written.into_iter().flat_map(Result::unwrap).collect();
+        assert_eq!(written.len(), GUILDS as usize * EACH);
+        let missed: Vec<_> = written.iter().filter(|(id, state)| last.get(*id) != Some(state)).collect();
+        assert!(missed.is_empty(), "{} missed, such as {:?}", missed.len(), missed.first());
+        first.close().await;
+        second.close().await;
+    }
+}
+
+/// Has operations accepted and goes through their states, several calls at once; what became of each.
+async fn writes(store: Store, queue: Queue, count: usize) -> Vec<(OperationId, State)> {
+    let all: Vec<_> = (0..count).map(|_| operation(queue)).collect();
+    let mut ended = Vec::new();
+    let claimed = store.claim(guildhall_actors::operations::ClaimFrom::Queues(vec![queue])).await.unwrap();
+    // Another process may be the one that should have it: then operations are only accepted, and taken back.
+    let fence = claimed.first().map(|claim| claim.fence);
+    for batch in all.chunks(7) {
+        store.submit(batch.to_vec()).await.unwrap();
+        let Some(fence) = fence else {
+            for one in batch.iter().step_by(2) {
+                store.cancel(one.id, at(5)).await.unwrap();
+            }
+            let states = [State::Cancelled, State::Queued].into_iter().cycle();
+            ended.extend(batch.iter().map(|one| one.id).zip(states));
+            continue;
+        };
+        let running = batch.iter().map(|one| change(one, fence, State::Running)).collect();
+        store.record(running).await.unwrap();
+        let over = batch.iter().map(|one| async {
+            let last = if fastrand::bool() { State::Succeeded } else { State::Retrying };
+            store.record(vec![retryable(one, fence, last)]).await.unwrap();
+            (one.id, last)
+        });
+        ended.extend(futures_util::future::join_all(over).await);
+    }
+    ended
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_that_ends_late_is_told_late_and_keeps_nobody_waiting() {
+    let (store, place) = fresh(Engine::Postgres).await;
+    let (slow, quick) = (in_guild(), in_guild());
+    store.submit(vec![slow.clone(), quick.clone()]).await.unwrap();
+    let mut from = now(&store).await;
+    // Another process that takes its time, and a stranger that never ends.
+    let others = Database::connect(place.raw_url()).await.unwrap();
+    let strangers = Database::connect(place.raw_url()).await.unwrap();
+    let open = others.begin().await.unwrap();
+    let touch = format!(
+        "UPDATE operations SET state = 'delayed', changed = pg_current_xact_id()::text::bigint WHERE id = '{}'",
+        slow.id
+    );
+    open.execute_unprepared(&touch).await.unwrap();
+    let stranger = strangers.begin().await.unwrap();
+    let number = Statement::from_string(DbBackend::Postgres, "SELECT pg_current_xact_id()::text::bigint");
+    let number = stranger.query_one_raw(number).await.unwrap().unwrap();
+    let number = number.try_get_by_index::<i64>(0).unwrap().unsigned_abs();
+
+    store.cancel(quick.id, at(5)).await.unwrap();
+    assert_eq!(catch_up(&store, &mut from, 10).await, [(quick.id, State::Cancelled)]);
+    assert!(from.open().len() >= 2 && from.open().contains(&number), "{from:?}");
+    open.commit().await.unwrap();
+    let after = in_guild();
+    submit(&store, &after).await;
+    let told = catch_up(&store, &mut from, 10).await;
+    assert_eq!(told, [(slow.id, State::Delayed), (after.id, State::Queued)], "what began first comes first");
+    assert!(catch_up(&store, &mut from, 10).await.is_empty() && from.open().contains(&number));
+    stranger.rollback().await.unwrap();
+    assert!(catch_up(&store, &mut from, 10).await.is_empty() && !from.open().contains(&number));
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_another_process_changes_is_heard_of() {
+    let place = Place::new(Engine::Postgres).await;
+    let (one, other) = (place.open().await, place.open().await);
+    let shared = async {
+        while !one.is_shared() || !other.is_shared() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(STUCK, shared).await.unwrap();
+    let mut ticks = other.ticks();
+    let mut from = now(&other).await;
+    // A burst is told with few words, and the last of it is not forgotten.
+    let batch: Vec<_> = (0..40).map(|_| in_guild()).collect();
+    for operation in &batch {
+        submit(&one, operation).await;
+    }
+    let mut told = 0;
+    let hears = async {
+        while told < batch.len() {
+            ticks.changed().await.unwrap();
+            told += catch_up(&other, &mut from, 100).await.len();
+        }
+    };
+    timeout(STUCK, hears).await.unwrap();
+    assert_eq!(told, batch.len());
+    one.close().await;
+    other.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn operations_that_were_copied_from_another_server_are_followed_from_here_on() {
+    let (store, place) = fresh(Engine::Postgres).await;
+    let (copied, next) = (in_guild(), in_guild());
+    submit(&store, &copied).await;
+    store.close().await;
+    let far = 1_u64 << 50;
+    let raw = Database::connect(place.raw_url()).await.unwrap();
+    raw.execute_unprepared(&format!("UPDATE operations SET changed = {far}")).await.unwrap();
+    raw.execute_unprepared(&format!("INSERT INTO marks (name, at) VALUES ('forgotten', {far})")).await.unwrap();
+
+    let store = Store::open(&settings_for(&place.raw_url())).await.unwrap();
+    let mut from = now(&store).await;
+    assert!(catch_up(&store, &mut from, 10).await.is_empty());
+    submit(&store, &next).await;
+    assert_eq!(catch_up(&store, &mut from, 10).await, [(next.id, State::Queued)]);
+    let elsewhere = Frontier::at(guildhall_core::operation::Seen { next: far, ..Default::default() });
+    assert!(elsewhere.is_ahead(&store.seen().await.unwrap()), "whoever followed there is told of a gap");
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_was_put_back_from_a_copy_gives_no_number_twice() {
+    let place = Place::new(Engine::Sqlite).await;
+    let store = place.open().await;
+    let fence = claim(&store, QUEUE).await.fence;
+    submit(&store, &in_guild()).await;
+    store.close().await;
+    let file = place.raw_url().strip_prefix("sqlite:").unwrap().to_owned();
+    let copy = format!("{file}.copy");
+    std::fs::copy(&file, &copy).unwrap();
+
+    let store = place.open().await;
+    let mut from = now(&store).await;
+    ended(&store, &in_guild(), claim(&store, QUEUE).await.fence, State::Succeeded).await;
+    catch_up(&store, &mut from, 10).await;
+    store.close().await;
+    std::fs::copy(&copy, &file).unwrap();
+    let store = place.open().await;
+    let next = in_guild();
+    submit(&store, &next).await;
+    assert_eq!(catch_up(&store, &mut from, 10).await, [(next.id, State::Queued)], "{fence:?}");
+    store.close().await;
+}

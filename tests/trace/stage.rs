@@ -1,0 +1,128 @@
+//! The daemon against the simulator, with a wire between them that is listened in on.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use guildhall_sim::{Sim, SimConfig, SimHandle, Snowflake};
+use serde_json::Value;
+
+use crate::support::{Guildhall, Running, STUCK, request};
+use crate::tap::Tap;
+
+const KEY: &str = "gh_test_0123456789";
+
+/// A rule and a webhook that hear of members who join.
+pub(crate) fn handlers(brain: &str) -> String {
+    format!(
+        r#"
+[[handlers]]
+name = "brain"
+on = "member.join"
+[handlers.webhook]
+url = "{brain}"
+secrets = ["whsec_ZXhhbXBsZS1vbmx5LW1ha2UteW91ci1vd24tc2VjcmV0"]
+allow_private = true
+
+[[handlers]]
+name = "rule"
+on = "member.join"
+do = [{{ kind = "create_role", payload = {{ name = "by a rule" }} }}]
+"#
+    )
+}
+
+pub(crate) struct Stage {
+    pub(crate) sim: SimHandle,
+    pub(crate) guild: Snowflake,
+    pub(crate) tap: Tap,
+    daemon: Running,
+    address: SocketAddr,
+}
+
+impl Stage {
+    pub(crate) async fn start(handlers: &str, settings: &[(&str, &str)]) -> Self {
+        let sim = Sim::start(SimConfig { guilds: 1, members: 1, channels: 1, ..SimConfig::default() }).await.unwrap();
+        let tap = Tap::on(sim.address());
+        let mut daemon = Guildhall::serve(&sim.gateway_url())
+            .env("GUILDHALL__DISCORD__TOKEN", "sim-bot-token")
+            .env("GUILDHALL__DISCORD__API_URL", &format!("http://{}/api/v10", tap.address))
+            .env("GUILDHALL__GATEWAY__INTENTS", "guilds,guild_members,guild_messages")
+            .env("GUILDHALL__API__ADMIN_KEY", KEY)
+            .env("GUILDHALL__LOG__FILTER", "debug")
+            .file("handlers.toml", handlers)
+            .env("GUILDHALL__HANDLERS__FILE", if handlers.is_empty() { "" } else { "handlers.toml" });
+        for (name, value) in settings {
+            daemon = daemon.env(name, value);
+        }
+        let daemon = daemon.spawn();
+        let address = daemon.address();
+        daemon.line_with("\"part is ready\",\"part\":\"gateway\"");
+        Self { guild: sim.guilds()[0], sim, tap, daemon, address }
+    }
+
+    #[cfg(feature = "otel")]
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn call(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, Value) {
+        let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let text = format!(
+            "{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nAuthorization: Bearer {KEY}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n{headers}\r\n{body}",
+            body.len()
+        );
+        let answer = tokio::task::block_in_place(|| request(self.address, &text));
+        (answer.status, answer.json())
+    }
+
+    /// Asks for an operation in the guild; what it is called.
+    pub(crate) fn submit(&self, operation: &Value, headers: &[(&str, &str)]) -> String {
+        let path = format!("/v1/guilds/{}/operations", self.guild);
+        let (status, answer) = self.call("POST", &path, headers, &operation.to_string());
+        assert_eq!(status, 202, "{answer}");
+        answer["id"].as_str().unwrap().to_owned()
+    }
+
+    /// What the API shows of an operation.
+    pub(crate) fn shown(&self, id: &str) -> Value {
+        let (status, answer) = self.call("GET", &format!("/v1/operations/{id}"), &[], "");
+        assert_eq!(status, 200, "{answer}");
+        answer
+    }
+
+    /// Waits until an operation has succeeded.
+    pub(crate) fn until_done(&self, id: &str) -> Value {
+        let deadline = Instant::now() + STUCK;
+        loop {
+            let shown = self.shown(id);
+            if shown["state"] == "succeeded" {
+                return shown;
+            }
+            assert!(Instant::now() < deadline, "it never succeeded: {shown}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Waits until so many operations have succeeded.
+    pub(crate) fn until_all_done(&self, count: usize) -> Vec<Value> {
+        let deadline = Instant::now() + STUCK;
+        loop {
+            let (_, listed) = self.call("GET", "/v1/operations?state=succeeded", &[], "");
+            let listed = listed["operations"].as_array().unwrap().clone();
+            if listed.len() >= count {
+                return listed.iter().map(|one| self.shown(one["id"].as_str().unwrap())).collect();
+            }
+            assert!(Instant::now() < deadline, "too few succeeded: {listed:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Ends the daemon in order; its whole log.
+    pub(crate) fn end(self) -> String {
+        self.daemon.signal("TERM");
+        let ended = self.daemon.end();
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        ended.stderr
+    }
+}
