@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use actix_rt::Arbiter;
 use guildhall_actors::{
-    events::{Allowance, EventSeat, EventStore, Events, EventsConfig, KeptSession, Outside, Prepared},
+    events::{Allowance, EventStore, Events, EventsConfig, KeptSession, Outside, Prepared},
     operations::{WallClock, desk::Desk},
 };
 use guildhall_core::{
@@ -81,9 +81,7 @@ impl EventsPart {
     #[must_use]
     pub fn start(prepared: Prepared) -> Self {
         let (router, guilds) = (Arbiter::new(), Arbiter::new());
-        let handle = guilds.handle();
-        let spawn = Box::new(move |seat: EventSeat| seat.run_on(&handle));
-        let events = Events::start_on(prepared, &router.handle(), spawn);
+        let events = Events::start_on(prepared, &router.handle(), &guilds.handle());
         Self { events, router, guilds }
     }
 

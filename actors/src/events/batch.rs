@@ -1,6 +1,7 @@
 //! Events that were read together.
 
 use std::ops::Deref;
+use std::sync::Arc;
 
 use guildhall_core::event::Event;
 use tokio::time::Instant;
@@ -9,14 +10,14 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub struct Batch {
     /// Those that were read, one after the other.
-    pub events: Vec<Event>,
+    pub events: Vec<Arc<Event>>,
     /// When the first of them was read.
     pub read_at: Instant,
 }
 
 impl From<Vec<Event>> for Batch {
     fn from(events: Vec<Event>) -> Self {
-        Self { events, read_at: Instant::now() }
+        Self { events: events.into_iter().map(Arc::new).collect(), read_at: Instant::now() }
     }
 }
 
@@ -27,16 +28,16 @@ impl FromIterator<Event> for Batch {
 }
 
 impl Deref for Batch {
-    type Target = [Event];
+    type Target = [Arc<Event>];
 
-    fn deref(&self) -> &[Event] {
+    fn deref(&self) -> &[Arc<Event>] {
         &self.events
     }
 }
 
 impl<'a> IntoIterator for &'a Batch {
-    type Item = &'a Event;
-    type IntoIter = std::slice::Iter<'a, Event>;
+    type Item = &'a Arc<Event>;
+    type IntoIter = std::slice::Iter<'a, Arc<Event>>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.events.iter()

@@ -9,11 +9,10 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use actix::{
-    Actor, ActorFutureExt as _, Addr, ArbiterHandle, AsyncContext as _, Context, Handler as Takes, Message,
-    MessageResult, WeakAddr, WrapFuture as _,
+    Actor, ActorFutureExt as _, Addr, AsyncContext as _, Context, Handler as Takes, Message, MessageResult, WeakAddr,
+    WrapFuture as _,
 };
 use guildhall_core::event::Event;
 use guildhall_core::event::handler::{Does, Handler, View, body, trace};
@@ -24,45 +23,34 @@ use tokio::time::{Instant, timeout};
 use super::answers::{First, Told};
 use super::hub::{Asking, Hub, Ran, again_at, heard};
 use super::interaction::{answers_at_once, first_response};
-use super::parcel::{Parcel, done};
-use super::router::{GuildGone, Router};
+use super::outbox::Outbox;
+use super::parcel::{Deferring, Parcel};
+use super::seats::{GuildGone, Seats};
 use super::store::{Committed, Handled};
 use super::tray::Tray;
 use crate::operations::SubmitError;
 use crate::telemetry::emit;
 use crate::telemetry::events::{
-    EventHandled, EventPutOff, EventTold, EventsDone, HandlerRan, HandlerWould, InteractionAnswered, InteractionUntold,
-    Outcome,
+    EventHandled, EventPutOff, EventTold, HandlerRan, HandlerWould, InteractionAnswered, InteractionUntold, Outcome,
 };
 
 /// Events that are handled together at most.
 const BATCH: usize = 64;
 
 /// What a guild of events needs to begin.
-pub struct EventSeat {
+pub(super) struct EventSeat {
     pub(super) lane: i64,
     pub(super) generation: u64,
     pub(super) hub: Arc<Hub>,
-    pub(super) tray: Arc<Tray>,
-    pub(super) router: WeakAddr<Router>,
-}
-
-impl std::fmt::Debug for EventSeat {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EventSeat").field("lane", &self.lane).finish_non_exhaustive()
-    }
+    pub(super) tray: Rc<Tray>,
+    pub(super) outbox: Rc<Outbox>,
+    pub(super) seats: WeakAddr<Seats>,
 }
 
 impl EventSeat {
     /// Runs the guild where the caller runs.
-    #[must_use]
-    pub fn run(self) -> Addr<GuildEvents> {
-        GuildEvents::create(move |_| GuildEvents::new(self))
-    }
-
-    /// Runs the guild there.
-    pub fn run_on(self, arbiter: &ArbiterHandle) -> Addr<GuildEvents> {
-        GuildEvents::start_in_arbiter(arbiter, move |_| GuildEvents::new(self))
+    pub(super) fn run(self) -> Addr<GuildEvents> {
+        GuildEvents::new(self).start()
     }
 }
 
@@ -73,27 +61,27 @@ pub struct GuildEvents {
     _farewell: Farewell,
 }
 
-/// Tells the router that a guild is gone, however it went.
+/// Tells who seats guilds that one is gone, however it went.
 #[derive(Debug)]
 struct Farewell {
     lane: i64,
     generation: u64,
-    router: WeakAddr<Router>,
+    seats: WeakAddr<Seats>,
 }
 
 impl Drop for Farewell {
     fn drop(&mut self) {
-        if let Some(router) = self.router.upgrade() {
+        if let Some(seats) = self.seats.upgrade() {
             // Past the mailbox's bound if need be: there is one of these a guild, and it must not get lost.
-            router.do_send(GuildGone { lane: self.lane, generation: self.generation });
+            seats.do_send(GuildGone { lane: self.lane, generation: self.generation });
         }
     }
 }
 
 impl GuildEvents {
     fn new(seat: EventSeat) -> Self {
-        let EventSeat { lane, generation, hub, tray, router } = seat;
-        Self { worker: Rc::new(Worker { lane, hub, tray }), _farewell: Farewell { lane, generation, router } }
+        let EventSeat { lane, generation, hub, tray, outbox, seats } = seat;
+        Self { worker: Rc::new(Worker { lane, hub, tray, outbox }), _farewell: Farewell { lane, generation, seats } }
     }
 }
 
@@ -132,7 +120,8 @@ impl Takes<Observe> for GuildEvents {
 struct Worker {
     lane: i64,
     hub: Arc<Hub>,
-    tray: Arc<Tray>,
+    tray: Rc<Tray>,
+    outbox: Rc<Outbox>,
 }
 
 impl std::fmt::Debug for Worker {
@@ -144,120 +133,101 @@ impl std::fmt::Debug for Worker {
 /// Events that were handled together, before what they gave is kept.
 #[derive(Default)]
 struct Round {
-    parcels: Vec<Arc<Parcel>>,
+    /// How many, of those that wait.
+    count: usize,
     /// What is to be kept, and of which of them.
     items: Vec<Handled>,
     whose: Vec<(usize, usize)>,
-    /// How long each handler took, and with how many.
-    took: Vec<(usize, Duration, u32)>,
-}
-
-impl Round {
-    fn took(&mut self, handler: usize, time: Duration) {
-        match self.took.iter_mut().find(|(known, ..)| *known == handler) {
-            Some((_, sum, count)) => (*sum, *count) = (*sum + time, *count + 1),
-            None => self.took.push((handler, time, 1)),
-        }
-    }
 }
 
 impl Worker {
     async fn work(&self) {
-        let clock = self.hub.clock;
-        while let Some(batch) = self.tray.first(BATCH, || clock.now()).await {
-            let mut round = Round { parcels: Vec::with_capacity(batch.len()), ..Round::default() };
-            for parcel in batch {
-                if self.is_simple(&parcel) {
-                    self.apply_rules(parcel, &mut round);
-                } else {
-                    self.settle(std::mem::take(&mut round)).await;
-                    // Apart, so that a guild that waits for events does not hold the room that this needs.
-                    Box::pin(self.handle(&parcel)).await;
-                    emit(EventTold { event: &parcel.event, now: clock.now() });
-                    self.finish(&[parcel]);
-                }
+        while self.tray.filled().await {
+            let round = self.apply_rules();
+            if round.count > 0 {
+                self.settle(round).await;
+            } else if let Some(parcel) = self.first() {
+                // Apart, so that a guild that waits for events does not hold the room that this needs.
+                Box::pin(self.handle(&parcel)).await;
+                emit(EventTold { event: parcel.event(), now: self.hub.clock.now() });
+                self.outbox.put(&self.tray, 1);
             }
-            self.settle(round).await;
             // Others have their turn, too.
             consume_budget().await;
         }
+    }
+
+    fn first(&self) -> Option<Parcel> {
+        self.tray.waiting().front().cloned()
     }
 
     fn handler(&self, handler: usize) -> &Handler {
         self.hub.handler(handler)
     }
 
-    /// All handlers are done with these, which are the first in the tray.
-    fn finish(&self, parcels: &[Arc<Parcel>]) {
-        let Some(first) = parcels.first() else { return };
-        self.tray.pop(parcels.len());
-        done(parcels);
-        emit(EventsDone { meters: &self.hub.flow, took: first.read_at.elapsed() });
-        if let Some(watch) = &self.hub.watch {
-            watch.done(&mut parcels.iter().map(|parcel| &parcel.event));
-        }
-    }
-
     /// Whether all its handlers are rules that need nothing but the event.
     fn is_simple(&self, parcel: &Parcel) -> bool {
-        parcel.event.interaction.is_none()
-            && parcel.left().all(|handler| {
+        parcel.event().interaction.is_none()
+            && parcel.routed.to.iter().all(|handler| {
                 let simple = self.handler(handler);
                 matches!(simple.does, Does::Rule(_)) && !simple.needs_state() && !self.hub.is_behind(self.lane, handler)
             })
     }
 
-    /// What the rules of an event have to keep.
-    fn apply_rules(&self, parcel: Arc<Parcel>, round: &mut Round) {
-        let (view, place) = (View::new(&parcel.event), round.parcels.len());
+    /// What the rules of the first events have to keep, up to the first that needs more than its rules.
+    fn apply_rules(&self) -> Round {
+        let (mut round, waiting) = (Round::default(), self.tray.waiting());
         let mut began = Instant::now();
-        for number in parcel.left() {
-            let handler = self.handler(number);
-            self.tray.executes(parcel.event.origin.seq, number);
-            if handler.wants(&view) {
-                let ran = self.hub.apply(handler, &view, &BTreeMap::new());
-                if let Some(handled) = self.hub.keeps(&parcel.event, number, ran) {
-                    round.items.push(handled);
-                    round.whose.push((place, number));
+        for (place, parcel) in waiting.iter().take(BATCH).take_while(|parcel| self.is_simple(parcel)).enumerate() {
+            let view = View::new(parcel.event());
+            for number in parcel.routed.to.iter() {
+                let handler = self.handler(number);
+                // If this breaks the guild, it was this event and this handler.
+                self.tray.executes(place, number);
+                if handler.wants(&view) {
+                    let ran = self.hub.apply(handler, &view, &BTreeMap::new());
+                    if let Some(handled) = self.hub.keeps(parcel.event(), number, ran) {
+                        round.items.push(handled);
+                        round.whose.push((place, number));
+                    }
                 }
+                let now = Instant::now();
+                self.outbox.took(number, now.duration_since(began));
+                began = now;
             }
-            let now = Instant::now();
-            round.took(number, now.duration_since(began));
-            began = now;
+            self.tray.rests();
+            round.count += 1;
         }
-        self.tray.rests();
-        drop(view);
-        round.parcels.push(parcel);
+        round
     }
 
     /// Keeps what several events have given, and lets go of them.
     async fn settle(&self, round: Round) {
-        let Round { parcels, items, whose, took } = round;
-        for (number, time, count) in took {
-            emit(HandlerRan { meters: self.hub.meters(number), took: time / count });
-        }
+        let Round { count, items, whose } = round;
         if !items.is_empty() {
-            Box::pin(self.keep(items, whose, &parcels)).await;
+            Box::pin(self.keep(items, whose)).await;
         }
-        self.finish(&parcels);
+        self.outbox.put(&self.tray, count);
     }
 
-    async fn keep(&self, items: Vec<Handled>, whose: Vec<(usize, usize)>, parcels: &[Arc<Parcel>]) {
+    async fn keep(&self, items: Vec<Handled>, whose: Vec<(usize, usize)>) {
         let (committed, mut told) = (self.hub.commit(items).await, None);
         for ((place, handler), committed) in whose.into_iter().zip(committed) {
+            // They wait until all of this is over.
+            let Some(event) = self.tray.event(place) else { continue };
             if told.replace(place) != Some(place) {
-                emit(EventTold { event: &parcels[place].event, now: self.hub.clock.now() });
+                emit(EventTold { event: &event, now: self.hub.clock.now() });
             }
             if let Committed::Refused(error) = committed {
-                self.refused(handler, &parcels[place].event, &error).await;
+                self.refused(handler, &event, &error).await;
             }
         }
     }
 
     /// Tells all handlers of one event, one after the other.
     async fn handle(&self, parcel: &Parcel) {
-        if let Some(deferring) = &parcel.deferring {
-            match deferring.clone().await {
+        if let Some(deferring) = &parcel.routed.deferring {
+            match Deferring::clone(deferring).await {
                 Told::Now | Told::Before => emit(InteractionAnswered { how: "deferred" }),
                 Told::TooLate => {
                     // Nobody waits for it any more, and nobody can be answered.
@@ -268,16 +238,16 @@ impl Worker {
                 Told::Failed(why) => emit(InteractionUntold { why: &why }),
             }
         }
-        for handler in parcel.left().collect::<Vec<_>>() {
-            self.tell(parcel, handler).await;
+        for handler in parcel.routed.to.iter() {
+            self.tell(parcel.event(), handler).await;
         }
     }
 
     /// Tells one handler.
-    async fn tell(&self, parcel: &Parcel, number: usize) {
-        // If this breaks the guild, it was this event and this handler.
-        self.tray.executes(parcel.event.origin.seq, number);
-        self.tell_one(&parcel.event, number).await;
+    async fn tell(&self, event: &Event, number: usize) {
+        // It is the first that waits. If this breaks the guild, it was this event and this handler.
+        self.tray.executes(0, number);
+        self.tell_one(event, number).await;
         self.tray.rests();
     }
 

@@ -15,10 +15,12 @@ use super::hub::Hub;
 use super::inbox;
 use super::interaction::Posted;
 use super::own::ShardClaim;
+use super::parcel::Lot;
 use super::router::{
     Drain, DrainShard, EventsSnapshot, Interact, LetGo, LookIntoInbox, Observe, ObserveSessions, Router, SessionView,
-    SpawnEvents, Take,
+    Take,
 };
+use super::seats::Seats;
 use super::store::{EventStore, KeptSession};
 use super::watch::Watch;
 use super::webhook::Brain;
@@ -27,6 +29,9 @@ use crate::operations::desk::Desk;
 
 /// What shards tell that may wait for the router: credit bounds it further.
 const TOLD: usize = 1_024;
+
+/// Lots that may wait for the guilds' thread; past it the router waits.
+const LOTS: usize = 256;
 
 /// Whom the event side talks to.
 pub struct Outside {
@@ -95,22 +100,24 @@ impl Events {
         Prepared { hub: Hub::new(outside, clock, config), allowance }
     }
 
-    /// Begins to route. Must be called where the router should run.
+    /// Begins to route. Must be called where the router and the guilds should run.
     #[must_use]
-    pub fn start(prepared: Prepared, spawn: SpawnEvents) -> Self {
-        Self::begin(prepared, |hub, told| Router::new(hub, told, spawn).start())
-    }
-
-    /// Begins to route on this thread.
-    #[must_use]
-    pub fn start_on(prepared: Prepared, arbiter: &ArbiterHandle, spawn: SpawnEvents) -> Self {
-        Self::begin(prepared, |hub, told| Router::start_in_arbiter(arbiter, move |_| Router::new(hub, told, spawn)))
-    }
-
-    fn begin(prepared: Prepared, start: impl FnOnce(Arc<Hub>, mpsc::Receiver<Told>) -> Addr<Router>) -> Self {
+    pub fn start(prepared: Prepared) -> Self {
         let Prepared { hub, allowance } = prepared;
-        let (tell, told) = mpsc::channel(TOLD);
-        Self { router: start(Arc::clone(&hub), told), hub, tell, allowance }
+        let ((tell, told), (seats, lots)) = (mpsc::channel(TOLD), mpsc::channel(LOTS));
+        Seats::new(Arc::clone(&hub), lots).start();
+        Self { router: Router::new(Arc::clone(&hub), told, seats).start(), hub, tell, allowance }
+    }
+
+    /// Begins to route on one thread, for guilds on another.
+    #[must_use]
+    pub fn start_on(prepared: Prepared, router: &ArbiterHandle, guilds: &ArbiterHandle) -> Self {
+        let Prepared { hub, allowance } = prepared;
+        let ((tell, told), (seats, lots)) = (mpsc::channel(TOLD), mpsc::channel::<Lot>(LOTS));
+        let (own, of_guilds) = (Arc::clone(&hub), Arc::clone(&hub));
+        Seats::start_in_arbiter(guilds, move |_| Seats::new(of_guilds, lots));
+        let router = Router::start_in_arbiter(router, move |_| Router::new(own, told, seats));
+        Self { router, hub, tell, allowance }
     }
 
     /// Handles the events of these shards from now on. Reads what the store knows: their sessions, what was handled of them,

@@ -48,6 +48,10 @@ pub(super) struct Hub {
     backlog: Mutex<Backlog>,
     /// How many are counted in it, for who looks for each event.
     waiting: AtomicUsize,
+    /// Guilds that have had events lately.
+    guilds: AtomicUsize,
+    /// Interactions that are with their guilds.
+    interactions: AtomicUsize,
     /// The inbox has something new, or room again.
     pub(super) inbox_filled: Notify,
     pub(super) inbox_room: Notify,
@@ -99,6 +103,8 @@ impl Hub {
             config,
             backlog: Mutex::default(),
             waiting: AtomicUsize::new(0),
+            guilds: AtomicUsize::new(0),
+            interactions: AtomicUsize::new(0),
             inbox_filled: Notify::new(),
             inbox_room: Notify::new(),
             door: Door::default(),
@@ -130,6 +136,33 @@ impl Hub {
         handler.ephemeral.unwrap_or(self.config.ephemeral)
     }
 
+    /// So many guilds are there.
+    pub(super) fn seats(&self, guilds: usize) {
+        self.guilds.store(guilds, Ordering::Relaxed);
+    }
+
+    /// How many guilds there are.
+    pub(super) fn guilds(&self) -> usize {
+        self.guilds.load(Ordering::Relaxed)
+    }
+
+    /// An interaction goes to its guild.
+    pub(super) fn on_asked(&self) {
+        self.interactions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// So many interactions are done.
+    pub(super) fn on_answered(&self, interactions: usize) {
+        if interactions > 0 {
+            self.interactions.fetch_sub(interactions, Ordering::Relaxed);
+        }
+    }
+
+    /// How many interactions are with somebody, in the inbox or not.
+    pub(super) fn interactions(&self) -> usize {
+        self.interactions.load(Ordering::Relaxed) + self.inbox_interactions()
+    }
+
     fn backlog(&self) -> MutexGuard<'_, Backlog> {
         self.backlog.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -143,8 +176,7 @@ impl Hub {
         self.backlog().counted.len()
     }
 
-    /// How many of those in the inbox are interactions.
-    pub(super) fn inbox_interactions(&self) -> usize {
+    fn inbox_interactions(&self) -> usize {
         self.backlog().waiting.iter().filter(|((lane, _), _)| *lane < 0).map(|(_, count)| count).sum()
     }
 

@@ -2,9 +2,9 @@
 //! its guild, and is confirmed when all of them have been done with it.
 //!
 //! ```text
-//!  shard ─feed─▶ router ─tray─▶ guild ─▶ handlers: rules, webhooks
-//!    ▲ credit      │ ledger       │            │ slow, failed
-//!    └─────────────┴──── done ◀───┘            └──▶ inbox ─▶ handlers, in order, until they are done
+//!  shard ─feed─▶ router ─lots─▶ seats ─tray─▶ guild ─▶ handlers: rules, webhooks
+//!    ▲ credit      │ ledger       ▲             │           │ slow, failed
+//!    └─────────────┴──── done ────┴── outbox ◀──┘           └──▶ inbox ─▶ handlers, in order, until they are done
 //! ```
 //!
 //! What a handler gave is kept together with the word that it is done with the event, so a replay after a crash neither
@@ -21,9 +21,11 @@ mod hub;
 mod inbox;
 mod interaction;
 mod keep;
+mod outbox;
 mod own;
 mod parcel;
 mod router;
+mod seats;
 mod store;
 #[cfg(test)]
 mod testing;
@@ -32,17 +34,18 @@ mod tests;
 mod tray;
 mod watch;
 mod webhook;
+mod whom;
 
 pub use self::answers::{AnswerFuture, Answers, First, Told as AnswerTold};
 pub use self::batch::Batch;
 pub use self::board::{Boarded, ShardBoard, ShardState, ShardView};
 pub use self::config::EventsConfig;
 pub use self::feed::{Allowance, Credit, Feed, Told};
-pub use self::guild::{EventSeat, GuildEvents, GuildEventsSnapshot, Observe as ObserveGuildEvents};
+pub use self::guild::{GuildEvents, GuildEventsSnapshot, Observe as ObserveGuildEvents};
 pub use self::handle::{Events, Outside, Prepared, Taken};
 pub use self::interaction::Posted;
 pub use self::own::{ClaimedShards, ShardClaim, ShardStore, WantedShards};
-pub use self::router::{EventsSnapshot, Router, SessionView, SpawnEvents};
+pub use self::router::{EventsSnapshot, Router, SessionView};
 pub use self::store::{
     Committed, EventStore, Handled, Identifies, Identify, InboxEntry, InboxKey, KeptSession, Later, SetState,
 };

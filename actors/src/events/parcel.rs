@@ -1,5 +1,11 @@
 //! An event on its way to its handlers, and the session that waits for it.
+//!
+//! ```text
+//!  router ──Lot: those that were read together──▶ seats ──Parcel, each in the tray of its guild──▶ guild
+//! ```
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::Shared;
@@ -9,6 +15,7 @@ use tokio::time::Instant;
 
 use super::answers::AnswerFuture;
 use super::feed::Credit;
+use super::whom::Whom;
 
 /// A gateway session of this process.
 #[derive(Debug)]
@@ -36,9 +43,34 @@ impl Session {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Everybody is done with these numbers, and so many events and bytes have arrived.
+    pub(super) fn done(&self, numbers: impl Iterator<Item = u64>, arrived: Arrived) {
+        let mut ledger = self.ledger();
+        numbers.for_each(|seq| ledger.on_done(seq));
+        drop(ledger);
+        self.give_back(arrived);
+    }
+
     /// Others may be on their way instead.
-    pub(super) fn give_back(&self, events: usize, bytes: usize) {
-        self.credit.give_back(events, bytes);
+    pub(super) fn give_back(&self, Arrived { events, bytes }: Arrived) {
+        if events > 0 {
+            self.credit.give_back(events, bytes);
+        }
+    }
+}
+
+/// How much has arrived of what counts against a shard's credit.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Arrived {
+    events: usize,
+    bytes: usize,
+}
+
+impl Arrived {
+    /// An event is among it.
+    pub(super) fn add(&mut self, event: &Event) {
+        self.events += 1;
+        self.bytes += event.text.bytes();
     }
 }
 
@@ -47,38 +79,49 @@ pub(super) type Deferring = Shared<AnswerFuture>;
 
 /// An event, and who wants to hear of it.
 #[derive(Clone, Debug)]
-pub(super) struct Parcel {
-    pub(super) event: Event,
-    /// Its handlers, in order.
-    pub(super) to: Arc<[usize]>,
-    /// Those of them that are done with it, or that it broke.
-    pub(super) not_to: Vec<usize>,
-    pub(super) session: Arc<Session>,
+pub(super) struct Routed {
+    pub(super) event: Arc<Event>,
+    /// Its handlers but those that are done with it, or that it broke.
+    pub(super) to: Whom,
     /// Whether the event counts against the shard's credit; what this process says itself does not.
     pub(super) counts: bool,
-    pub(super) deferring: Option<Deferring>,
-    /// When it was read, or soon after.
-    pub(super) read_at: Instant,
+    pub(super) deferring: Option<Box<Deferring>>,
 }
 
-impl Parcel {
-    /// Handlers that are still to hear of it.
-    pub(super) fn left(&self) -> impl Iterator<Item = usize> + '_ {
-        self.to.iter().copied().filter(|handler| !self.not_to.contains(handler))
+/// What events have in common that were read together.
+#[derive(Debug)]
+pub(super) struct Reading {
+    pub(super) session: Arc<Session>,
+    /// When they were read, or soon after.
+    pub(super) read_at: Instant,
+    /// When it was last told how long some of them took: the number of that telling.
+    pub(super) told: Cell<u64>,
+}
+
+/// Events that were read together and go to their guilds together.
+#[derive(Debug)]
+pub(super) struct Lot {
+    pub(super) reading: Reading,
+    pub(super) routed: Vec<Routed>,
+}
+
+impl Lot {
+    /// Nothing yet of what was read of a session at this time, with room for so many.
+    pub(super) fn new(session: &Arc<Session>, read_at: Instant, most: usize) -> Self {
+        let reading = Reading { session: Arc::clone(session), read_at, told: Cell::new(0) };
+        Self { reading, routed: Vec::with_capacity(most) }
     }
 }
 
-/// All handlers are done with these.
-pub(super) fn done(parcels: &[Arc<Parcel>]) {
-    // They are nearly always of one session.
-    for of_one in parcels.chunk_by(|one, next| Arc::ptr_eq(&one.session, &next.session)) {
-        let Some(session) = of_one.first().map(|parcel| &parcel.session) else { continue };
-        let mut ledger = session.ledger();
-        for parcel in of_one {
-            ledger.on_done(parcel.event.origin.seq);
-        }
-        drop(ledger);
-        let counted = || of_one.iter().filter(|parcel| parcel.counts);
-        session.give_back(counted().count(), counted().map(|parcel| parcel.event.text.bytes()).sum());
+/// An event in the tray of its guild. What it shares is counted by one thread.
+#[derive(Clone, Debug)]
+pub(super) struct Parcel {
+    pub(super) routed: Routed,
+    pub(super) reading: Rc<Reading>,
+}
+
+impl Parcel {
+    pub(super) fn event(&self) -> &Arc<Event> {
+        &self.routed.event
     }
 }

@@ -317,7 +317,7 @@ impl World {
         };
         let allowance = Allowance { events: 10_000, bytes: 1 << 24 };
         let prepared = Events::prepare(outside, clock, self.config.clone(), allowance);
-        let events = Events::start(prepared, Box::new(EventSeat::run));
+        let events = Events::start(prepared);
         let claims = vec![ShardClaim { shards: self.config.shards, shard: 0, fence: 1 }];
         let taken = events.take(claims).await;
         (events, taken.into_iter().map(|taken| (taken.claim.shard, taken.feed)).collect())

@@ -1,116 +1,124 @@
-//! What waits for a guild: filled by the router, emptied by the guild, and still there if the guild breaks.
+//! What waits for a guild: filled by who seats the guilds, emptied by the guild, and still there if the guild breaks. All of
+//! them run on one thread.
 
+use std::cell::{Cell, Ref, RefCell};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
 
+use guildhall_core::event::Event;
 use guildhall_core::time::UnixMs;
-use tokio::sync::Notify;
 
 use super::parcel::Parcel;
 
 /// What waits for a guild.
-#[derive(Debug)]
 pub(super) struct Tray {
-    inner: Mutex<Inner>,
-    filled: Notify,
-    /// The event that is under way, by its number, and its handler; 0 if none is. Only the guild writes it, and it is read when
-    /// the guild is gone.
-    executing: AtomicU64,
-    handler: AtomicUsize,
+    waiting: RefCell<VecDeque<Parcel>>,
+    /// The guild, if it waits to be woken.
+    guild: Cell<Option<Waker>>,
+    /// Since when it is known that there is nothing to do; nothing while there is.
+    idle_since: Cell<Option<UnixMs>>,
+    closed: Cell<bool>,
+    /// The event that is under way, by its place, and its handler.
+    executing: Cell<Option<(usize, usize)>>,
 }
 
 /// A tray keeps room for so many, however long it has had nothing to do.
 const ROOM: usize = 8;
 
-#[derive(Debug)]
-struct Inner {
-    waiting: VecDeque<Arc<Parcel>>,
-    /// Since when there has been nothing to do; nothing while there is.
-    idle_since: Option<UnixMs>,
-    closed: bool,
-}
-
 impl Tray {
-    pub(super) fn new(now: UnixMs) -> Arc<Self> {
-        let inner = Inner { waiting: VecDeque::new(), idle_since: Some(now), closed: false };
-        let (executing, handler) = (AtomicU64::new(0), AtomicUsize::new(0));
-        Arc::new(Self { inner: Mutex::new(inner), filled: Notify::new(), executing, handler })
-    }
-
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn new() -> Rc<Self> {
+        Rc::new(Self {
+            waiting: RefCell::default(),
+            guild: Cell::new(None),
+            idle_since: Cell::new(None),
+            closed: Cell::new(false),
+            executing: Cell::new(None),
+        })
     }
 
     pub(super) fn push(&self, parcel: Parcel) {
-        let mut inner = self.inner();
-        inner.waiting.push_back(Arc::new(parcel));
-        if inner.idle_since.take().is_some() {
-            drop(inner);
-            self.filled.notify_one();
+        self.waiting.borrow_mut().push_back(parcel);
+        self.idle_since.set(None);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if let Some(guild) = self.guild.take() {
+            guild.wake();
         }
     }
 
-    /// Waits for the first that wait, at most so many; they stay where they are. Nothing once it is closed.
-    pub(super) async fn first(&self, most: usize, now: impl Fn() -> UnixMs) -> Option<Vec<Arc<Parcel>>> {
-        loop {
-            {
-                let mut inner = self.inner();
-                if inner.closed {
-                    return None;
-                }
-                if !inner.waiting.is_empty() {
-                    return Some(inner.waiting.iter().take(most).cloned().collect());
-                }
-                inner.idle_since.get_or_insert_with(&now);
+    /// Waits until something is there. `false` once it is closed.
+    pub(super) async fn filled(&self) -> bool {
+        poll_fn(|cx| {
+            if self.closed.get() {
+                return Poll::Ready(false);
             }
-            self.filled.notified().await;
-        }
+            if !self.waiting.borrow().is_empty() {
+                return Poll::Ready(true);
+            }
+            self.guild.set(Some(cx.waker().clone()));
+            Poll::Pending
+        })
+        .await
     }
 
-    /// The first, so many of them, are done.
-    pub(super) fn pop(&self, count: usize) {
-        self.inner().waiting.drain(..count);
+    /// All that waits, the first first. Nothing may be put there or taken as long as somebody looks.
+    pub(super) fn waiting(&self) -> Ref<'_, VecDeque<Parcel>> {
+        self.waiting.borrow()
     }
 
-    /// This event goes to this handler now.
-    pub(super) fn executes(&self, seq: u64, handler: usize) {
-        self.handler.store(handler, Ordering::Relaxed);
-        self.executing.store(seq, Ordering::Release);
+    /// The event of a place.
+    pub(super) fn event(&self, place: usize) -> Option<Arc<Event>> {
+        self.waiting.borrow().get(place).map(|parcel| Arc::clone(parcel.event()))
+    }
+
+    /// The first, so many of them, are done: they go there.
+    pub(super) fn pop(&self, count: usize, to: &mut Vec<Parcel>) {
+        to.extend(self.waiting.borrow_mut().drain(..count));
+    }
+
+    /// The event of this place goes to this handler now.
+    pub(super) fn executes(&self, place: usize, handler: usize) {
+        self.executing.set(Some((place, handler)));
     }
 
     /// Nothing is under way.
     pub(super) fn rests(&self) {
-        self.executing.store(0, Ordering::Release);
+        self.executing.set(None);
     }
 
     /// What was under way when the guild broke. That handler does not hear of the event again.
-    pub(super) fn take_poison(&self) -> Option<(Arc<Parcel>, usize)> {
-        let seq = self.executing.swap(0, Ordering::AcqRel);
-        let handler = self.handler.load(Ordering::Relaxed);
-        let mut inner = self.inner();
-        let parcel = inner.waiting.iter_mut().find(|parcel| seq != 0 && parcel.event.origin.seq == seq)?;
-        Arc::make_mut(parcel).not_to.push(handler);
-        Some((Arc::clone(parcel), handler))
+    pub(super) fn take_poison(&self) -> Option<(Arc<Event>, usize)> {
+        let (place, handler) = self.executing.take()?;
+        let mut waiting = self.waiting.borrow_mut();
+        let parcel = waiting.get_mut(place)?;
+        parcel.routed.to.remove(handler);
+        Some((Arc::clone(parcel.event()), handler))
     }
 
     pub(super) fn len(&self) -> usize {
-        self.inner().waiting.len()
+        self.waiting.borrow().len()
     }
 
-    /// Closes it if there has been nothing to do since then; only whoever fills it may.
-    pub(super) fn close_if_idle_since(&self, then: UnixMs) -> bool {
-        let mut inner = self.inner();
-        if inner.waiting.is_empty() && inner.waiting.capacity() > ROOM {
-            inner.waiting = VecDeque::new();
+    /// Closes it if there has been nothing to do since then, as far as was seen; only who fills it may.
+    pub(super) fn close_if_idle_since(&self, then: UnixMs, now: UnixMs) -> bool {
+        let mut waiting = self.waiting.borrow_mut();
+        if !waiting.is_empty() {
+            return false;
         }
-        let idle = inner.waiting.is_empty() && inner.idle_since.is_some_and(|since| since <= then);
-        inner.closed |= idle;
-        let closed = inner.closed;
-        drop(inner);
-        if closed {
-            self.filled.notify_one();
+        if waiting.capacity() > ROOM {
+            *waiting = VecDeque::new();
         }
-        closed
+        let since = self.idle_since.get().unwrap_or(now);
+        self.idle_since.set(Some(since));
+        if since <= then {
+            self.closed.set(true);
+            self.wake();
+        }
+        self.closed.get()
     }
 }

@@ -56,13 +56,13 @@ pub(super) const METRICS: &[Metric] = &[
     Metric::histogram(
         HANDLING,
         &[],
-        "From reading events until all their handlers were done with them and that was kept, once for each batch of a guild, by the first of it.",
+        "From reading events until all their handlers were done with them and that was kept, once for each batch that was read, each time that some of it was done.",
     )
     .in_unit(Unit::Seconds),
     Metric::histogram(
         HANDLER_SECONDS,
         &["handler"],
-        "How long handlers took with an event, by handler; rules once for each batch of a guild, by the mean.",
+        "How long handlers took with an event, by handler; rules once for all events that were done together, by the mean.",
     )
     .in_unit(Unit::Seconds),
     Metric::counter(HANDLED, &["handler", "outcome"], "Handlers that are done with an event, by handler and outcome."),
@@ -144,10 +144,10 @@ impl InternalEvent for EventsHanded<'_> {
     }
 }
 
-/// A guild is done with events that it took together.
+/// Guilds are done with events that were read together.
 pub(crate) struct EventsDone<'a> {
     pub(crate) meters: &'a FlowMeters,
-    /// Since the first of them was read.
+    /// Since they were read.
     pub(crate) took: Duration,
 }
 

@@ -33,10 +33,10 @@ pub struct Origin {
     pub seq: u64,
 }
 
-/// The text of an event, shared: a frame as it came, and where in it the payload is.
+/// The text of an event: a frame as it came, and where in it the payload is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Text {
-    whole: Arc<String>,
+    whole: String,
     data: Range<usize>,
 }
 
@@ -49,7 +49,7 @@ impl Text {
     #[must_use]
     pub fn new(whole: String, data: Range<usize>) -> Self {
         assert!(whole.get(data.clone()).is_some(), "the payload lies within the text");
-        Self { whole: Arc::new(whole), data }
+        Self { whole, data }
     }
 
     /// The payload, as JSON.
@@ -92,7 +92,7 @@ pub struct Interaction {
     pub kind: InteractionKind,
 }
 
-/// Something that Discord told.
+/// Something that Discord told. It is read once and shared from then on: to clone it copies its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// Where it came from.

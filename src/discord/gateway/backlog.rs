@@ -26,7 +26,7 @@ enum Item {
         resume_url: Option<String>,
     },
     /// An event, and when it was read.
-    Event(Event, Instant),
+    Event(Arc<Event>, Instant),
     /// Numbers of a session with nothing behind them: its own dispatches, and what was shed.
     Passed {
         session: Arc<str>,
@@ -63,7 +63,7 @@ impl Backlog {
     }
 
     /// An event was read at this time. A full backlog drops what may be dropped, and keeps its number.
-    pub(super) fn event(&mut self, event: Event, read_at: Instant) -> Shed {
+    pub(super) fn event(&mut self, event: Arc<Event>, read_at: Instant) -> Shed {
         let mut shed = Shed::new();
         if self.is_full() && self.sheddable > 0 {
             self.shed(&mut shed);
@@ -223,8 +223,8 @@ mod tests {
         "a-session".into()
     }
 
-    fn event(seq: u64, class: Class, bytes: usize) -> Event {
-        Event {
+    fn event(seq: u64, class: Class, bytes: usize) -> Arc<Event> {
+        Arc::new(Event {
             origin: Origin { session: session(), shard: 3, seq },
             name: EventName::Known("a.name"),
             class,
@@ -234,7 +234,7 @@ mod tests {
             interaction: None,
             received_at: UnixMs::new(0),
             text: Text::new("x".repeat(bytes), 0..bytes),
-        }
+        })
     }
 
     /// All that is told, as numbers; those of events marked.

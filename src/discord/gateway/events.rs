@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
+use foldhash::fast::RandomState;
 use guildhall_actors::events::Allowance;
 use guildhall_core::event::{Class, Event, EventName, handler::trace as trace_of};
 use metrics::{Counter, counter, gauge};
@@ -245,7 +246,7 @@ impl InternalEvent for IdentifyAsked<'_> {
 /// Counts events by their type.
 #[derive(Default)]
 pub(super) struct Tally {
-    counters: HashMap<&'static str, Counter>,
+    counters: HashMap<&'static str, Counter, RandomState>,
 }
 
 impl Tally {

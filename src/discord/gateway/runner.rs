@@ -257,6 +257,8 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
         let (mut item, mut frames, mut bytes) = (item, 0, 0);
         // What is ready together was there at the same time: to look at clocks for each would take longer than to read it.
         let at = self.now();
+        // A copy of the name for these alone, so that to count who shares it is left to one thread after the other.
+        self.session = Arc::from(&*self.session);
         loop {
             let Some(Ok(Message::Text(text))) = item else { return self.other(item) };
             frames += 1;
@@ -388,7 +390,7 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
                 if self.backlog.is_full() {
                     self.flush();
                 }
-                for (class, count) in self.backlog.event(event, read_at) {
+                for (class, count) in self.backlog.event(Arc::new(event), read_at) {
                     emit(EventsShed { shard, class, count });
                 }
             }

@@ -2,11 +2,10 @@
 //!
 //! ```text
 //!  feeds ─▶ ledger (received, gaps) ─▶ nobody wants it: done
-//!                                   └▶ tray of its guild ─▶ guild ─▶ done ─▶ credit back, session confirmed
+//!                                   └▶ lot ─▶ seats ─▶ guild ─▶ done ─▶ credit back, session confirmed
 //! ```
 
 mod drain;
-mod seats;
 mod sessions;
 
 use std::collections::HashMap;
@@ -14,9 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{
-    Actor, ActorFutureExt as _, Addr, AsyncContext as _, Context, Handler as Takes, Message, ResponseFuture,
-    WrapFuture as _,
+    Actor, ActorFutureExt as _, AsyncContext as _, Context, Handler as Takes, Message, ResponseFuture, WrapFuture as _,
 };
+use foldhash::fast::RandomState;
 use futures_util::FutureExt as _;
 use guildhall_core::event::handler::trace;
 use guildhall_core::event::{Class, Event, EventName, Origin, Text};
@@ -27,33 +26,25 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 pub(super) use self::drain::{Drain, DrainShard};
-pub(super) use self::seats::GuildGone;
-use self::seats::Seats;
 pub(super) use self::sessions::ObserveSessions;
 pub use self::sessions::SessionView;
 use self::sessions::Sessions;
 use super::batch::Batch;
 use super::feed::{Credit, Told};
-use super::guild::{EventSeat, GuildEvents};
 use super::hub::Hub;
 use super::inbox;
 use super::interaction::{self, Posted, deferral};
-use super::parcel::{Parcel, Session, done};
+use super::parcel::{Arrived, Deferring, Lot, Routed, Session};
 use super::store::KeptSession;
+use super::whom::Whom;
 use crate::telemetry::emit;
-use crate::telemetry::events::{EventGap, EventGuildsCounted, EventsHanded, EventsReceived};
-
-/// Starts a guild, where guilds should run.
-pub type SpawnEvents = Box<dyn Fn(EventSeat) -> Addr<GuildEvents> + Send>;
+use crate::telemetry::events::{EventGap, EventGuildsCounted, EventsReceived};
 
 /// A session that goes on, and which handlers are done with which of its events that are not confirmed.
 pub(super) type Resumed = (KeptSession, Vec<(u64, Arc<str>)>);
 
 /// Names whose handlers are remembered. Some names are chosen by anybody.
 const NAMES: usize = 10_000;
-
-/// How often it is looked for guilds that have nothing to do.
-const LOOK_FOR_IDLE: Duration = Duration::from_secs(10);
 
 /// How often it is told how much waits.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
@@ -63,28 +54,50 @@ pub struct Router {
     hub: Arc<Hub>,
     told: Option<mpsc::Receiver<Told>>,
     sessions: Sessions,
-    seats: Seats,
-    matching: HashMap<EventName, Arc<[usize]>>,
+    matching: HashMap<EventName, Whom, RandomState>,
+    /// What is to go to its guilds next, and the way there.
+    lots: Vec<Lot>,
+    seats: mpsc::Sender<Lot>,
     /// Whether it is being kept how far sessions are confirmed.
     keeping: bool,
 }
 
 impl std::fmt::Debug for Router {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Router").field("guilds", &self.seats.len()).finish_non_exhaustive()
+        f.debug_struct("Router").field("guilds", &self.hub.guilds()).finish_non_exhaustive()
+    }
+}
+
+/// What comes of events that were read together.
+struct Routing {
+    lot: Lot,
+    /// Numbers of those that nobody wants.
+    unwanted: Vec<u64>,
+    /// What nobody has to wait for.
+    arrived: Arrived,
+}
+
+impl Routing {
+    fn new(session: &Arc<Session>, read_at: Instant, most: usize) -> Self {
+        Self { lot: Lot::new(session, read_at, most), unwanted: Vec::new(), arrived: Arrived::default() }
     }
 }
 
 impl Router {
-    pub(super) fn new(hub: Arc<Hub>, told: mpsc::Receiver<Told>, spawn: SpawnEvents) -> Self {
-        let (sessions, seats) = (Sessions::new(Arc::clone(&hub)), Seats::new(spawn));
-        Self { hub, told: Some(told), sessions, seats, matching: HashMap::new(), keeping: false }
+    pub(super) fn new(hub: Arc<Hub>, told: mpsc::Receiver<Told>, seats: mpsc::Sender<Lot>) -> Self {
+        let sessions = Sessions::new(Arc::clone(&hub));
+        Self { hub, told: Some(told), sessions, matching: HashMap::default(), lots: Vec::new(), seats, keeping: false }
     }
 
-    /// Takes what shards tell, again and again.
-    fn listen(&self, mut told: mpsc::Receiver<Told>, ctx: &mut Context<Self>) {
+    /// Hands on what was heard, then takes what shards tell, again and again.
+    fn listen(&mut self, mut told: mpsc::Receiver<Told>, ctx: &mut Context<Self>) {
         const AT_ONCE: usize = 16;
+        let (lots, seats) = (std::mem::take(&mut self.lots), self.seats.clone());
         let heard = async move {
+            for lot in lots {
+                // Without the guilds' thread there is nobody to hand it to, and the process is ending.
+                let _ = seats.send(lot).await;
+            }
             let mut news = Vec::with_capacity(AT_ONCE);
             told.recv_many(&mut news, AT_ONCE).await;
             (told, news)
@@ -102,40 +115,45 @@ impl Router {
 
     fn hear(&mut self, told: Told, ctx: &mut Context<Self>) {
         match told {
-            Told::Began { shard, session, resume_url } => self.begin(shard, session, resume_url, ctx),
+            Told::Began { shard, session, resume_url } => self.begin(shard, session, resume_url),
             Told::Passed { shard, session, seq } => {
                 let Some(session) = self.sessions.current(shard, &session) else { return };
                 let received = session.ledger().on_received(seq);
-                self.after(&session, received, ctx);
+                self.after(&session, received);
                 session.ledger().on_done(seq);
                 // A new session is kept at once: until then a restart would have to begin another one.
                 if self.sessions.is_new(shard) {
                     self.keep(ctx);
                 }
             }
-            Told::Events(batch) => self.take(batch, ctx),
+            Told::Events(batch) => self.take(batch),
             // Who waited may have given up.
             Told::Ended { heard } => drop(heard.send(())),
         }
     }
 
     /// A shard has a new session.
-    fn begin(&mut self, shard: u32, id: Arc<str>, resume_url: Option<String>, ctx: &mut Context<Self>) {
+    fn begin(&mut self, shard: u32, id: Arc<str>, resume_url: Option<String>) {
         let Some(old) = self.sessions.begin(shard, id, resume_url) else { return };
         // What Discord had to tell after the last one that came is lost; nobody knows how much that is.
         let first = old.ledger().received() + 1;
         old.ledger().on_received(first);
-        self.tell_of_gap(&old, first, None, ctx);
+        let mut routing = Routing::new(&old, Instant::now(), 1);
+        self.tell_of_gap(first, None, &mut routing);
+        self.routed(routing);
     }
 
     /// Something may be missing before what was received.
-    fn after(&mut self, session: &Arc<Session>, received: Received, ctx: &mut Context<Self>) {
+    fn after(&mut self, session: &Arc<Session>, received: Received) {
         if let Received::AfterGap { first, last } = received {
-            self.tell_of_gap(session, first, Some(last), ctx);
+            let mut routing = Routing::new(session, Instant::now(), 1);
+            self.tell_of_gap(first, Some(last), &mut routing);
+            self.routed(routing);
         }
     }
 
-    fn tell_of_gap(&mut self, session: &Arc<Session>, first: u64, last: Option<u64>, ctx: &mut Context<Self>) {
+    fn tell_of_gap(&mut self, first: u64, last: Option<u64>, routing: &mut Routing) {
+        let session = Arc::clone(&routing.lot.reading.session);
         emit(EventGap { shard: session.shard, session: &session.id, first, last });
         let data = json!({ "shard": session.shard, "session": &*session.id, "first": first, "last": last }).to_string();
         let whole = 0..data.len();
@@ -150,10 +168,10 @@ impl Router {
             received_at: self.hub.clock.now(),
             text: Text::new(data, whole),
         };
-        self.route(event, session, Instant::now(), false, ctx);
+        self.route(Arc::new(event), false, routing);
     }
 
-    fn take(&mut self, batch: Batch, ctx: &mut Context<Self>) {
+    fn take(&mut self, batch: Batch) {
         let Batch { events, read_at } = batch;
         let Some(first) = events.first() else { return };
         let Some(session) = self.sessions.current(first.origin.shard, &first.origin.session) else {
@@ -170,50 +188,68 @@ impl Router {
             let mut ledger = session.ledger();
             received.extend(events.iter().map(|event| ledger.on_received(event.origin.seq)));
         }
+        let mut routing = Routing::new(&session, read_at, events.len());
         for (event, received) in events.into_iter().zip(received) {
-            if received == Received::Before {
-                session.give_back(1, event.text.bytes());
-                continue;
+            match received {
+                Received::Next => {}
+                Received::Before => {
+                    routing.arrived.add(&event);
+                    continue;
+                }
+                Received::AfterGap { first, last } => self.tell_of_gap(first, Some(last), &mut routing),
             }
-            self.after(&session, received, ctx);
-            self.route(event, &session, read_at, true, ctx);
+            self.route(event, true, &mut routing);
         }
-        emit(EventsHanded { meters: &self.hub.flow, took: read_at.elapsed() });
+        self.routed(routing);
     }
 
-    fn matching(&mut self, name: &EventName) -> Arc<[usize]> {
+    fn matching(&mut self, name: &EventName) -> Whom {
         if let Some(found) = self.matching.get(name) {
-            return Arc::clone(found);
+            return found.clone();
         }
         if self.matching.len() >= NAMES {
             self.matching.clear();
         }
-        let found: Arc<[usize]> = self.hub.handlers.matching(name.as_str()).into();
-        self.matching.insert(name.clone(), Arc::clone(&found));
+        let found = Whom::from(self.hub.handlers.matching(name.as_str()));
+        self.matching.insert(name.clone(), found.clone());
         found
     }
 
-    /// Hands an event to its guild, if anybody wants to hear of it.
-    fn route(&mut self, event: Event, session: &Arc<Session>, read_at: Instant, counts: bool, ctx: &mut Context<Self>) {
-        let to = self.matching(&event.name);
-        let not_to = self.sessions.done_before(&event.origin.session, event.origin.seq);
-        let mut parcel = Parcel { event, to, not_to, session: Arc::clone(session), counts, deferring: None, read_at };
-        if parcel.left().next().is_none() {
-            done(&[Arc::new(parcel)]);
+    /// Finds out who wants to hear of an event.
+    fn route(&mut self, event: Arc<Event>, counts: bool, routing: &mut Routing) {
+        let mut to = self.matching(&event.name);
+        for handler in self.sessions.done_before(&event.origin.session, event.origin.seq) {
+            to.remove(handler);
+        }
+        if to.is_nobody() {
+            routing.unwanted.push(event.origin.seq);
+            if counts {
+                routing.arrived.add(&event);
+            }
             return;
         }
-        self.defer(&mut parcel);
-        self.seats.hand(parcel, &self.hub, ctx);
+        let deferring = self.defer(&event, &to);
+        routing.lot.routed.push(Routed { event, to, counts, deferring });
+    }
+
+    /// Hands on what somebody wants to hear of; the others are done.
+    fn routed(&mut self, routing: Routing) {
+        let Routing { lot, unwanted, arrived } = routing;
+        lot.reading.session.done(unwanted.into_iter(), arrived);
+        if !lot.routed.is_empty() {
+            self.lots.push(lot);
+        }
     }
 
     /// Tells Discord at once that an answer is on its way, before anything else is done.
-    fn defer(&self, parcel: &mut Parcel) {
-        let Some(interaction) = &parcel.event.interaction else { return };
-        let Some(first) = deferral(&self.hub, interaction, parcel.left()) else { return };
-        let told = self.hub.answers.tell(Arc::clone(interaction), first, trace(&parcel.event.origin)).shared();
+    fn defer(&self, event: &Event, to: &Whom) -> Option<Box<Deferring>> {
+        let interaction = event.interaction.as_ref()?;
+        self.hub.on_asked();
+        let first = deferral(&self.hub, interaction, to.iter())?;
+        let told = self.hub.answers.tell(Arc::clone(interaction), first, trace(&event.origin)).shared();
         // It goes on although nobody waits for it yet.
         tokio::spawn(told.clone().map(drop));
-        parcel.deferring = Some(told);
+        Some(Box::new(told))
     }
 
     /// Keeps how far sessions are confirmed, if that has changed.
@@ -240,9 +276,9 @@ impl Router {
     /// Tells how much waits, and how far sessions are behind.
     fn count(&mut self) {
         let inbox = self.hub.inbox_len();
-        let interactions = self.seats.interactions() + self.hub.inbox_interactions();
+        let interactions = self.hub.interactions();
         let events = (self.sessions.held() + self.sessions.undone() + inbox).saturating_sub(interactions);
-        emit(EventGuildsCounted { active: self.seats.len(), inbox, events, interactions });
+        emit(EventGuildsCounted { active: self.hub.guilds(), inbox, events, interactions });
         self.sessions.tell_lags();
     }
 }
@@ -255,7 +291,6 @@ impl Actor for Router {
             self.listen(told, ctx);
         }
         ctx.run_interval(self.hub.config.keep_every, Self::keep);
-        ctx.run_interval(LOOK_FOR_IDLE, |actor, _| actor.seats.let_idle_go(&actor.hub));
         self.count();
         ctx.run_interval(COUNT_EVERY, |actor, _| actor.count());
         let hub = Arc::clone(&self.hub);
@@ -345,6 +380,6 @@ impl Takes<Observe> for Router {
 
     fn handle(&mut self, _: Observe, _: &mut Context<Self>) -> Self::Result {
         let inbox = self.hub.inbox_len();
-        actix::MessageResult(EventsSnapshot { guilds: self.seats.len(), undone: self.sessions.undone(), inbox })
+        actix::MessageResult(EventsSnapshot { guilds: self.hub.guilds(), undone: self.sessions.undone(), inbox })
     }
 }

@@ -16,13 +16,20 @@ const fn equal(eight: u64, byte: u8) -> u64 {
     below(eight ^ (ONES * byte as u64), 1)
 }
 
+/// The highest bit of each byte that is a quote, a backslash or a control character, right for the first as in [`below`].
+#[inline(always)]
+const fn ends(eight: u64) -> u64 {
+    // With this bit turned, a quote is what a space was: next to the control characters, which stay among themselves.
+    below(eight ^ (ONES * 2), b' ' + 1) | equal(eight, b'\\')
+}
+
 /// Where, from here on, the first quote, backslash or control character is: the end if there is none.
-#[inline]
+#[inline(always)]
 pub(super) fn plain(bytes: &[u8], at: usize) -> usize {
     let mut rest = bytes.get(at..).unwrap_or_default();
     while let Some((chunk, behind)) = rest.split_first_chunk::<8>() {
         let eight = u64::from_le_bytes(*chunk);
-        let found = equal(eight, b'"') | equal(eight, b'\\') | below(eight, b' ');
+        let found = ends(eight);
         if found != 0 {
             return bytes.len() - rest.len() + found.trailing_zeros() as usize / 8;
         }

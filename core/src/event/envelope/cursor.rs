@@ -68,7 +68,7 @@ pub(super) enum Scalar<'a> {
 }
 
 /// A place in JSON text.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor<'a> {
     text: &'a str,
     at: usize,
@@ -87,7 +87,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The next byte that is not a space, which it then stands at.
-    #[inline]
+    #[inline(always)]
     pub(super) fn peek(&mut self) -> Option<u8> {
         loop {
             let byte = self.here()?;
@@ -104,13 +104,13 @@ impl<'a> Cursor<'a> {
     }
 
     /// Enters an object. Says whether there is anything in it: if so, a key is next.
-    #[inline]
+    #[inline(always)]
     pub(super) fn enter(&mut self) -> Result<bool, Fault> {
         if self.peek() == Some(b'{') { self.open(b'}') } else { Err(Fault::NoObject) }
     }
 
     /// Goes on in an object, past a value. Says whether another key is next; if not, it has left the object.
-    #[inline]
+    #[inline(always)]
     pub(super) fn goes_on(&mut self) -> Result<bool, Fault> {
         match self.peek() {
             Some(b',') => {
@@ -126,7 +126,8 @@ impl<'a> Cursor<'a> {
     }
 
     /// A key, and what divides it from its value, which is next.
-    #[inline]
+    // Always inlined: a span that is handed over in memory takes longer than to find it.
+    #[inline(always)]
     pub(super) fn key(&mut self) -> Result<Span, Fault> {
         if self.peek() != Some(b'"') {
             return Err(Fault::NoKey);
@@ -140,13 +141,13 @@ impl<'a> Cursor<'a> {
     }
 
     /// What a string is, as it stands there; nothing if that is not what it says.
-    #[inline]
+    #[inline(always)]
     pub(super) fn unescaped(&self, span: Span) -> Option<&'a [u8]> {
         (!span.escaped).then(|| &self.text.as_bytes()[span.from + 1..span.to - 1])
     }
 
     /// A string that is wanted.
-    #[inline]
+    #[inline(always)]
     pub(super) fn word(&self, span: Span) -> Word<'a> {
         Word::new(&self.text[span.from..span.to], span.escaped)
     }
@@ -182,13 +183,29 @@ impl<'a> Cursor<'a> {
                 // A fraction or an exponent is no whole number, and one that has no room is none either.
                 Ok(self.text[from..self.at].parse().map_or(Scalar::Other, Scalar::Number))
             }
-            Some(b'n') => self.literal(b"null").map(|()| Scalar::Null),
+            Some(b'n') => self.literal(*b"null").map(|()| Scalar::Null),
             _ => self.skip().map(|()| Scalar::Other),
         }
     }
 
-    /// Any value, whatever is in it. What it lies within is kept as bits, so that deep nesting costs no stack.
+    /// Any value, whatever is in it.
+    #[inline(always)]
     pub(super) fn skip(&mut self) -> Result<(), Fault> {
+        match self.peek() {
+            Some(b'"') => self.string().map(|_| ()),
+            Some(b'n') => self.literal(*b"null"),
+            Some(_) | None => {
+                // By a copy, so that only that has to lie in memory.
+                let mut cursor = *self;
+                let skipped = cursor.skip_any();
+                *self = cursor;
+                skipped
+            }
+        }
+    }
+
+    /// Any value. What it lies within is kept as bits, so that deep nesting costs no stack.
+    fn skip_any(&mut self) -> Result<(), Fault> {
         let floor = self.depth;
         // The lowest bit is the innermost: set within an object, clear within an array.
         let mut within = 0_u128;
@@ -211,9 +228,9 @@ impl<'a> Cursor<'a> {
                         continue;
                     }
                 }
-                Some(b't') => self.literal(b"true")?,
-                Some(b'f') => self.literal(b"false")?,
-                Some(b'n') => self.literal(b"null")?,
+                Some(b't') => self.literal(*b"true")?,
+                Some(b'f') => self.literal(*b"false")?,
+                Some(b'n') => self.literal(*b"null")?,
                 _ => return Err(Fault::NoValue),
             }
             // A value has ended, and with it whatever it was the last of.
@@ -242,13 +259,13 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn here(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()
     }
 
     /// Goes into what begins here. Says whether there is anything in it; if not, it is out again.
-    #[inline]
+    #[inline(always)]
     fn open(&mut self, closing: u8) -> Result<bool, Fault> {
         if self.depth == MOST_DEEP {
             return Err(Fault::TooDeep);
@@ -262,18 +279,18 @@ impl<'a> Cursor<'a> {
         Ok(!empty)
     }
 
-    #[inline]
+    #[inline(always)]
     fn close(&mut self) {
         self.at += 1;
         self.depth -= 1;
     }
 
-    #[inline]
-    fn literal(&mut self, literal: &'static [u8]) -> Result<(), Fault> {
-        if !self.text.as_bytes()[self.at..].starts_with(literal) {
+    #[inline(always)]
+    fn literal<const LEN: usize>(&mut self, literal: [u8; LEN]) -> Result<(), Fault> {
+        if self.text.as_bytes().get(self.at..).and_then(|rest| rest.first_chunk()) != Some(&literal) {
             return Err(Fault::NoValue);
         }
-        self.at += literal.len();
+        self.at += LEN;
         Ok(())
     }
 
@@ -309,13 +326,16 @@ impl<'a> Cursor<'a> {
     }
 
     /// A string, of which it stands at the opening quote.
-    #[inline]
+    #[inline(always)]
     fn string(&mut self) -> Result<Span, Fault> {
         let from = self.at;
         self.at = plain(self.text.as_bytes(), from + 1);
         let escaped = self.here() != Some(b'"');
         if escaped {
-            self.rest_of_string()?;
+            let mut cursor = *self;
+            let rest = cursor.rest_of_string();
+            *self = cursor;
+            rest?;
         }
         self.at += 1;
         Ok(Span { from, to: self.at, escaped })

@@ -16,7 +16,7 @@ mod word;
 use std::num::NonZeroU64;
 use std::ops::Range;
 
-use self::cursor::{Cursor, Fault, Scalar, Span};
+use self::cursor::{Cursor, Fault, Scalar};
 pub use self::word::Word;
 
 /// Why a text is no frame. Nothing of what it holds is said.
@@ -165,6 +165,73 @@ enum Place {
     Data,
 }
 
+/// What is wanted of them.
+#[derive(Clone, Copy, Debug)]
+enum Field {
+    Op,
+    T,
+    S,
+    D,
+    Id,
+    GuildId,
+    ChannelId,
+    UserId,
+    ApplicationId,
+    Kind,
+    Token,
+    User,
+    Author,
+    Member,
+    Data,
+    IdOfUser,
+    IdOfAuthor,
+    MemberUser,
+    IdOfMember,
+    Name,
+    CustomId,
+    Component,
+}
+
+impl Field {
+    /// What a key is called that is wanted there.
+    #[inline(always)]
+    fn of(place: Place, key: &[u8]) -> Option<Self> {
+        Some(match (place, key) {
+            (Place::Frame, b"op") => Self::Op,
+            (Place::Frame, b"t") => Self::T,
+            (Place::Frame, b"s") => Self::S,
+            (Place::Frame, b"d") => Self::D,
+            (Place::Payload, b"id") => Self::Id,
+            (Place::Payload, b"guild_id") => Self::GuildId,
+            (Place::Payload, b"channel_id") => Self::ChannelId,
+            (Place::Payload, b"user_id") => Self::UserId,
+            (Place::Payload, b"application_id") => Self::ApplicationId,
+            (Place::Payload, b"type") => Self::Kind,
+            (Place::Payload, b"token") => Self::Token,
+            (Place::Payload, b"user") => Self::User,
+            (Place::Payload, b"author") => Self::Author,
+            (Place::Payload, b"member") => Self::Member,
+            (Place::Payload, b"data") => Self::Data,
+            (Place::User, b"id") => Self::IdOfUser,
+            (Place::Author, b"id") => Self::IdOfAuthor,
+            (Place::Member, b"user") => Self::MemberUser,
+            (Place::MemberUser, b"id") => Self::IdOfMember,
+            (Place::Data, b"name") => Self::Name,
+            (Place::Data, b"custom_id") => Self::CustomId,
+            (Place::Data, b"component_type") => Self::Component,
+            (_, _) => return None,
+        })
+    }
+
+    /// The same of a key that has escapes in it. Hardly any has.
+    #[cold]
+    #[inline(never)]
+    fn of_escaped(place: Place, key: Word<'_>) -> Option<Self> {
+        // A key that is no text is none of those that are wanted.
+        key.text().and_then(|key| Self::of(place, key.as_bytes()))
+    }
+}
+
 /// What was found up to the cursor. Each place is entered from the one it lies in, four deep at most.
 #[derive(Debug)]
 struct Scan<'a> {
@@ -189,26 +256,34 @@ impl<'a> Scan<'a> {
 
     /// An object, and what is wanted of it.
     fn object(&mut self, place: Place) -> Result<(), Fault> {
-        let mut more = self.cursor.enter()?;
-        while more {
-            let key = self.cursor.key()?;
-            match self.cursor.unescaped(key) {
-                Some(key) => self.value(place, key)?,
-                None => self.escaped(place, key)?,
-            }
-            more = self.cursor.goes_on()?;
-        }
-        Ok(())
+        // By a cursor of its own, which a compiler keeps in registers.
+        let mut cursor = self.cursor;
+        let scanned = self.fields(place, &mut cursor);
+        self.cursor = cursor;
+        scanned
     }
 
-    /// The value of a key that has escapes in it. Hardly any has.
-    #[cold]
-    fn escaped(&mut self, place: Place, key: Span) -> Result<(), Fault> {
-        match self.cursor.word(key).text() {
-            Some(key) => self.value(place, key.as_bytes()),
-            // A key that is no text is none of those that are wanted.
-            None => self.cursor.skip(),
+    #[inline(always)]
+    fn fields(&mut self, place: Place, cursor: &mut Cursor<'a>) -> Result<(), Fault> {
+        let mut more = cursor.enter()?;
+        while more {
+            let key = cursor.key()?;
+            let field = match cursor.unescaped(key) {
+                Some(key) => Field::of(place, key),
+                None => Field::of_escaped(place, cursor.word(key)),
+            };
+            match field {
+                None => cursor.skip()?,
+                Some(field) => {
+                    self.cursor = *cursor;
+                    let read = self.field(field);
+                    *cursor = self.cursor;
+                    read?;
+                }
+            }
+            more = cursor.goes_on()?;
         }
+        Ok(())
     }
 
     /// A value that is an object, or is of no interest.
@@ -216,76 +291,54 @@ impl<'a> Scan<'a> {
         if self.cursor.peek() == Some(b'{') { self.object(place) } else { self.cursor.skip() }
     }
 
-    /// The value of a key. What an earlier one of the same name has left is forgotten.
-    #[inline(always)]
-    fn value(&mut self, place: Place, key: &[u8]) -> Result<(), Fault> {
-        match place {
-            Place::Frame => match key {
-                b"op" => self.op = Some(self.part()?),
-                b"t" => self.t = Some(self.part()?),
-                b"s" => self.s = Some(self.part()?),
-                b"d" => {
-                    self.ids = Ids::default();
-                    self.cursor.peek();
-                    let from = self.cursor.at();
-                    self.within(Place::Payload)?;
-                    self.d = Some(from..self.cursor.at());
-                }
-                _ => self.cursor.skip()?,
-            },
-            Place::Payload => match key {
-                b"id" => self.ids.id = self.cursor.id()?,
-                b"guild_id" => self.ids.guild_id = self.cursor.id()?,
-                b"channel_id" => self.ids.channel_id = self.cursor.id()?,
-                b"user_id" => self.ids.user_id = self.cursor.id()?,
-                b"application_id" => self.ids.application_id = self.cursor.id()?,
-                b"type" => self.ids.kind = self.number()?,
-                b"token" => self.ids.token = self.word()?,
-                b"user" => {
-                    self.ids.user = None;
-                    self.within(Place::User)?;
-                }
-                b"author" => {
-                    self.ids.author = None;
-                    self.within(Place::Author)?;
-                }
-                b"member" => {
-                    self.ids.member = None;
-                    self.within(Place::Member)?;
-                }
-                b"data" => {
-                    self.ids.name = None;
-                    self.ids.custom_id = None;
-                    self.ids.component = None;
-                    self.within(Place::Data)?;
-                }
-                _ => self.cursor.skip()?,
-            },
-            Place::User => match key {
-                b"id" => self.ids.user = self.cursor.id()?,
-                _ => self.cursor.skip()?,
-            },
-            Place::Author => match key {
-                b"id" => self.ids.author = self.cursor.id()?,
-                _ => self.cursor.skip()?,
-            },
-            Place::Member => match key {
-                b"user" => {
-                    self.ids.member = None;
-                    self.within(Place::MemberUser)?;
-                }
-                _ => self.cursor.skip()?,
-            },
-            Place::MemberUser => match key {
-                b"id" => self.ids.member = self.cursor.id()?,
-                _ => self.cursor.skip()?,
-            },
-            Place::Data => match key {
-                b"name" => self.ids.name = self.word()?,
-                b"custom_id" => self.ids.custom_id = self.word()?,
-                b"component_type" => self.ids.component = self.number()?,
-                _ => self.cursor.skip()?,
-            },
+    /// The value of a field that is wanted. What an earlier one of the same name has left is forgotten.
+    fn field(&mut self, field: Field) -> Result<(), Fault> {
+        match field {
+            Field::Op => self.op = Some(self.part()?),
+            Field::T => self.t = Some(self.part()?),
+            Field::S => self.s = Some(self.part()?),
+            Field::D => {
+                self.ids = Ids::default();
+                self.cursor.peek();
+                let from = self.cursor.at();
+                self.within(Place::Payload)?;
+                self.d = Some(from..self.cursor.at());
+            }
+            Field::Id => self.ids.id = self.cursor.id()?,
+            Field::GuildId => self.ids.guild_id = self.cursor.id()?,
+            Field::ChannelId => self.ids.channel_id = self.cursor.id()?,
+            Field::UserId => self.ids.user_id = self.cursor.id()?,
+            Field::ApplicationId => self.ids.application_id = self.cursor.id()?,
+            Field::Kind => self.ids.kind = self.number()?,
+            Field::Token => self.ids.token = self.word()?,
+            Field::User => {
+                self.ids.user = None;
+                self.within(Place::User)?;
+            }
+            Field::Author => {
+                self.ids.author = None;
+                self.within(Place::Author)?;
+            }
+            Field::Member => {
+                self.ids.member = None;
+                self.within(Place::Member)?;
+            }
+            Field::Data => {
+                self.ids.name = None;
+                self.ids.custom_id = None;
+                self.ids.component = None;
+                self.within(Place::Data)?;
+            }
+            Field::IdOfUser => self.ids.user = self.cursor.id()?,
+            Field::IdOfAuthor => self.ids.author = self.cursor.id()?,
+            Field::MemberUser => {
+                self.ids.member = None;
+                self.within(Place::MemberUser)?;
+            }
+            Field::IdOfMember => self.ids.member = self.cursor.id()?,
+            Field::Name => self.ids.name = self.word()?,
+            Field::CustomId => self.ids.custom_id = self.word()?,
+            Field::Component => self.ids.component = self.number()?,
         }
         Ok(())
     }
