@@ -326,8 +326,9 @@ fn a_file_that_was_named_must_exist() {
 fn the_shipped_file_is_the_template_and_every_line_of_it_can_be_switched_on() {
     let shipped = include_str!("../../config/guildhall.toml");
     assert_eq!(shipped, template(), "write it anew: guildhall config template > config/guildhall.toml");
-    let is_secret =
-        |line: &str| ["#token", "#url", "#direct_url", "#admin_key"].iter().any(|start| line.starts_with(start));
+    let is_secret = |line: &str| {
+        ["#token", "#url", "#direct_url", "#admin_key", "#otlp_headers"].iter().any(|start| line.starts_with(start))
+    };
     let switched_on: String = shipped
         .lines()
         .filter(|line| !line.starts_with("# ") && !is_secret(line))

@@ -26,6 +26,9 @@ pub(super) const SHOWN: &str = "o.result, o.updated_at, o.finished_at, k.scope, 
 /// How many columns [`STORED`] has.
 const AFTER_STORED: usize = 24;
 
+/// How many columns [`STORED`] and [`SHOWN`] have together.
+pub(super) const AFTER_SHOWN: usize = AFTER_STORED + 5;
+
 /// Reads the columns of [`STORED`].
 pub(super) fn stored(row: &QueryResult) -> Result<Stored, Trouble> {
     let id: Uuid = row.try_get_by_index(0)?;

@@ -14,11 +14,11 @@ fn an_operation_that_waits_is_taken_back_once_or_twice() {
             let id = api.create_role("a").await;
             api.store.become_state(&id, state);
             api.heard();
-            // The second time there is nothing new to tell.
-            for heard in [vec![Heard::Cancelled(id.parse().unwrap(), GUILD_QUEUE)], Vec::new()] {
+            // The first time may have ended before the guild heard of it.
+            for _ in 0..2 {
                 let answer = api.post(&format!("/v1/operations/{id}/cancel"), json!({})).await;
                 assert_eq!((answer.status, answer.text("state")), (200, "cancelled".to_owned()));
-                assert_eq!(api.heard(), heard);
+                assert_eq!(api.heard(), [Heard::Cancelled(id.parse().unwrap(), GUILD_QUEUE)]);
             }
             assert_eq!(api.get(&format!("/v1/operations/{id}")).await.text("state"), "cancelled");
         }

@@ -96,12 +96,13 @@ impl Connection {
 
     /// Gives up on whoever takes nothing for too long.
     fn within_patience<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        // First: who begins to read just then is not to be told that this is all.
+        if self.line.is_cut(cx) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
         if written.is_ready() {
             self.write_by = None;
             return written;
-        }
-        if self.line.is_cut(cx) {
-            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
         let by = self.write_by.get_or_insert_with(|| after(self.patience.write));
         ready!(by.as_mut().poll(cx));

@@ -9,14 +9,11 @@ use super::{
     operations::{BESIDE, narrow},
 };
 use crate::store::{
-    operation_row::{self, SHOWN, STORED},
+    operation_row::{self, AFTER_SHOWN, SHOWN, STORED},
     rows::query,
     trouble::Trouble,
     write::{FORGOTTEN, signed},
 };
-
-/// How many columns [`STORED`] and [`SHOWN`] have. After them come the change, what could be seen, and what was forgotten.
-const AFTER_SHOWN: usize = 28;
 
 /// What can be seen at the moment of a statement, in the engine's words: as PostgreSQL tells it, and the highest change.
 fn moment(engine: DbBackend) -> String {
@@ -101,6 +98,7 @@ pub(in crate::store) async fn follow(
     let (sql, values) = follow_sql(on.get_database_backend(), from, filter, most);
     let rows = query(on, &sql, values).await?;
     let first = rows.first().ok_or_else(|| Trouble::Corrupt("nothing can be seen at all".to_owned()))?;
+    // After the operation come the change, what could be seen, and what was forgotten.
     let (seen, forgotten) = read_moment(first, AFTER_SHOWN + 1)?;
     let mut changed = Vec::new();
     for row in &rows {

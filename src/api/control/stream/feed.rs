@@ -85,12 +85,14 @@ impl Feed {
             // Whoever has no room for it does not read anyway.
             let _ = self.out.try_send(Bytes::from(frame::ending(words)));
         }
+        if let (Some(line), Ending::Stalled) = (&line, ending) {
+            line.cut();
+        }
         let Self { out, seat, config, .. } = self;
         drop((out, seat));
         // An answer that nobody reads to its end would hold its connection for ever.
         let is_over = match ending {
-            Ending::Gone => true,
-            Ending::Stalled => false,
+            Ending::Gone | Ending::Stalled => true,
             Ending::Revoked | Ending::Draining => timeout(config.stall, gone).await.is_ok(),
         };
         if let Some(line) = line.filter(|_| !is_over) {
