@@ -90,7 +90,8 @@ fn wrong_usage_exits_with_two() {
 fn there_are_completions_for_the_usual_shells() {
     for shell in ["bash", "zsh", "fish"] {
         let output = Guildhall::new(&["completions", shell]).output();
-        let script = text(&output.stdout);
+        // Some shells want colons marked.
+        let script = text(&output.stdout).replace("\\:", ":");
         // Commands, options, and words that a daemon knows.
         let known = ["healthcheck", "doctor", "redrive", "idempotency-key", "operations:write"];
         assert!(output.status.success() && known.iter().all(|word| script.contains(word)), "{shell}");

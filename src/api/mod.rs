@@ -25,6 +25,7 @@ mod origin;
 mod policies;
 mod problem;
 mod readiness;
+mod request_name;
 
 pub use self::{
     admin_key::{AdminKey, AdminKeyError, find_or_make},

@@ -358,7 +358,7 @@ fn streams_end_when_the_process_is_about_to_and_go_on_elsewhere() {
         while stream.next().await.is_some() {}
         assert!(stream.over, "it ends as it should");
         let refused = Stream::try_open(leaving.address(), KEY, "", None).await.err().expect("it takes no new one");
-        refused.is_problem(503, "starting");
+        refused.is_problem(503, "draining");
         let missed = staying.create_role(GUILD, "missed").await;
         let mut stream = Stream::open_after(staying.address(), "", &stream.last.unwrap()).await;
         assert_eq!(stream.operation().await, told(&missed, "queued"));

@@ -12,7 +12,7 @@ use actix_web::{
     dev::{ServiceRequest, ServiceResponse},
     http::{
         ConnectionType, Method,
-        header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue},
+        header::{AUTHORIZATION, HeaderMap},
     },
     middleware::Next,
     web::{Bytes, Data},
@@ -29,16 +29,13 @@ use crate::{
         keyring,
         policies::Ruling,
         problem::{Problem, Told},
+        request_name,
     },
     events::emit,
 };
 
-/// What names a request.
-const REQUEST_ID: &str = "x-request-id";
 /// What says which trace a request is a part of.
 const TRACEPARENT: &str = "traceparent";
-/// The longest name that a caller may give one.
-const NAME_MOST: usize = 128;
 
 /// A request's body, all of it.
 struct Body {
@@ -58,7 +55,7 @@ pub(super) async fn admit(
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     let started = Instant::now();
     let mut unread = request.take_payload();
-    let named = name_of(request.headers());
+    let named = request_name::of(request.headers());
     let asked_by = trace_of(request.headers());
     let trace = match asked_by {
         Some(given) => given.child(fastrand::u64(..)),
@@ -80,9 +77,7 @@ pub(super) async fn admit(
         Err(Refused { told, arrived: true }) => request.into_response(told.response()),
         Err(Refused { told, arrived: false }) => request.into_response(last_words(&told)),
     };
-    if let Ok(name) = HeaderValue::from_str(&named) {
-        response.headers_mut().insert(HeaderName::from_static(REQUEST_ID), name);
-    }
+    request_name::tell(&named, response.headers_mut());
     if let Some(ruling) = ruling {
         ruling.tell(response.headers_mut());
     }
@@ -215,16 +210,6 @@ async fn recognise(
     }
     let Some(known) = served.look_up(shown.id).await? else { return Ok(None) };
     Ok(keyring::caller(&known, &shown, served.now(), named))
-}
-
-/// What a request is called: as its caller says, or by chance.
-fn name_of(headers: &HeaderMap) -> Arc<str> {
-    let plain = |text: &&str| {
-        (1..=NAME_MOST).contains(&text.len())
-            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
-    };
-    let given = headers.get(REQUEST_ID).and_then(|value| value.to_str().ok()).filter(plain);
-    given.map_or_else(|| Arc::from(format!("{:032x}", fastrand::u128(..))), Arc::from)
 }
 
 /// The part of a trace that makes a request. What is no `traceparent`, or is there twice, is not there, as its specification

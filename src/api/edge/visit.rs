@@ -17,7 +17,7 @@ use actix_web::{
 };
 
 use super::doors::Kind;
-use crate::api::{body::hold, health, problem::Problem};
+use crate::api::{body::hold, health, problem::Problem, request_name};
 
 /// A connection, as both its line and its requests know it.
 #[derive(Clone, Debug)]
@@ -94,8 +94,10 @@ pub(crate) async fn only_health_on_the_doorstep(
     let mut response = if health::PATHS.contains(&request.path()) {
         next.call(request).await?.map_into_boxed_body()
     } else {
-        let unread = request.take_payload();
-        hold(request.into_response(Problem::TooManyConnections.response()), unread).map_into_boxed_body()
+        let (unread, named) = (request.take_payload(), request_name::of(request.headers()));
+        let mut refused = request.into_response(Problem::TooManyConnections.response());
+        request_name::tell(&named, refused.headers_mut());
+        hold(refused, unread).map_into_boxed_body()
     };
     response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
     Ok(response)
