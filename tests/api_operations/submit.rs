@@ -31,8 +31,7 @@ fn an_operation_is_accepted_kept_and_told_to_whoever_does_it() {
         assert_eq!(api.heard(), [Heard::Wake(GUILD_QUEUE)]);
 
         let kept = api.store.kept(&id);
-        // The operator's key has no tenant: the store knows whose the guild is.
-        assert_eq!((&*kept.tenant, kept.queue, kept.max_attempts), ("", GUILD_QUEUE, 7));
+        assert_eq!((&*kept.tenant, kept.queue, kept.max_attempts), ("default", GUILD_QUEUE, 7));
         let now = kept.created_at.millis();
         assert!(now >= BEGIN && kept.eligible_at.millis() == now + 1_000);
         assert_eq!(kept.deadline_at.unwrap().millis(), now + 60_000);
