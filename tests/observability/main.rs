@@ -203,7 +203,9 @@ fn every_metric_is_in_the_documentation_as_it_is_in_the_code() {
         }
     }
     assert!(missing.is_empty(), "docs/observability.md lacks these rows:\n{}", missing.join("\n"));
+    // Other tables name alerts, and spans by a few words.
     let rows = docs.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    let rows = rows.filter(|(name, _)| !name.contains(' '));
     let gone: Vec<_> =
         rows.map(|(name, _)| name).filter(|name| !names.contains(name) && !name.starts_with("Guildhall")).collect();
     assert!(gone.is_empty(), "docs/observability.md has metrics that are gone: {gone:?}");
