@@ -27,6 +27,9 @@ const BATCH: usize = 512;
 const GATHERS: Duration = Duration::from_secs(1);
 /// How often a batch is sent before it is given up.
 const TRIES: u32 = 3;
+/// How often it is sent by a process that is about to end, and how long that waits.
+const LAST_TRIES: u32 = 2;
+const LAST_WAIT: Duration = Duration::from_millis(200);
 /// How long to wait after the first failure; doubles.
 const BACKOFF: Duration = Duration::from_secs(1);
 
@@ -101,9 +104,12 @@ impl Worker {
                 Err(Refusal::Never { says }) => return emit(ExportFailed { count, why: "refused", says: &says }),
                 Err(Refusal::Later { says, wait }) => (says, wait.unwrap_or(BACKOFF * 2_u32.pow(tried - 1))),
             };
-            if tried >= TRIES || *self.stopped.borrow() {
+            // Who is about to end waits for a moment, and once.
+            let ends = *self.stopped.borrow();
+            if tried >= TRIES || ends && tried >= LAST_TRIES {
                 return emit(ExportFailed { count, why: "unreachable", says: &says });
             }
+            let wait = if ends { wait.min(LAST_WAIT) } else { wait };
             emit(ExportRetried { says: &says, wait });
             tokio::select! {
                 () = sleep(wait) => {}
