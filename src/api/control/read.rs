@@ -177,6 +177,9 @@ impl Asking {
 
     /// A text of at most so many bytes.
     pub(super) fn text(&mut self, name: &'static str, most: usize) -> Option<String> {
+        // A truth or a number is no text, however it is written.
+        let others = self.given.iter_mut().filter(|(given, value)| given == name && !value.is_string());
+        others.filter(|(_, value)| !value.is_null()).for_each(|(_, value)| *value = Value::Array(Vec::new()));
         let read = |text: &str| (1..=most).contains(&text.len()).then(|| text.to_owned());
         self.take(name, &format!("a text of 1 to {most} bytes"), read)
     }
