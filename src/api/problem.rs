@@ -225,6 +225,7 @@ impl Problem {
 /// As the API's description has it.
 impl Problem {
     /// All of them.
+    #[cfg(test)]
     pub(crate) const ALL: [Self; 21] = [
         Self::NotFound,
         Self::MethodNotAllowed,

@@ -158,7 +158,7 @@ fn a_breaker_that_this_bot_cannot_have_is_not_made() {
         let none = api.ask("POST", "/v1/breakers/reset", json!({})).await;
         assert_eq!(none.is_problem(400, "bad-request").wrong(), ["key"]);
         let wrong = api.ask("POST", "/v1/breakers/force", json!({"key": 5, "for_ms": 0, "why": "x"})).await;
-        assert_eq!(wrong.is_problem(400, "bad-request").wrong(), ["for_ms", "why"]);
+        assert_eq!(wrong.is_problem(400, "bad-request").wrong(), ["key", "for_ms", "why"]);
         api.ask("POST", "/v1/breakers/force", json!(["discord"])).await.is_problem(400, "bad-request");
         assert!(api.audit_of("breakers.force").await.is_empty() && api.audit_of("breakers.reset").await.is_empty());
         assert_eq!(api.get("/v1/limits").await["breakers"]["forced_open"], 0);

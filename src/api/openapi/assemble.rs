@@ -1,10 +1,8 @@
 //! Puts the description together.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use guildhall_core::access::Scope;
-use serde::Serialize;
-use serde_json::Value;
 use utoipa::openapi::{
     Components, OpenApi, OpenApiBuilder, Paths, Ref, Response,
     content::ContentBuilder,
@@ -28,7 +26,7 @@ use super::{
     schema::Shape,
     ways,
 };
-use crate::api::{WAYS, Way, problem::Problem};
+use crate::api::{WAYS, Way};
 
 /// What the key is called among the ways to show who one is.
 const KEY: &str = "key";
@@ -58,15 +56,13 @@ pub(super) fn document() -> OpenApi {
         .version(env!("CARGO_PKG_VERSION"))
         .description(Some(INTRODUCTION))
         .license(Some(License::builder().name("MIT").identifier(Some("MIT")).build()));
-    let mut document = OpenApiBuilder::new()
+    OpenApiBuilder::new()
         .info(info.build())
         .servers(Some([Server::new("/")]))
         .tags(Some(tags.collect::<Vec<_>>()))
         .paths(paths)
         .components(Some(components(shared)))
-        .build();
-    drop_unused(&mut document);
-    document
+        .build()
 }
 
 /// A way's path as OpenAPI writes it.
@@ -101,13 +97,13 @@ fn operation(about: About, needs: Option<Scope>, reads: bool, shared: &mut Share
     let description = [says, scope.unwrap_or_default()].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
     let mut may_refuse = problems;
     let headers: &[Sent] = if needs.is_some() {
-        may_refuse.extend(problems::always());
+        may_refuse.extend(problems::ALWAYS);
         if reads {
             may_refuse.extend(problems::READING);
         }
-        headers::always()
+        &headers::ALWAYS
     } else {
-        may_refuse.push(Problem::BodyTooLarge);
+        may_refuse.extend(problems::OUTSIDE);
         &[]
     };
     let mut operation = OperationBuilder::new()
@@ -135,14 +131,22 @@ fn operation(about: About, needs: Option<Scope>, reads: bool, shared: &mut Share
         Some(needs) => operation.security(SecurityRequirement::new(KEY, [needs.name()])),
         None => operation.securities(Some([])),
     };
-    for answer in answers {
-        operation = operation.response(answer.status.to_string(), response(answer, headers));
-    }
+    let mut answers: BTreeMap<u16, Response> =
+        answers.into_iter().map(|answer| (answer.status, response(answer, headers))).collect();
     for Refusal { status, name, response } in problems::refusals(&may_refuse, headers) {
+        // What is told apart by its kind alone.
+        if let Some(answer) = answers.get_mut(&status) {
+            answer.description = format!("{} {}", answer.description, response.description);
+            answer.content.extend(response.content);
+            continue;
+        }
         operation = operation.response(status.to_string(), Ref::from_response_name(&name));
         shared.insert(name, response);
     }
-    operation.build()
+    answers
+        .into_iter()
+        .fold(operation, |operation, (status, answer)| operation.response(status.to_string(), answer))
+        .build()
 }
 
 fn request_body(body: Body) -> RequestBody {
@@ -189,43 +193,4 @@ fn components(shared: Shared) -> Components {
         .responses_from_iter(shared)
         .security_scheme(KEY, SecurityScheme::Http(key.build()));
     headers::components().into_iter().fold(components, |built, (name, header)| built.header(name, header)).build()
-}
-
-/// Leaves out what nothing speaks of: descriptions may be there before what they describe.
-fn drop_unused(document: &mut OpenApi) {
-    let mut found = BTreeSet::new();
-    names_in(&document.paths, &mut found);
-    let Some(components) = &mut document.components else { return };
-    names_in(&components.responses, &mut found);
-    let of = |kind: &str, name: &str| format!("#/components/{kind}/{name}");
-    loop {
-        let before = found.len();
-        for (name, schema) in &components.schemas {
-            if found.contains(&of("schemas", name)) {
-                names_in(schema, &mut found);
-            }
-        }
-        if found.len() == before {
-            break;
-        }
-    }
-    components.schemas.retain(|name, _| found.contains(&of("schemas", name)));
-    components.headers.retain(|name, _| found.contains(&of("headers", name)));
-}
-
-/// The names that a part of the description speaks of.
-fn names_in(part: &impl Serialize, found: &mut BTreeSet<String>) {
-    let mut left = vec![serde_json::to_value(part).unwrap_or_default()];
-    while let Some(value) = left.pop() {
-        match value {
-            Value::Array(items) => left.extend(items),
-            Value::Object(mut fields) => {
-                if let Some(Value::String(name)) = fields.remove("$ref") {
-                    found.insert(name);
-                }
-                left.extend(fields.into_iter().map(|(_, value)| value));
-            }
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-        }
-    }
 }

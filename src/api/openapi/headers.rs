@@ -7,7 +7,6 @@ use utoipa::openapi::{
     schema::ObjectBuilder,
 };
 
-use super::problems;
 use super::schema::{count, one_of_names, text, text_of};
 
 /// A header that answers may have.
@@ -96,13 +95,7 @@ impl Sent {
 }
 
 /// The headers of every answer under `/v1`.
-pub(super) fn always() -> &'static [Sent] {
-    if problems::called("too-many-requests").is_some() {
-        &[Sent::RequestId, Sent::RateLimit, Sent::RateLimitPolicy]
-    } else {
-        &[Sent::RequestId]
-    }
-}
+pub(super) const ALWAYS: [Sent; 3] = [Sent::RequestId, Sent::RateLimit, Sent::RateLimitPolicy];
 
 /// Every header, by its name among the components.
 pub(super) fn components() -> Vec<(&'static str, Header)> {

@@ -17,29 +17,22 @@ use crate::api::problem::Problem;
 /// What a problem's `Content-Type` is.
 const KIND: &str = "application/problem+json";
 
-/// What every way under `/v1` may refuse, whatever is asked of it, by name.
-const ALWAYS: [&str; 10] = [
-    "unauthorized",
-    "forbidden",
-    "body-too-large",
-    "too-many-requests",
-    "starting",
-    "busy",
-    "too-many-connections",
-    "draining",
-    "store-unavailable",
-    "internal",
+/// What every way under `/v1` may refuse, whatever is asked of it.
+pub(super) const ALWAYS: [Problem; 10] = [
+    Problem::Unauthorized,
+    Problem::Forbidden,
+    Problem::BodyTooLarge,
+    Problem::TooManyRequests,
+    Problem::Starting,
+    Problem::Busy,
+    Problem::TooManyConnections,
+    Problem::Draining,
+    Problem::StoreUnavailable,
+    Problem::Internal,
 ];
 
-/// What every way under `/v1` may refuse, whatever is asked of it.
-pub(super) fn always() -> impl Iterator<Item = Problem> {
-    ALWAYS.into_iter().filter_map(called)
-}
-
-/// The problem of this name, if there is one.
-pub(super) fn called(name: &str) -> Option<Problem> {
-    Problem::ALL.into_iter().find(|problem| problem.name() == name)
-}
+/// What every way outside `/v1` may refuse.
+pub(super) const OUTSIDE: [Problem; 2] = [Problem::BodyTooLarge, Problem::TooManyConnections];
 
 /// What every way may refuse that reads a body, be it to throw it away.
 pub(super) const READING: [Problem; 2] = [Problem::BodyTooSlow, Problem::BadRequest];

@@ -35,21 +35,17 @@ const REDRIVEN: &str = "Those that another operation does again, or that none do
 
 /// Which letters, as bodies name them.
 fn which(more: impl IntoIterator<Item = Field>) -> ObjectBuilder {
-    let by_death = super::are_followed().then(|| {
-        [
-            may("reason", or_null(text_of(1, REASON_MOST).says("Those whose error says this, in whichever case."))),
-            may("died_after", or_null(time().says("Those that were given up after this."))),
-            may("died_before", or_null(time().says("Those that were given up before this."))),
-        ]
-    });
     let limit = integer(1, AT_ONCE).default(Some(AT_ONCE.into())).says("How many at most, the oldest first.");
     let fields = [
         may("guild_id", or_null(snowflake().says("Those of this guild."))),
         may("kind", or_null(named("Kind").says("Those of this kind."))),
         may("class", or_null(named("FailureClass").says("Those that failed like this."))),
         may("limit", or_null(limit)),
+        may("reason", or_null(text_of(1, REASON_MOST).says("Those whose error says this, in whichever case."))),
+        may("died_after", or_null(time().says("Those that were given up after this."))),
+        may("died_before", or_null(time().says("Those that were given up before this."))),
     ];
-    closed(fields.into_iter().chain(by_death.into_iter().flatten()).chain(more)).says("Which letters. `{}` names all.")
+    closed(fields.into_iter().chain(more)).says("Which letters. `{}` names all.")
 }
 
 /// The longest text that is looked for, in bytes.
@@ -104,26 +100,22 @@ fn a_letter() -> Value {
 }
 
 fn list_all() -> About {
-    let about = About::new(Tag::DeadLetters, "list_dead_letters", "List dead letters")
+    About::new(Tag::DeadLetters, "list_dead_letters", "List dead letters")
         .says("The newest first: those that the key may know of.")
         .query("guild_id", snowflake(), "Those of this guild.")
         .query("kind", named("Kind"), "Those of this kind.")
         .query("class", named("FailureClass"), "Those that failed like this.")
-        .query("redriven", truth(), REDRIVEN);
-    let about = if super::are_followed() {
-        about
-            .query("reason", text_of(1, REASON_MOST), "Those whose error says this, in whichever case.")
-            .query("died_after", time(), "Those that were given up after this.")
-            .query("died_before", time(), "Those that were given up before this.")
-    } else {
-        about
-    };
-    about.paged().answers(
-        200,
-        "A page of them.",
-        named("DeadLetterPage"),
-        [("page", json!({"dead_letters": [a_letter()], "next": null}))],
-    )
+        .query("redriven", truth(), REDRIVEN)
+        .query("reason", text_of(1, REASON_MOST), "Those whose error says this, in whichever case.")
+        .query("died_after", time(), "Those that were given up after this.")
+        .query("died_before", time(), "Those that were given up before this.")
+        .paged()
+        .answers(
+            200,
+            "A page of them.",
+            named("DeadLetterPage"),
+            [("page", json!({"dead_letters": [a_letter()], "next": null}))],
+        )
 }
 
 fn show() -> About {

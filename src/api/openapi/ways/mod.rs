@@ -14,17 +14,6 @@ mod submit;
 pub(super) use health::OUTSIDE;
 
 use super::{about::About, schema::Shape};
-use crate::api::WAYS;
-
-/// Whether there is such a way.
-fn is_there(method: &str, path: &str) -> bool {
-    WAYS.iter().any(|way| way.method == method && way.path == path)
-}
-
-/// Whether operations can be followed and waited for.
-fn are_followed() -> bool {
-    is_there("GET", "/operations/stream")
-}
 
 /// What there is to say of a way under `/v1`.
 pub(super) fn about(method: &str, path: &str) -> Option<About> {

@@ -4,7 +4,6 @@ use guildhall_core::operation::Kind;
 use serde_json::json;
 
 use super::{
-    are_followed,
     shown::{an_accepted, an_operation, an_operation_in_full},
     submit::{WITHOUT_GUILD, examples, one_or_many},
 };
@@ -41,8 +40,11 @@ fn accepts(about: About) -> About {
     let many = json!({"operations": [an_accepted()]});
     let mut replayed = an_accepted();
     replayed["replayed"] = true.into();
-    let shape = || any_of([named("Accepted").into(), named("AcceptedMany").into()]);
-    let about = about
+    let mut ended = an_operation_in_full();
+    ended["replayed"] = false.into();
+    let wait = "`wait=N`: answer when all of it has ended, but after N seconds (1 to 60) at the latest.";
+    let told = |names: &[&str]| any_of(names.iter().map(|name| named(name).into()));
+    about
         .header(
             "Idempotency-Key",
             key,
@@ -53,29 +55,18 @@ fn accepts(about: About) -> About {
             text(),
             "The trace that the operations belong to, as W3C has it. One that is none is not there.",
         )
-        .answers(202, "Accepted.", shape(), [("one", an_accepted()), ("many", many)])
+        .header("Prefer", text(), wait)
+        .answers(202, "Accepted.", told(&["Accepted", "AcceptedMany"]), [("one", an_accepted()), ("many", many)])
         .with(Sent::Location)
+        .with(Sent::PreferenceApplied)
         .refuses(Problem::NotFound)
         .refuses(Problem::InvalidOperation)
         .refuses(Problem::KeyReused)
-        .refuses(Problem::QueueFull);
-    if !are_followed() {
-        return about
-            .answers(200, "All of it was accepted before, with the same keys.", shape(), [("replayed", replayed)])
-            .with(Sent::Location)
-            .with(Sent::Replayed);
-    }
-    let mut ended = an_operation_in_full();
-    ended["replayed"] = false.into();
-    let wait = "`wait=N`: answer when all of it has ended, but after N seconds (1 to 60) at the latest.";
-    let shape = any_of(["Accepted", "AcceptedMany", "Waited", "WaitedMany"].map(|name| named(name).into()));
-    about
-        .with(Sent::PreferenceApplied)
-        .header("Prefer", text(), wait)
+        .refuses(Problem::QueueFull)
         .answers(
             200,
             "All of it was accepted before, with the same keys; or all of it has ended, and was waited for.",
-            shape,
+            told(&["Accepted", "AcceptedMany", "Waited", "WaitedMany"]),
             [("replayed", replayed), ("ended", ended)],
         )
         .with(Sent::Location)
@@ -105,26 +96,22 @@ fn submit() -> About {
 }
 
 fn list() -> About {
-    let about = About::new(Tag::Operations, "list_operations", "List operations")
+    About::new(Tag::Operations, "list_operations", "List operations")
         .says("The newest first: those that the key may know of.")
         .query("guild_id", snowflake(), "Those of this guild.")
         .query("state", named("State"), "Those in this state.")
         .query("kind", named("Kind"), "Those of this kind.")
-        .query("parked", truth(), "Those that are parked, or that are not.");
-    let about = if are_followed() {
-        about
-            .query("deployment_id", formatted_as("uuid"), "Those of this deployment.")
-            .query("created_after", time(), "Those that were accepted after this.")
-            .query("created_before", time(), "Those that were accepted before this.")
-    } else {
-        about
-    };
-    about.paged().answers(
-        200,
-        "A page of them.",
-        named("OperationPage"),
-        [("page", json!({"operations": [an_operation()], "next": null}))],
-    )
+        .query("parked", truth(), "Those that are parked, or that are not.")
+        .query("deployment_id", formatted_as("uuid"), "Those of this deployment.")
+        .query("created_after", time(), "Those that were accepted after this.")
+        .query("created_before", time(), "Those that were accepted before this.")
+        .paged()
+        .answers(
+            200,
+            "A page of them.",
+            named("OperationPage"),
+            [("page", json!({"operations": [an_operation()], "next": null}))],
+        )
 }
 
 fn stream() -> About {

@@ -17,9 +17,7 @@ pub(super) const WITHOUT_GUILD: [Kind; 6] =
     [Kind::SendDm, Kind::DeferReply, Kind::SendFollowup, Kind::EditOriginal, Kind::Read, Kind::Request];
 
 /// How many may be submitted at once.
-fn many() -> usize {
-    if super::are_followed() { 1_000 } else { 100 }
-}
+const MANY: usize = 1_000;
 
 /// The longest delay or deadline: thirty days.
 const LATEST_MS: u64 = 30 * 24 * 3_600_000;
@@ -28,7 +26,7 @@ const LATEST_MS: u64 = 30 * 24 * 3_600_000;
 pub(super) fn one_or_many(one: &str) -> Shape {
     let many = closed([must(
         "operations",
-        list_of(1, many(), named(one)).says("All are accepted, or none; they are done in this order."),
+        list_of(1, MANY, named(one)).says("All are accepted, or none; they are done in this order."),
     )]);
     either([named(one).into(), many.title(Some("Many")).into()]).into()
 }
