@@ -78,13 +78,6 @@ pub(crate) struct Read {
     _room: Option<OwnedSemaphorePermit>,
 }
 
-impl Read {
-    /// Nothing.
-    pub(crate) const fn nothing() -> Self {
-        Self { bytes: Bytes::new(), _room: None }
-    }
-}
-
 /// Reads a body of so many bytes at most, within so much time, if there is room for it.
 pub(crate) async fn read(payload: &mut Payload, most: usize, within: Duration, room: &Room) -> Result<Read, Told> {
     let all = async {

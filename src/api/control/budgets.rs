@@ -103,8 +103,8 @@ pub(super) async fn observe(request: HttpRequest, served: Data<Served>) -> Answe
 
 /// A budget's name, from the path.
 fn name(request: &HttpRequest) -> Result<BudgetName, Told> {
-    let given = request.match_info().get("name").unwrap_or_default();
-    BudgetName::new(given).map_err(|error| {
+    let given = read::named(request, "name")?;
+    BudgetName::new(&given).map_err(|error| {
         let message = error.to_string();
         Problem::BadRequest.says(format!("{message}.")).errors([("name".to_owned(), message)])
     })

@@ -7,7 +7,7 @@ use std::{
 };
 
 use actix_web::{
-    Error, HttpMessage as _, HttpRequest,
+    Error, HttpMessage as _, HttpRequest, HttpResponse,
     body::MessageBody,
     dev::{ServiceRequest, ServiceResponse},
     http::{
@@ -21,7 +21,10 @@ use guildhall_actors::access::Caller;
 use guildhall_core::{access::KeyText, policy::Policy, trace::Trace};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::{Served, routes};
+use super::{
+    Served,
+    routes::{Found, Way},
+};
 use crate::{
     api::{
         body::{self, Read, announces_at_most, announces_more_than, hold, last_words, until},
@@ -44,9 +47,14 @@ struct Body {
     _large: Option<OwnedSemaphorePermit>,
 }
 
-/// How long what a request asks for has to wait, since its caller asks so much.
-#[derive(Clone, Copy)]
-struct Delay(Duration);
+/// A request that may be answered.
+struct Admitted {
+    caller: Caller,
+    body: Option<Body>,
+    /// How long what it asks for has to wait, since its caller asks so much.
+    delay: Duration,
+    found: Found,
+}
 
 /// Lets through who has a key that is good for it and does not ask too much, once the body is there.
 pub(super) async fn admit(
@@ -62,16 +70,17 @@ pub(super) async fn admit(
         None => Trace::begin(fastrand::u128(..), fastrand::u64(..)),
     };
     let served = request.app_data::<Data<Served>>().cloned();
+    let found = Found::of(request.path(), request.method());
+    let route = found.route();
     let mut ruling = None;
     let checked = match &served {
-        Some(served) => check(served, &request, Arc::clone(&named), &mut unread, &mut ruling).await,
+        Some(served) => check(served, &request, Arc::clone(&named), found, &mut unread, &mut ruling).await,
         None => Err(Refused::at_once(Problem::Internal)),
     };
     let mut response = match checked {
-        Ok(Admitted { caller, body, delay }) => {
-            request.extensions_mut().insert(body);
-            request.extensions_mut().insert(Delay(delay));
-            request.extensions_mut().insert(Caller { trace: Some(trace), ..caller });
+        Ok(mut admitted) => {
+            admitted.caller.trace = Some(trace);
+            request.extensions_mut().insert(admitted);
             next.call(request).await?.map_into_boxed_body()
         }
         Err(Refused { told, arrived: true }) => request.into_response(told.response()),
@@ -82,7 +91,7 @@ pub(super) async fn admit(
         ruling.tell(response.headers_mut());
     }
     emit(ApiAnswered {
-        route: response.request().match_pattern().unwrap_or_else(|| "none".to_owned()),
+        route,
         method: method_name(response.request().method()),
         status: response.status(),
         took: started.elapsed(),
@@ -96,13 +105,6 @@ pub(super) async fn admit(
     }
     let response = until(response, served.drains());
     Ok(hold(response, unread).map_into_boxed_body())
-}
-
-/// A request that may be answered.
-struct Admitted {
-    caller: Caller,
-    body: Body,
-    delay: Duration,
 }
 
 struct Refused {
@@ -121,6 +123,7 @@ async fn check(
     served: &Served,
     request: &ServiceRequest,
     named: Arc<str>,
+    found: Found,
     unread: &mut actix_web::dev::Payload,
     ruling: &mut Option<Ruling>,
 ) -> Result<Admitted, Refused> {
@@ -130,7 +133,7 @@ async fn check(
     }
     // First, so that nobody without a key can make us read anything.
     let caller = identify(served, request, named, ruling).await.map_err(Refused::at_once)?;
-    let way = request.match_pattern().and_then(|pattern| routes::find(&pattern, request.method()));
+    let way = found.way();
     let policy = way.map_or(Policy::Light, |way| way.policy);
     *ruling = served.control.policies.on_request(policy, &caller.key, &served.runtime).await;
     let delay = match ruling {
@@ -142,15 +145,14 @@ async fn check(
         let says = format!("This needs a key with the scope {}; this one has not.", needs.name());
         return Err(Refused::at_once(Problem::Forbidden.says(says).with("needs", needs.name())));
     }
-    let pattern = request.match_pattern().unwrap_or_default();
-    let takes_many = routes::takes_many(&pattern, request.method());
+    let takes_many = way.is_some_and(Way::takes_many);
     let mut most = if takes_many { config.submission_most.max(config.body_most) } else { config.body_most };
     if announces_more_than(most as u64, request.headers()) {
         let told = Problem::BodyTooLarge.says(format!("The body is larger than {most} bytes."));
         return Err(Refused { told, arrived: false });
     }
     if matches!(*request.method(), Method::GET | Method::HEAD) {
-        return Ok(Admitted { caller, body: Body { read: Read::nothing(), _large: None }, delay });
+        return Ok(Admitted { caller, body: None, delay, found });
     }
     let mut large = None;
     if most > config.body_most && !announces_at_most(config.body_most as u64, request.headers()) {
@@ -165,7 +167,7 @@ async fn check(
         }
     }
     match body::read(unread, most, config.body_within, &served.control.room).await {
-        Ok(read) => Ok(Admitted { caller, body: Body { read, _large: large }, delay }),
+        Ok(read) => Ok(Admitted { caller, body: Some(Body { read, _large: large }), delay, found }),
         Err(told) => Err(Refused { told, arrived: false }),
     }
 }
@@ -232,22 +234,39 @@ fn method_name(method: &Method) -> &'static str {
     }
 }
 
+/// Has a request answered that was admitted. Nobody comes here otherwise.
+pub(super) async fn answer(request: HttpRequest, served: Data<Served>) -> Result<HttpResponse, Told> {
+    let found = of(&request, |admitted| admitted.found.clone());
+    found.answer(request, served).await
+}
+
 /// The body that came with a request.
 pub(super) fn body_of(request: &HttpRequest) -> Bytes {
-    request.extensions().get::<Body>().map(|body| body.read.bytes.clone()).unwrap_or_default()
+    of(request, |admitted| admitted.body.as_ref().map(|body| body.read.bytes.clone()).unwrap_or_default())
 }
 
 /// Lets go of a body that was read, for whoever still has to wait.
 pub(super) fn let_go_of_body(request: &HttpRequest) {
-    drop(request.extensions_mut().remove::<Body>());
+    if let Some(admitted) = request.extensions_mut().get_mut::<Admitted>() {
+        admitted.body = None;
+    }
 }
 
 /// How long what a request asks for has to wait, since its caller asks so much.
 pub(super) fn delay_of(request: &HttpRequest) -> Duration {
-    request.extensions().get::<Delay>().map_or(Duration::ZERO, |Delay(delay)| *delay)
+    of(request, |admitted| admitted.delay)
 }
 
-/// Whoever sent a request. Nobody comes here without a key.
+/// Whoever sent a request.
 pub(super) fn caller_of(request: &HttpRequest) -> Caller {
-    request.extensions().get::<Caller>().cloned().expect("invariant: every request has been admitted")
+    of(request, |admitted| admitted.caller.clone())
+}
+
+/// What stands in a request's path where its way has a name, as it came.
+pub(super) fn named_in(request: &HttpRequest) -> String {
+    of(request, |admitted| admitted.found.named.clone())
+}
+
+fn of<T>(request: &HttpRequest, look: impl FnOnce(&Admitted) -> T) -> T {
+    look(request.extensions().get::<Admitted>().expect("invariant: every request has been admitted"))
 }

@@ -1,13 +1,13 @@
 //! The processes that share the store.
 
-use actix_web::{HttpResponse, web::Data};
+use actix_web::{HttpRequest, HttpResponse, web::Data};
 use guildhall_actors::operations::Instance;
 use serde_json::{Value, json};
 
 use super::{Served, refusal, view};
 use crate::api::problem::Told;
 
-pub(super) async fn list(served: Data<Served>) -> Result<HttpResponse, Told> {
+pub(super) async fn list(_: HttpRequest, served: Data<Served>) -> Result<HttpResponse, Told> {
     let instances = served.ask(|desk| async move { desk.instances().await }).await?;
     let instances = instances.map_err(|error| refusal::of_desk(&error))?;
     let shown: Vec<Value> = instances.iter().map(show).collect();

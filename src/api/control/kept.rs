@@ -8,7 +8,6 @@ use guildhall_actors::{
     events::{EventStore, Events, InboxEntry},
     operations::{OperationStore, WallClock},
 };
-use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use super::{
@@ -104,18 +103,15 @@ async fn set(request: &HttpRequest, served: &Served, key: String, value: Option<
 
 /// A value's key, from the path.
 fn key(request: &HttpRequest) -> Result<String, Told> {
-    // As it came: what is matched would hide bytes that are no text.
-    let given = request.path().strip_prefix("/v1/state/").unwrap_or_default();
-    let wrong =
-        |message: String| Problem::BadRequest.says(format!("key {message}.")).errors([("key".to_owned(), message)]);
-    let key = percent_decode_str(given).decode_utf8().map_err(|_| wrong("must be UTF-8".to_owned()))?;
+    let wrong = |message| read::parameter("key", message);
+    let key = read::named(request, "key")?;
     if !(1..=KEY_MOST).contains(&key.len()) || key.chars().any(char::is_control) {
         return Err(wrong(format!("must be 1 to {KEY_MOST} bytes, without control characters")));
     }
     if key.starts_with(OWN) {
         return Err(wrong(format!("must not begin with `{OWN}`: Guildhall itself keeps that")));
     }
-    Ok(key.into_owned())
+    Ok(key)
 }
 
 fn absent(key: &str) -> Told {
@@ -159,7 +155,7 @@ fn shown(entry: &InboxEntry) -> Value {
 }
 
 pub(super) async fn revive(request: HttpRequest, served: Data<Served>) -> Answer {
-    let given = request.match_info().get("place").unwrap_or_default();
+    let given = read::named(&request, "place")?;
     let place: i64 = given
         .parse()
         .map_err(|_| Problem::BadRequest.says("place must be a number, as the list of dead events has it."))?;

@@ -226,8 +226,9 @@ fn shown(key: &Key, now: UnixMs) -> Value {
 }
 
 fn key_id(request: &HttpRequest) -> Result<KeyId, Told> {
-    let given = request.match_info().get("id").unwrap_or_default();
-    given.parse().map_err(|error: guildhall_core::access::KeyIdError| read::parameter("id", error.to_string()))
+    read::named(request, "id")?
+        .parse()
+        .map_err(|error: guildhall_core::access::KeyIdError| read::parameter("id", error.to_string()))
 }
 
 fn no_key(id: KeyId) -> Told {

@@ -348,7 +348,6 @@ impl Served {
 
 /// Adds the API to an app.
 pub(crate) fn routes(config: &mut web::ServiceConfig, served: &Data<Served>) {
-    let api = routes::scope().wrap(from_fn(entry::admit));
-    let api = api.default_service(web::to(async || Problem::NotFound.response()));
+    let api = web::scope(routes::ROOT).wrap(from_fn(entry::admit)).default_service(web::to(entry::answer));
     config.app_data(served.clone()).service(api);
 }

@@ -9,6 +9,7 @@ use guildhall_core::{
     operation::{Kind, OperationId, State},
     time::UnixMs,
 };
+use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 use url::form_urlencoded;
 use uuid::Uuid;
@@ -34,16 +35,24 @@ pub(super) fn json(request: &HttpRequest) -> Result<Value, Told> {
     serde_json::from_slice(&body).map_err(|error| Problem::BadRequest.says(format!("The body is not JSON: {error}.")))
 }
 
+/// What stands in a request's path where its way has a name.
+pub(super) fn named(request: &HttpRequest, name: &str) -> Result<String, Told> {
+    let given = entry::named_in(request);
+    let text = percent_decode_str(&given).decode_utf8().map_err(|_| parameter(name, "must be UTF-8"))?;
+    Ok(text.into_owned())
+}
+
 /// A guild's id, from the path.
 pub(super) fn guild(request: &HttpRequest) -> Result<u64, Told> {
-    let given = request.match_info().get("guild_id").unwrap_or_default();
-    snowflake(given).ok_or_else(|| parameter("guild_id", "must be a guild's id, a number such as 1571715189416398849"))
+    snowflake(&named(request, "guild_id")?)
+        .ok_or_else(|| parameter("guild_id", "must be a guild's id, a number such as 1571715189416398849"))
 }
 
 /// An operation's or a letter's id, from the path.
 pub(super) fn id(request: &HttpRequest) -> Result<OperationId, Told> {
-    let given = request.match_info().get("id").unwrap_or_default();
-    given.parse().map_err(|error: guildhall_core::operation::ParseIdError| parameter("id", error.to_string()))
+    named(request, "id")?
+        .parse()
+        .map_err(|error: guildhall_core::operation::ParseIdError| parameter("id", error.to_string()))
 }
 
 pub(super) fn snowflake(text: &str) -> Option<u64> {

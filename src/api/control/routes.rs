@@ -1,134 +1,257 @@
 //! Every way into the API, and what a key needs for it. There is no other list: the listener serves this one.
 
-use std::{collections::BTreeMap, future::ready};
+use std::{future::Future, pin::Pin, sync::LazyLock};
 
 use actix_web::{
-    Resource, Route, Scope as Under,
-    guard::{self, Guard},
+    HttpRequest, HttpResponse,
     http::{Method, header::HeaderValue},
-    web,
+    web::Data,
 };
 use guildhall_core::{
     access::Scope,
     policy::Policy::{self, Heavy, HeavyWaits, Light},
 };
 
-use super::{audit, breakers, budgets, guilds, instances, kept, keys, letters, limits, operations, shards, stream};
-use crate::api::problem::Problem;
+use percent_encoding::percent_decode_str;
+
+use super::{
+    Served, audit, breakers, budgets, guilds, instances, kept, keys, letters, limits, operations, shards, stream,
+};
+use crate::api::problem::{Problem, Told};
 
 /// What all paths begin with.
-const ROOT: &str = "/v1";
+pub(super) const ROOT: &str = "/v1";
+
+type Answering = Pin<Box<dyn Future<Output = Result<HttpResponse, Told>>>>;
 
 /// One way into the API.
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
     /// The method. Who may GET may also HEAD.
     pub method: &'static str,
-    /// The path below `/v1`, with names for what is different each time.
+    /// The path below `/v1`, with a name for what is different each time. What is called `{…:.+}` is all that is left of the
+    /// path.
     pub path: &'static str,
     /// What a key needs for it.
     pub needs: Scope,
     /// What a request counts as.
     pub policy: Policy,
-    route: fn() -> Route,
+    answer: fn(HttpRequest, Data<Served>) -> Answering,
 }
 
-const fn way(method: &'static str, path: &'static str, needs: Scope, policy: Policy, route: fn() -> Route) -> Way {
-    Way { method, path, needs, policy, route }
+impl Way {
+    /// Whether a request may hold many operations, and so be larger than others.
+    pub(super) fn takes_many(&self) -> bool {
+        self.method == "POST" && matches!(self.path, "/operations" | "/guilds/{guild_id}/operations")
+    }
+}
+
+const fn way(
+    method: &'static str,
+    path: &'static str,
+    needs: Scope,
+    policy: Policy,
+    answer: fn(HttpRequest, Data<Served>) -> Answering,
+) -> Way {
+    Way { method, path, needs, policy, answer }
+}
+
+macro_rules! to {
+    ($handler:path) => {
+        |request, served| Box::pin($handler(request, served))
+    };
 }
 
 /// Every way there is.
 pub const WAYS: &[Way] = &[
-    way("POST", "/guilds/{guild_id}/operations", Scope::OperationsWrite, HeavyWaits, || {
-        post().to(operations::submit_in_guild)
-    }),
-    way("POST", "/guilds/{guild_id}/pause", Scope::GuildsWrite, Light, || post().to(guilds::pause)),
-    way("POST", "/guilds/{guild_id}/resume", Scope::GuildsWrite, Light, || post().to(guilds::resume)),
-    way("GET", "/guilds/{guild_id}", Scope::GuildsRead, Light, || get().to(guilds::show)),
-    way("GET", "/events/dead", Scope::EventsRead, Light, || get().to(kept::dead)),
-    way("POST", "/events/dead/{place}/revive", Scope::EventsWrite, Light, || post().to(kept::revive)),
-    way("GET", "/state/{key:.+}", Scope::StateRead, Light, || get().to(kept::show)),
-    way("PUT", "/state/{key:.+}", Scope::StateWrite, Light, || web::put().to(kept::put)),
-    way("DELETE", "/state/{key:.+}", Scope::StateWrite, Light, || delete().to(kept::remove)),
-    way("GET", "/instances", Scope::FleetRead, Light, || get().to(instances::list)),
-    way("POST", "/pause", Scope::FleetWrite, Light, || post().to(guilds::pause_all)),
-    way("POST", "/resume", Scope::FleetWrite, Light, || post().to(guilds::resume_all)),
-    way("GET", "/operations", Scope::OperationsRead, Light, || get().to(operations::list)),
-    way("POST", "/operations", Scope::OperationsWrite, HeavyWaits, || post().to(operations::submit)),
-    way("GET", "/operations/stream", Scope::OperationsRead, Light, || get().to(stream::open)),
-    way("GET", "/operations/{id}", Scope::OperationsRead, Light, || get().to(operations::show)),
-    way("POST", "/operations/{id}/cancel", Scope::OperationsWrite, Light, || post().to(operations::cancel)),
-    way("POST", "/operations/{id}/retry", Scope::OperationsWrite, Light, || post().to(operations::retry)),
-    way("GET", "/dead-letters", Scope::OperationsRead, Light, || get().to(letters::list)),
-    way("POST", "/dead-letters/redrive", Scope::OperationsWrite, Heavy, || post().to(letters::redrive_all)),
-    way("POST", "/dead-letters/discard", Scope::OperationsWrite, Heavy, || post().to(letters::discard_all)),
-    way("GET", "/dead-letters/{id}", Scope::OperationsRead, Light, || get().to(letters::show)),
-    way("DELETE", "/dead-letters/{id}", Scope::OperationsWrite, Light, || delete().to(letters::discard)),
-    way("POST", "/dead-letters/{id}/redrive", Scope::OperationsWrite, Light, || post().to(letters::redrive)),
-    way("GET", "/keys", Scope::Admin, Light, || get().to(keys::list)),
-    way("POST", "/keys", Scope::Admin, Light, || post().to(keys::create)),
-    way("GET", "/keys/{id}", Scope::Admin, Light, || get().to(keys::show)),
-    way("DELETE", "/keys/{id}", Scope::Admin, Light, || delete().to(keys::revoke)),
-    way("POST", "/keys/{id}/rotate", Scope::Admin, Light, || post().to(keys::rotate)),
-    way("GET", "/audit", Scope::Audit, Light, || get().to(audit::list)),
-    way("GET", "/limits", Scope::FleetRead, Light, || get().to(limits::show)),
-    way("GET", "/limits/buckets", Scope::FleetRead, Light, || get().to(limits::buckets)),
-    way("GET", "/limits/top", Scope::FleetRead, Light, || get().to(limits::top)),
-    way("GET", "/breakers", Scope::FleetRead, Light, || get().to(breakers::list)),
-    way("POST", "/breakers/force", Scope::FleetWrite, Light, || post().to(breakers::force)),
-    way("POST", "/breakers/reset", Scope::FleetWrite, Light, || post().to(breakers::reset)),
-    way("GET", "/shards", Scope::FleetRead, Light, || get().to(shards::list)),
-    way("POST", "/shards/{id}/restart", Scope::FleetWrite, Light, || post().to(shards::restart)),
-    way("GET", "/budgets", Scope::BudgetsRead, Light, || get().to(budgets::list)),
-    way("GET", "/budgets/{name}", Scope::BudgetsRead, Light, || get().to(budgets::show)),
-    way("POST", "/budgets/{name}/acquire", Scope::BudgetsWrite, Light, || post().to(budgets::acquire)),
-    way("POST", "/budgets/{name}/observe", Scope::BudgetsWrite, Light, || post().to(budgets::observe)),
+    way("POST", "/guilds/{guild_id}/operations", Scope::OperationsWrite, HeavyWaits, to!(operations::submit_in_guild)),
+    way("POST", "/guilds/{guild_id}/pause", Scope::GuildsWrite, Light, to!(guilds::pause)),
+    way("POST", "/guilds/{guild_id}/resume", Scope::GuildsWrite, Light, to!(guilds::resume)),
+    way("GET", "/guilds/{guild_id}", Scope::GuildsRead, Light, to!(guilds::show)),
+    way("GET", "/events/dead", Scope::EventsRead, Light, to!(kept::dead)),
+    way("POST", "/events/dead/{place}/revive", Scope::EventsWrite, Light, to!(kept::revive)),
+    way("GET", "/state/{key:.+}", Scope::StateRead, Light, to!(kept::show)),
+    way("PUT", "/state/{key:.+}", Scope::StateWrite, Light, to!(kept::put)),
+    way("DELETE", "/state/{key:.+}", Scope::StateWrite, Light, to!(kept::remove)),
+    way("GET", "/instances", Scope::FleetRead, Light, to!(instances::list)),
+    way("POST", "/pause", Scope::FleetWrite, Light, to!(guilds::pause_all)),
+    way("POST", "/resume", Scope::FleetWrite, Light, to!(guilds::resume_all)),
+    way("GET", "/operations", Scope::OperationsRead, Light, to!(operations::list)),
+    way("POST", "/operations", Scope::OperationsWrite, HeavyWaits, to!(operations::submit)),
+    way("GET", "/operations/stream", Scope::OperationsRead, Light, to!(stream::open)),
+    way("GET", "/operations/{id}", Scope::OperationsRead, Light, to!(operations::show)),
+    way("POST", "/operations/{id}/cancel", Scope::OperationsWrite, Light, to!(operations::cancel)),
+    way("POST", "/operations/{id}/retry", Scope::OperationsWrite, Light, to!(operations::retry)),
+    way("GET", "/dead-letters", Scope::OperationsRead, Light, to!(letters::list)),
+    way("POST", "/dead-letters/redrive", Scope::OperationsWrite, Heavy, to!(letters::redrive_all)),
+    way("POST", "/dead-letters/discard", Scope::OperationsWrite, Heavy, to!(letters::discard_all)),
+    way("GET", "/dead-letters/{id}", Scope::OperationsRead, Light, to!(letters::show)),
+    way("DELETE", "/dead-letters/{id}", Scope::OperationsWrite, Light, to!(letters::discard)),
+    way("POST", "/dead-letters/{id}/redrive", Scope::OperationsWrite, Light, to!(letters::redrive)),
+    way("GET", "/keys", Scope::Admin, Light, to!(keys::list)),
+    way("POST", "/keys", Scope::Admin, Light, to!(keys::create)),
+    way("GET", "/keys/{id}", Scope::Admin, Light, to!(keys::show)),
+    way("DELETE", "/keys/{id}", Scope::Admin, Light, to!(keys::revoke)),
+    way("POST", "/keys/{id}/rotate", Scope::Admin, Light, to!(keys::rotate)),
+    way("GET", "/audit", Scope::Audit, Light, to!(audit::list)),
+    way("GET", "/limits", Scope::FleetRead, Light, to!(limits::show)),
+    way("GET", "/limits/buckets", Scope::FleetRead, Light, to!(limits::buckets)),
+    way("GET", "/limits/top", Scope::FleetRead, Light, to!(limits::top)),
+    way("GET", "/breakers", Scope::FleetRead, Light, to!(breakers::list)),
+    way("POST", "/breakers/force", Scope::FleetWrite, Light, to!(breakers::force)),
+    way("POST", "/breakers/reset", Scope::FleetWrite, Light, to!(breakers::reset)),
+    way("GET", "/shards", Scope::FleetRead, Light, to!(shards::list)),
+    way("POST", "/shards/{id}/restart", Scope::FleetWrite, Light, to!(shards::restart)),
+    way("GET", "/budgets", Scope::BudgetsRead, Light, to!(budgets::list)),
+    way("GET", "/budgets/{name}", Scope::BudgetsRead, Light, to!(budgets::show)),
+    way("POST", "/budgets/{name}/acquire", Scope::BudgetsWrite, Light, to!(budgets::acquire)),
+    way("POST", "/budgets/{name}/observe", Scope::BudgetsWrite, Light, to!(budgets::observe)),
 ];
 
-/// The way that a request takes, by the pattern that its path fits and its method; nothing if there is none.
-pub(super) fn find(pattern: &str, method: &Method) -> Option<&'static Way> {
-    let path = pattern.strip_prefix(ROOT)?;
-    let method = if *method == Method::HEAD { "GET" } else { method.as_str() };
-    WAYS.iter().find(|way| way.path == path && way.method == method)
+/// A part of a path.
+#[derive(Debug)]
+enum Part {
+    /// Just this.
+    Plain(&'static str),
+    /// Something else each time.
+    Named,
+    /// All that is left.
+    Rest,
 }
 
-/// Whether a request may hold many operations, and so be larger than others.
-pub(super) fn takes_many(pattern: &str, method: &Method) -> bool {
-    let path = pattern.strip_prefix(ROOT).unwrap_or_default();
-    *method == Method::POST && matches!(path, "/operations" | "/guilds/{guild_id}/operations")
-}
-
-/// All of them, to be served.
-pub(super) fn scope() -> Under {
-    // Those of one path together, in the order of the list: the first that fits is taken.
-    let mut order = Vec::new();
-    let mut by_path: BTreeMap<&str, Vec<&Way>> = BTreeMap::new();
-    for way in WAYS {
-        let ways = by_path.entry(way.path).or_default();
-        if ways.is_empty() {
-            order.push(way.path);
+impl Part {
+    fn read(part: &'static str) -> Self {
+        match part {
+            _ if !part.starts_with('{') => Self::Plain(part),
+            _ if part.ends_with(":.+}") => Self::Rest,
+            _ => Self::Named,
         }
-        ways.push(way);
     }
-    order.into_iter().fold(web::scope(ROOT), |scope, path| scope.service(resource(path, &by_path[path])))
 }
 
-fn resource(path: &'static str, ways: &[&Way]) -> Resource {
-    let methods: Vec<_> = ways.iter().map(|way| if way.method == "GET" { "GET, HEAD" } else { way.method }).collect();
-    let allow = HeaderValue::from_str(&methods.join(", ")).expect("invariant: methods are plain words");
-    let resource = ways.iter().map(|way| (way.route)()).fold(web::resource(path), Resource::route);
-    resource.default_service(web::to(move || ready(Problem::not_allowed(allow.clone()))))
+/// A path that leads somewhere, by one method or several.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// What it is called, with names for what is different each time.
+    pub(super) name: String,
+    parts: Vec<Part>,
+    ways: Vec<&'static Way>,
+    allow: HeaderValue,
 }
 
-/// Who may GET may also HEAD.
-fn get() -> Route {
-    web::route().guard(guard::fn_guard(|context| guard::Get().check(context) || context.head().method == Method::HEAD))
+impl Place {
+    fn new(path: &'static str, ways: Vec<&'static Way>) -> Self {
+        let methods: Vec<_> =
+            ways.iter().map(|way| if way.method == "GET" { "GET, HEAD" } else { way.method }).collect();
+        let allow = HeaderValue::from_str(&methods.join(", ")).expect("invariant: methods are plain words");
+        let parts = path.split('/').skip(1).map(Part::read);
+        let parts = [Part::Plain(&ROOT[1..])].into_iter().chain(parts).collect();
+        Self { name: format!("{ROOT}{}", path.replace(":.+", "")), parts, ways, allow }
+    }
+
+    /// What stands in a path where this one has a name, and nothing if it has none; `None` if it is another path.
+    fn fits<'a>(&self, path: &'a str) -> Option<&'a str> {
+        let (mut left, mut named) = (path, "");
+        for part in &self.parts {
+            left = left.strip_prefix('/')?;
+            let end = if matches!(part, Part::Rest) { left.len() } else { left.find('/').unwrap_or(left.len()) };
+            let (given, rest) = left.split_at(end);
+            left = rest;
+            match part {
+                Part::Plain(plain) if is(given, plain) => {}
+                Part::Named | Part::Rest if !given.is_empty() => named = given,
+                Part::Plain(_) | Part::Named | Part::Rest => return None,
+            }
+        }
+        left.is_empty().then_some(named)
+    }
 }
 
-fn post() -> Route {
-    web::post()
+/// Whether a part of a path, which may be percent-encoded, is this.
+fn is(given: &str, plain: &str) -> bool {
+    given == plain || (given.contains('%') && percent_decode_str(given).eq(plain.bytes()))
 }
 
-fn delete() -> Route {
-    web::delete()
+/// Every place, in the order of the list: the first that fits is taken.
+static PLACES: LazyLock<Vec<Place>> = LazyLock::new(|| {
+    let mut places: Vec<(&str, Vec<&Way>)> = Vec::new();
+    for way in WAYS {
+        match places.iter_mut().find(|(path, _)| *path == way.path) {
+            Some((_, ways)) => ways.push(way),
+            None => places.push((way.path, vec![way])),
+        }
+    }
+    places.into_iter().map(|(path, ways)| Place::new(path, ways)).collect()
+});
+
+/// Where a request leads. What it needs and who answers it is said here alone, so that nobody can come to one without the other.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    place: Option<&'static Place>,
+    way: Option<&'static Way>,
+    /// What stands in the path for the place's name, as it came.
+    pub(super) named: String,
+}
+
+impl Found {
+    /// Looks for the way that a request takes. Who may GET may also HEAD.
+    pub(super) fn of(path: &str, method: &Method) -> Self {
+        let fitting = PLACES.iter().find_map(|place| place.fits(path).map(|named| (place, named)));
+        let Some((place, named)) = fitting else { return Self { place: None, way: None, named: String::new() } };
+        let method = if *method == Method::HEAD { "GET" } else { method.as_str() };
+        let way = place.ways.iter().copied().find(|way| way.method == method);
+        Self { place: Some(place), way, named: named.to_owned() }
+    }
+
+    /// The way, if there is one.
+    pub(super) fn way(&self) -> Option<&'static Way> {
+        self.way
+    }
+
+    /// What the path is called, out of a fixed set.
+    pub(super) fn route(&self) -> &'static str {
+        self.place.map_or("none", |place| place.name.as_str())
+    }
+
+    /// Answers a request that leads here.
+    pub(super) async fn answer(&self, request: HttpRequest, served: Data<Served>) -> Result<HttpResponse, Told> {
+        match (self.way, self.place) {
+            (Some(way), _) => (way.answer)(request, served).await,
+            (None, Some(place)) => Ok(Problem::not_allowed(place.allow.clone())),
+            (None, None) => Err(Problem::NotFound.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(method: &str, path: &str) -> (&'static str, Option<Scope>, String) {
+        let found = Found::of(path, &Method::from_bytes(method.as_bytes()).unwrap());
+        (found.route(), found.way().map(|way| way.needs), found.named)
+    }
+
+    #[test]
+    fn a_path_leads_to_the_same_place_however_it_is_written() {
+        for path in ["/v1/audit", "/v1/a%75dit", "/%761/%61%75%64%69%74"] {
+            assert_eq!(found("GET", path), ("/v1/audit", Some(Scope::Audit), String::new()), "{path}");
+        }
+        for path in
+            ["/v1/audit/", "/v1//audit", "/v1/%2Faudit", "/v1/audi%", "/v1/audi%7", "/v1", "/v1/", "", "/v2/audit"]
+        {
+            assert_eq!(found("GET", path), ("none", None, String::new()), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_first_that_fits_is_taken_and_a_name_is_for_one_part_unless_it_says_otherwise() {
+        let needs = Some(Scope::OperationsRead);
+        assert_eq!(found("GET", "/v1/operations/stream"), ("/v1/operations/stream", needs, String::new()));
+        assert_eq!(found("HEAD", "/v1/operations/%31"), ("/v1/operations/{id}", needs, "%31".to_owned()));
+        assert_eq!(found("GET", "/v1/operations/1/more").0, "none");
+        assert_eq!(found("GET", "/v1/state/a/b%2Fc").2, "a/b%2Fc");
+        assert_eq!(found("GET", "/v1/state/").0, "none");
+        assert_eq!(found("PATCH", "/v1/state/a"), ("/v1/state/{key}", None, "a".to_owned()));
+    }
 }

@@ -111,7 +111,7 @@ fn millis(duration: Duration) -> u64 {
 
 pub(super) async fn restart(request: HttpRequest, served: Data<Served>) -> Answer {
     Asking::optional_body(&request)?.end()?;
-    let given = request.match_info().get("id").unwrap_or_default();
+    let given = read::named(&request, "id")?;
     let id: u32 = given.parse().map_err(|_| read::parameter("id", "must be a shard's number, from 0 on"))?;
     let (total, has) = served
         .ask_shards(move |desk| async move {
