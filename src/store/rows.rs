@@ -228,6 +228,7 @@ fn by_row(sql: &str, shape: Shape, cells: impl Iterator<Item = Value>, count: us
     values.extend(after.iter().cloned());
     let listed = listed(shape, room);
     let sql = moved(sql, cells_at_most);
+    let sql = ending_at_once(&sql);
     // What is named twice is listed once: its parameters have no numbers.
     let sql = match sql.matches("{v}").count() {
         0 | 1 => sql.replace("{v}", &format!("{listed} AS v")),
@@ -247,6 +248,17 @@ fn listed(shape: Shape, room: usize) -> String {
     let row = format!("({}?),", "?,".repeat(shape.0.len() - 1));
     let rows = row.repeat(room);
     format!("(SELECT {columns} FROM (VALUES {}) LIMIT ${} + 0)", rows.trim_end_matches(','), room * shape.0.len() + 1)
+}
+
+/// A statement that changes rows, and stops at the first that breaks a rule. SQLite would undo the rows before it, for which it
+/// keeps a copy of every page that it touches; here the whole transaction is undone anyway.
+fn ending_at_once(sql: &str) -> Cow<'_, str> {
+    for word in ["INSERT ", "UPDATE "] {
+        if let Some(rest) = sql.strip_prefix(word) {
+            return Cow::Owned(format!("{word}OR FAIL {rest}"));
+        }
+    }
+    Cow::Borrowed(sql)
 }
 
 /// The statement's own parameters, `$2` and on, after so many cells.

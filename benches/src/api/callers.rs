@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
-use bytes::Bytes;
-use http::Method;
+use anyhow::{anyhow, ensure};
+use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 
+use super::line::Line;
 use crate::daemon::KEY;
-use crate::load::Connection;
 use crate::operations::FIRST_GUILD;
 use crate::stats::{Durations, per_second};
 
@@ -38,11 +37,17 @@ pub(super) struct Showed {
     pub(super) p99_ms: f64,
 }
 
-/// Asks for as long as is said. What was asked for before the end counts, and so does the time until it was answered.
-pub(super) async fn ask(daemon: SocketAddr, asking: Asking) -> anyhow::Result<Showed> {
+/// Asks for as long as is said, from a thread of its own, as BullMQ's callers have one. What was asked for before the end
+/// counts, and so does the time until it was answered.
+pub(super) fn ask(daemon: SocketAddr, asking: Asking) -> anyhow::Result<Showed> {
+    let asking = move || Builder::new_current_thread().enable_all().build()?.block_on(ask_all(daemon, asking));
+    std::thread::spawn(asking).join().map_err(|_| anyhow!("the callers have panicked"))?
+}
+
+async fn ask_all(daemon: SocketAddr, asking: Asking) -> anyhow::Result<Showed> {
     let mut connections = Vec::new();
     for _ in 0..asking.callers {
-        connections.push(Connection::open(daemon).await?);
+        connections.push(Line::open(daemon, KEY).await?);
     }
     let next = Arc::new(AtomicU64::new(0));
     let began = Instant::now();
@@ -61,13 +66,8 @@ pub(super) async fn ask(daemon: SocketAddr, asking: Asking) -> anyhow::Result<Sh
     Ok(Showed { accepted, per_s: per_second(accepted, lasted), p50_ms: all.ms_at(0.5), p99_ms: all.ms_at(0.99) })
 }
 
-async fn call(
-    mut connection: Connection,
-    asking: Asking,
-    next: Arc<AtomicU64>,
-    ends: Instant,
-) -> anyhow::Result<Durations> {
-    let (key, mut took) = (format!("Bearer {KEY}"), Durations::default());
+async fn call(mut line: Line, asking: Asking, next: Arc<AtomicU64>, ends: Instant) -> anyhow::Result<Durations> {
+    let mut took = Durations::default();
     loop {
         let asked = Instant::now();
         if asked >= ends {
@@ -75,22 +75,22 @@ async fn call(
         }
         let nth = next.fetch_add(1, Ordering::Relaxed);
         let path = format!("/v1/guilds/{}/operations", FIRST_GUILD + nth % u64::from(asking.guilds));
-        let (status, told) = connection.call(Method::POST, &path, &key, body(nth, asking.batch)).await?;
-        ensure!(status == 202, "the daemon answered {status}: {}", String::from_utf8_lossy(&told));
+        let (status, told) = line.post(&path, &body(nth, asking.batch)).await?;
+        ensure!(status == 202, "the daemon answered {status}: {}", String::from_utf8_lossy(told));
         took.push(asked.elapsed());
     }
 }
 
 /// What is asked for.
-fn body(nth: u64, batch: u32) -> Bytes {
+fn body(nth: u64, batch: u32) -> String {
     let first = FIRST_USER + nth * u64::from(batch);
     let operation = |user: u64| {
         let role = FIRST_GUILD + 7;
         format!(r#"{{"kind":"assign_role","payload":{{"user_id":"{user}","role_id":"{role}"}}}}"#)
     };
     if batch == 1 {
-        return operation(first).into();
+        return operation(first);
     }
     let operations: Vec<String> = (first..first + u64::from(batch)).map(operation).collect();
-    format!(r#"{{"operations":[{}]}}"#, operations.join(",")).into()
+    format!(r#"{{"operations":[{}]}}"#, operations.join(","))
 }

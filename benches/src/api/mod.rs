@@ -2,6 +2,7 @@
 //! is answered; beside what BullMQ adds to a Redis that writes down what it is told every second.
 
 mod callers;
+mod line;
 
 use anyhow::{Context as _, ensure};
 use bytes::Bytes;
@@ -22,7 +23,8 @@ use crate::{disk, peers};
 const BATCH: u32 = 100;
 
 /// What sets the daemon's bounds on how often somebody may ask out of the way.
-const NO_POLICY: &[(&str, &str)] = &[];
+const NO_POLICY: &[(&str, &str)] =
+    &[("API__POLICIES__HEAVY_PER_SECOND", "0"), ("API__POLICIES__LIGHT_PER_SECOND", "0")];
 
 /// Who asks.
 #[derive(Debug, Args)]
@@ -67,10 +69,10 @@ pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> any
     let guilds = arguments.guilds;
     let singly = Asking { callers: arguments.callers, batch: 1, guilds, seconds };
     let in_batches = Asking { callers: arguments.bulk_callers, batch: BATCH, guilds, seconds };
-    let one = ask(daemon.address, singly).await?;
+    let one = block_in_place(|| ask(daemon.address, singly))?;
     let add = beside(arguments, singly)?;
     tell("one by one", &one, add.as_ref(), quiet);
-    let many = ask(daemon.address, in_batches).await?;
+    let many = block_in_place(|| ask(daemon.address, in_batches))?;
     let add_bulk = beside(arguments, in_batches)?;
     tell("in batches", &many, add_bulk.as_ref(), quiet);
 
