@@ -18,20 +18,27 @@ const BULK_MOST: usize = 1_000;
 /// The longest text that is looked for.
 const REASON_MOST: usize = 200;
 
-pub(super) async fn list(request: HttpRequest, served: Data<Served>) -> Answer {
-    let mut asking = Asking::query(&request);
-    let (limit, guild) = (asking.limit(), asking.guild());
-    let filter = LetterFilter {
+/// Which letters, as all that ask for several say it.
+fn which(asking: &mut Asking) -> LetterFilter {
+    LetterFilter {
         kind: asking.kind(),
         class: asking.class(),
         says: asking.text("reason", REASON_MOST),
         died_after: asking.time("died_after"),
         died_before: asking.time("died_before"),
+        ..LetterFilter::default()
+    }
+}
+
+pub(super) async fn list(request: HttpRequest, served: Data<Served>) -> Answer {
+    let mut asking = Asking::query(&request);
+    let (limit, guild) = (asking.limit(), asking.guild());
+    // One more tells whether there are more.
+    let filter = LetterFilter {
         redriven: asking.truth("redriven"),
         before: asking.cursor(),
-        // One more tells whether there are more.
         limit: limit + 1,
-        ..LetterFilter::default()
+        ..which(&mut asking)
     };
     asking.end()?;
     let caller = entry::caller_of(&request);
@@ -62,15 +69,7 @@ pub(super) async fn redrive(request: HttpRequest, served: Data<Served>) -> Answe
 pub(super) async fn redrive_all(request: HttpRequest, served: Data<Served>) -> Answer {
     let mut asking = Asking::body(&request)?;
     let guild = asking.guild();
-    let filter = LetterFilter {
-        kind: asking.kind(),
-        class: asking.class(),
-        says: asking.text("reason", REASON_MOST),
-        died_after: asking.time("died_after"),
-        died_before: asking.time("died_before"),
-        limit: asking.at_most(BULK_MOST).unwrap_or(BULK_MOST),
-        ..LetterFilter::default()
-    };
+    let filter = LetterFilter { limit: asking.at_most(BULK_MOST).unwrap_or(BULK_MOST), ..which(&mut asking) };
     asking.end()?;
     let caller = entry::caller_of(&request);
     let summary = served.ask(|desk| async move { desk.redrive_all(&caller, guild, filter).await }).await?;
@@ -83,14 +82,9 @@ pub(super) async fn discard_all(request: HttpRequest, served: Data<Served>) -> A
     let mut asking = Asking::body(&request)?;
     let guild = asking.guild();
     let filter = LetterFilter {
-        kind: asking.kind(),
-        class: asking.class(),
-        says: asking.text("reason", REASON_MOST),
-        died_after: asking.time("died_after"),
-        died_before: asking.time("died_before"),
         redriven: asking.truth("redriven"),
         limit: asking.at_most(BULK_MOST).unwrap_or(BULK_MOST),
-        ..LetterFilter::default()
+        ..which(&mut asking)
     };
     asking.end()?;
     let caller = entry::caller_of(&request);
