@@ -56,10 +56,9 @@ const UP: &[&str] = &[
         redriven_as {uuid},
         created_at BIGINT NOT NULL,
         updated_at BIGINT NOT NULL,
-        finished_at BIGINT,
-        UNIQUE (queue, seq)
+        finished_at BIGINT
     )",
-    "CREATE INDEX operations_pending ON operations (queue, seq) WHERE finished_at IS NULL",
+    "CREATE UNIQUE INDEX operations_pending ON operations (queue, seq) WHERE finished_at IS NULL",
     "CREATE INDEX operations_finished ON operations (state, finished_at) WHERE finished_at IS NOT NULL",
     "CREATE INDEX operations_guild ON operations (guild_id, id)",
     "CREATE INDEX operations_state ON operations (state, id)",

@@ -56,14 +56,19 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
     let address = asked.address;
     let path = if args.live { "/livez" } else { "/readyz" };
     let deadline = Instant::now() + Duration::from_millis(args.timeout_ms);
+    let no_http = match &asked.tls {
+        Some(_) => "does not speak HTTP",
+        None => "does not speak HTTP; if it has a certificate, ask for it with --url https://HOST:PORT",
+    };
     let answer = ask(asked, path, deadline).map_err(|error| {
         let why = match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => format!("no answer in {} ms", args.timeout_ms),
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => format!("hung up, and {no_http}"),
             _ => error.to_string(),
         };
         anyhow::anyhow!("{address}{path}: {why}")
     })?;
-    let (status, body) = parse(&answer).with_context(|| format!("{address}{path} does not speak HTTP"))?;
+    let (status, body) = parse(&answer).with_context(|| format!("{address}{path} {no_http}"))?;
     if status == 200 {
         println!("{}", if args.live { "alive" } else { "ready" });
         return Ok(ExitCode::SUCCESS);
@@ -149,7 +154,9 @@ fn ask(asked: Asked, path: &str, deadline: Instant) -> io::Result<Vec<u8>> {
 }
 
 fn exchange(mut stream: impl Read + Write, address: SocketAddr, path: &str) -> io::Result<Vec<u8>> {
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    // In one piece: who expects something else hangs up after the first.
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
     stream.flush()?;
     let mut answer = Vec::new();
     let mut piece = [0; 4096];

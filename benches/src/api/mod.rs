@@ -22,10 +22,6 @@ use crate::{disk, peers};
 /// What is asked for in one request of a batch.
 const BATCH: u32 = 100;
 
-/// What sets the daemon's bounds on how often somebody may ask out of the way.
-const NO_POLICY: &[(&str, &str)] =
-    &[("API__POLICIES__HEAVY_PER_SECOND", "0"), ("API__POLICIES__LIGHT_PER_SECOND", "0")];
-
 /// Who asks.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -54,13 +50,12 @@ pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> any
     let sim = Sim::start(config).await.context("cannot start the simulator")?;
     let (api, gateway) = (sim.api_url(), sim.gateway_url());
     let store = format!("sqlite:{}", folder.path().join("api.db").display());
-    let mut settings = vec![
+    let settings = [
         ("DISCORD__TOKEN", TOKEN),
         ("DISCORD__API_URL", api.as_str()),
         ("DISCORD__GATEWAY_URL", gateway.as_str()),
         ("STORE__URL", store.as_str()),
     ];
-    settings.extend(NO_POLICY);
     let daemon = block_in_place(|| Daemon::start(&settings, folder.path()))?;
     daemon.is_ready().await?;
     // As nobody works on what BullMQ is given.
