@@ -83,6 +83,11 @@ async fn a_daemon_that_stood_still_loses_its_shards_and_does_not_take_them_back_
     // A session that was not kept before its process stands still cannot be gone on with.
     stage.writes(1).await;
     stage.all_echoed(&[&first, &second]).await;
+    let kept = || {
+        let told = second.ask("GET", "/v1/shards").json();
+        told["shards"].as_array().is_some_and(|all| all.iter().all(|shard| shard["session"].is_string()))
+    };
+    stage.until("the sessions are kept", &[&first, &second], kept).await;
     first.life.signal("STOP");
     stage.writes(2).await;
     stage.until("the other has all", &[&second], || second.shards().len() == SHARDS as usize).await;
