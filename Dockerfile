@@ -5,6 +5,7 @@ WORKDIR /build
 
 # Dependencies alone: this layer is built again only when a manifest or the lock file changes, not with every source file.
 COPY Cargo.toml Cargo.lock ./
+COPY .cargo .cargo
 COPY actors/Cargo.toml actors/
 COPY benches/Cargo.toml benches/
 COPY core/Cargo.toml core/
