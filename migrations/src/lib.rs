@@ -16,6 +16,7 @@ mod m0007_access;
 mod m0008_operation_changes;
 mod m0009_tenants;
 mod m0010_budget_spend;
+mod m0011_guilds_apart;
 
 pub use sea_orm_migration::MigratorTrait;
 use sea_orm_migration::{
@@ -40,6 +41,7 @@ impl MigratorTrait for Migrator {
             Box::new(m0008_operation_changes::STEP),
             Box::new(m0009_tenants::STEP),
             Box::new(m0010_budget_spend::STEP),
+            Box::new(m0011_guilds_apart::STEP),
         ]
     }
 }
@@ -73,18 +75,18 @@ impl MigrationTrait for Step {
     }
 }
 
-/// What a statement begins with that SQLite has nothing like.
-const POSTGRES_ALONE: &str = "{postgres}";
+/// What a statement begins with that is for one engine alone.
+const FOR_ONE: [(&str, DbBackend); 2] = [("{postgres}", DbBackend::Postgres), ("{sqlite}", DbBackend::Sqlite)];
 
 async fn run(manager: &SchemaManager<'_>, statements: &[&str]) -> Result<(), DbErr> {
     let engine = manager.get_database_backend();
     for statement in statements {
-        let statement = match statement.strip_prefix(POSTGRES_ALONE) {
-            Some(_) if engine != DbBackend::Postgres => continue,
-            Some(its_own) => its_own,
-            None => statement,
-        };
-        manager.get_connection().execute_unprepared(&for_engine(statement, engine)).await?;
+        let mut marks = FOR_ONE.iter();
+        let marked = marks.find_map(|(mark, its_own)| Some((statement.strip_prefix(mark)?, *its_own)));
+        let (statement, meant) = marked.unwrap_or((statement, engine));
+        if meant == engine {
+            manager.get_connection().execute_unprepared(&for_engine(statement, engine)).await?;
+        }
     }
     Ok(())
 }

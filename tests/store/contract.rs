@@ -466,6 +466,31 @@ on_both! {
         assert_eq!(list(ListFilter { tenant: Some("other".into()), ..any() }).await, [other.id]);
     }
 
+    async fn a_guilds_list_has_what_is_done_what_waits_and_what_waits_in_other_queues(engine) {
+        let (store, _place) = fresh(engine).await;
+        let answer = || NewOperation { guild: Some(GUILD), ..operation(Queue::Interaction(9)) };
+        let all = [in_guild(), answer(), in_guild(), answer(), in_guild()];
+        store.submit(all.to_vec()).await.unwrap();
+        store.submit(vec![operation(Queue::Guild(GUILD + 1))]).await.unwrap();
+        let (fence, other) = (claim(&store, QUEUE).await.fence, claim(&store, Queue::Interaction(9)).await.fence);
+        ended(&store, &all[0], fence, State::Succeeded).await;
+        ended(&store, &all[1], other, State::Succeeded).await;
+        record(&store, change(&all[2], fence, State::Running)).await;
+        let list = async |filter: ListFilter, limit: usize| {
+            let shown = store.list(ListFilter { among: Some(vec![GUILD, 77]), limit, ..filter }).await.unwrap();
+            let place = |id| all.iter().position(|one| one.id == id).unwrap();
+            shown.into_iter().map(|shown| place(shown.stored.operation.id)).collect::<Vec<_>>()
+        };
+        let any = ListFilter::default;
+        assert_eq!(list(any(), 10).await, [4, 3, 2, 1, 0]);
+        assert_eq!(list(any(), 3).await, [4, 3, 2]);
+        assert_eq!(list(ListFilter { before: Some(all[3].id), ..any() }, 2).await, [2, 1]);
+        assert_eq!(list(ListFilter { state: Some(State::Succeeded), ..any() }, 10).await, [1, 0]);
+        assert_eq!(list(ListFilter { state: Some(State::Queued), ..any() }, 10).await, [4, 3]);
+        assert_eq!(list(ListFilter { state: Some(State::Running), ..any() }, 10).await, [2]);
+        assert_eq!(list(ListFilter { tenant: Some("other".into()), ..any() }, 10).await, [0; 0]);
+    }
+
     async fn values_outlive_the_process_until_their_time_is_up(engine) {
         let (store, place) = fresh(engine).await;
         store.set_state("a", Some("1".to_owned()), None).await.unwrap();

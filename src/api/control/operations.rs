@@ -140,7 +140,7 @@ fn answer_many(accepted: &[Accepted]) -> HttpResponse {
     if replayed {
         response.insert_header(("Idempotency-Replayed", "true"));
     }
-    response.json(json!({"operations": accepted.iter().map(view::accepted).collect::<Vec<_>>()}))
+    response.json(view::accepted_together(accepted))
 }
 
 pub(super) async fn show(request: HttpRequest, served: Data<Served>) -> Answer {

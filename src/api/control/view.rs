@@ -9,6 +9,7 @@ use guildhall_core::{
     operation::{Failure, FailureClass, OperationId},
     time::UnixMs,
 };
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{read, timeline};
@@ -60,18 +61,40 @@ fn attempt(attempt: &Attempt) -> Value {
     })
 }
 
-/// An operation that was just accepted, or was before.
-pub(super) fn accepted(accepted: &Accepted) -> Value {
-    json!({
-        "id": accepted.id,
-        "kind": accepted.kind.name(),
-        "guild_id": id_text(accepted.guild),
-        "state": accepted.state.name(),
-        "eligible_at": accepted.eligible_at.map(time),
-        "result": accepted.result.as_deref().map(embedded),
-        "replayed": accepted.replayed,
-        "href": place(accepted.id),
-    })
+/// An operation that was just accepted, or was before. Each submission is answered with one, so it is written without detours.
+#[derive(Debug, Serialize)]
+pub(super) struct AcceptedView {
+    eligible_at: Option<Value>,
+    guild_id: Option<String>,
+    href: String,
+    id: OperationId,
+    kind: &'static str,
+    replayed: bool,
+    result: Option<Value>,
+    state: &'static str,
+}
+
+pub(super) fn accepted(accepted: &Accepted) -> AcceptedView {
+    AcceptedView {
+        eligible_at: accepted.eligible_at.map(time),
+        guild_id: accepted.guild.map(|guild| guild.to_string()),
+        href: place(accepted.id),
+        id: accepted.id,
+        kind: accepted.kind.name(),
+        replayed: accepted.replayed,
+        result: accepted.result.as_deref().map(embedded),
+        state: accepted.state.name(),
+    }
+}
+
+/// Operations that were asked for together.
+#[derive(Debug, Serialize)]
+pub(super) struct AcceptedTogether {
+    operations: Vec<AcceptedView>,
+}
+
+pub(super) fn accepted_together(all: &[Accepted]) -> AcceptedTogether {
+    AcceptedTogether { operations: all.iter().map(accepted).collect() }
 }
 
 /// An operation without its tries, as lists have it.

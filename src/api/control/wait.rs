@@ -79,7 +79,7 @@ impl Wish {
 
 /// An operation with all that is known of it. Of one that a key remembers and the store has forgotten, that is little.
 fn whole(accepted: &Accepted, shown: &HashMap<OperationId, Shown>) -> Value {
-    let mut whole = shown.get(&accepted.id).map_or_else(|| view::accepted(accepted), view::operation);
+    let mut whole = shown.get(&accepted.id).map_or_else(|| json!(view::accepted(accepted)), view::operation);
     whole["replayed"] = accepted.replayed.into();
     whole
 }

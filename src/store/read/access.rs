@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use guildhall_actors::access::{Action, AuditFilter, AuditRow, Key, KeyFilter, NewKey, Note};
 use guildhall_core::access::{Grant, KeyId};
-use sea_orm::{ConnectionTrait, QueryResult};
+use sea_orm::{ConnectionTrait, DbBackend, QueryResult};
 
-use super::Where;
+use super::{Where, limit};
 use crate::store::{operation_row::time, rows::query, trouble::Trouble, write::signed};
 
 const KEY: &str =
@@ -55,8 +55,20 @@ fn read_key(row: &QueryResult) -> Result<Key, Trouble> {
     })
 }
 
+const NOTE: &str = "SELECT a.place, a.at, a.tenant, a.api_key, a.action, a.guild_id, a.target, a.detail, a.request";
+
+/// Notes, the newest first.
 pub(in crate::store) async fn audit(on: &impl ConnectionTrait, filter: &AuditFilter) -> Result<Vec<AuditRow>, Trouble> {
+    if filter.among.is_some() && on.get_database_backend() == DbBackend::Sqlite {
+        return audit_of_guilds(on, filter, PIECES).await;
+    }
     let mut conditions = Where::default();
+    narrow(&mut conditions, filter);
+    let (rest, values) = conditions.ordered("a.place DESC", filter.limit);
+    query(on, &format!("{NOTE} FROM audit a {rest}"), values).await?.iter().map(read_note).collect()
+}
+
+fn narrow(conditions: &mut Where, filter: &AuditFilter) {
     if let Some(tenant) = &filter.tenant {
         conditions.and("a.tenant = ?", tenant.to_string());
     }
@@ -72,11 +84,48 @@ pub(in crate::store) async fn audit(on: &impl ConnectionTrait, filter: &AuditFil
     if let Some(before) = filter.before {
         conditions.and("a.place < ?", before);
     }
-    let (rest, values) = conditions.ordered("a.place DESC", filter.limit);
+}
+
+/// How many notes lie together on SQLite, by their guilds; its index says the same.
+const PIECE: i64 = 1_024;
+/// In how many pieces one statement looks for a guild's notes.
+const PIECES: i64 = 256;
+
+/// Notes of guilds on SQLite: piece by piece, until there are enough.
+async fn audit_of_guilds(
+    on: &impl ConnectionTrait,
+    filter: &AuditFilter,
+    at_once: i64,
+) -> Result<Vec<AuditRow>, Trouble> {
+    const ENDS: &str = "SELECT (SELECT MIN(place) FROM audit), (SELECT MAX(place) FROM audit)";
+    let ends = query(on, ENDS, Vec::new()).await?;
+    let end = |column| ends.first().map_or(Ok(None), |row| row.try_get_by_index::<Option<i64>>(column));
+    let (Some(first), Some(last)) = (end(0)?, end(1)?) else { return Ok(Vec::new()) };
+    let first = first / PIECE;
+    let mut from = filter.before.map_or(last, |before| last.min(before.saturating_sub(1))) / PIECE;
+    let most = usize::try_from(limit(filter.limit)).unwrap_or(filter.limit);
+    let mut found = Vec::new();
+    while from >= first && found.len() < most {
+        let to = first.max(from.saturating_sub(at_once - 1));
+        let (select, values) = piece_sql(filter, (from, to), most - found.len());
+        for row in query(on, &select, values).await? {
+            found.push(read_note(&row)?);
+        }
+        from = to - 1;
+    }
+    Ok(found)
+}
+
+/// The statement that finds a guild's notes from one piece down to another.
+fn piece_sql(filter: &AuditFilter, (from, to): (i64, i64), most: usize) -> (String, Vec<sea_orm::Value>) {
+    let mut conditions = Where::after(vec![from.into(), to.into()]);
+    narrow(&mut conditions, filter);
+    let (rest, values) = conditions.ordered("a.place DESC", most);
     let select = format!(
-        "SELECT a.place, a.at, a.tenant, a.api_key, a.action, a.guild_id, a.target, a.detail, a.request FROM audit a {rest}"
+        "WITH RECURSIVE piece (n) AS (SELECT $1 + 0 UNION ALL SELECT n - 1 FROM piece WHERE n > $2)
+        {NOTE} FROM piece CROSS JOIN audit a INDEXED BY audit_guild ON a.place / {PIECE} = piece.n {rest}"
     );
-    query(on, &select, values).await?.iter().map(read_note).collect()
+    (select, values)
 }
 
 fn read_note(row: &QueryResult) -> Result<AuditRow, Trouble> {
@@ -102,4 +151,48 @@ pub(in crate::store) async fn tenant(on: &impl ConnectionTrait, guild: u64) -> R
     let rows = query(on, select, vec![guild.cast_signed().into()]).await?;
     let tenant: Option<String> = rows.first().map(|row| row.try_get_by_index(0)).transpose()?;
     Ok(tenant.map(Arc::from))
+}
+
+#[cfg(test)]
+mod tests {
+    use sea_orm::Statement;
+
+    use super::*;
+    use crate::store::{Store, connect, plans::settings};
+
+    /// Notes 1 to 9,000, of which every thousandth is guild 7's, and the last pieces nobody's.
+    const FILL: &str = "INSERT INTO audit (at, tenant, api_key, action, guild_id, target, detail, request)
+        WITH RECURSIVE count (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM count WHERE n < 9000)
+        SELECT n, 'default', 'k', 'refused', CASE WHEN n % 1000 = 0 AND n < 6000 THEN 7 ELSE 8 END, '', '', '' FROM count";
+
+    #[tokio::test]
+    async fn a_guilds_notes_are_found_piece_by_piece_and_by_their_index() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = settings(&format!("sqlite:{}", folder.path().join("guildhall.db").display()));
+        Store::open(&settings).await.unwrap().close().await;
+        let on = connect::writing(&settings).await.unwrap();
+        let found = async |before, limit, at_once| {
+            let filter = AuditFilter { among: Some(vec![7]), before, limit, ..AuditFilter::default() };
+            let rows = audit_of_guilds(&on, &filter, at_once).await.unwrap();
+            rows.into_iter().map(|row| row.place).collect::<Vec<_>>()
+        };
+        assert_eq!(found(None, 9, 4).await, [0; 0]);
+        query(&on, FILL, Vec::new()).await.unwrap();
+        for at_once in [1, 2, 5, PIECES] {
+            assert_eq!(found(None, 9, at_once).await, [5_000, 4_000, 3_000, 2_000, 1_000]);
+            assert_eq!(found(Some(4_000), 2, at_once).await, [3_000, 2_000]);
+            assert_eq!(found(Some(1_000), 2, at_once).await, [0; 0]);
+            assert_eq!(found(Some(i64::MAX), 1, at_once).await, [5_000]);
+            assert_eq!(found(Some(i64::MIN), 1, at_once).await, [0; 0]);
+        }
+        query(&on, "DELETE FROM audit WHERE place < 3000", Vec::new()).await.unwrap();
+        assert_eq!(found(None, 9, 1).await, [5_000, 4_000, 3_000]);
+
+        let filter = AuditFilter { among: Some(vec![7]), limit: 9, ..AuditFilter::default() };
+        let (sql, values) = piece_sql(&filter, (8, 0), 9);
+        let plan = Statement::from_sql_and_values(DbBackend::Sqlite, format!("EXPLAIN QUERY PLAN {sql}"), values);
+        let plan = on.query_all_raw(plan).await.unwrap();
+        let plan: Vec<String> = plan.iter().map(|row| row.try_get_by_index(3).unwrap()).collect();
+        assert!(plan.iter().any(|line| line.contains("audit_guild (<expr>=? AND guild_id=?)")), "{plan:?}");
+    }
 }

@@ -7,7 +7,7 @@ use guildhall_core::{
     operation::{OperationId, Queue},
     time::UnixMs,
 };
-use sea_orm::ConnectionTrait;
+use sea_orm::{ConnectionTrait, DbBackend};
 use uuid::Uuid;
 
 use super::{Where, limit};
@@ -132,10 +132,9 @@ fn first_name(at: UnixMs) -> Uuid {
     Uuid::from_u128(u128::from(at.millis()) << 80)
 }
 
-/// The statement that lists what a filter lets through.
-pub(in crate::store) fn list_sql(filter: &ListFilter) -> (String, Vec<sea_orm::Value>) {
-    let mut conditions = Where::default();
-    narrow(&mut conditions, filter);
+/// What a filter asks of operations when they are listed, the newest first.
+fn narrow_list(conditions: &mut Where, filter: &ListFilter) {
+    narrow(conditions, filter);
     if let Some(after) = filter.created_after {
         conditions.and("o.id >= ?", first_name(after));
     }
@@ -145,11 +144,56 @@ pub(in crate::store) fn list_sql(filter: &ListFilter) -> (String, Vec<sea_orm::V
     if let Some(before) = filter.before {
         conditions.and("o.id < ?", before.uuid());
     }
-    let (rest, values) = conditions.ordered("o.id DESC", filter.limit);
-    (format!("{} {rest}", shown_from()), values)
+}
+
+/// The statement that lists what a filter lets through.
+pub(in crate::store) fn list_sql(engine: DbBackend, filter: &ListFilter) -> (String, Vec<sea_orm::Value>) {
+    match &filter.among {
+        Some(guilds) if engine == DbBackend::Sqlite => list_of_guilds(guilds, filter),
+        Some(_) | None => {
+            let mut conditions = Where::default();
+            narrow_list(&mut conditions, filter);
+            let (rest, values) = conditions.ordered("o.id DESC", filter.limit);
+            (format!("{} {rest}", shown_from()), values)
+        }
+    }
+}
+
+/// The same of guilds on SQLite, where operations that are done, those that wait in their guild's own queue and those that wait
+/// in others each have an index. The newest of all are among the newest of each.
+fn list_of_guilds(guilds: &[u64], filter: &ListFilter) -> (String, Vec<sea_orm::Value>) {
+    type Which = fn(&mut Where, &[u64]);
+    const DONE: (&str, Which) = ("operations_guild", |done, _| done.and_that("o.finished_at IS NOT NULL"));
+    const WAITING: (&str, Which) = ("operations_pending", |waiting, guilds| {
+        waiting.and_that("o.finished_at IS NULL");
+        waiting.among("o.queue", guilds);
+    });
+    const APART: (&str, Which) = ("operations_apart", |apart, _| {
+        apart.and_that("o.finished_at IS NULL AND o.guild_id <> o.queue");
+    });
+    let pieces: &[(&str, Which)] = match filter.state {
+        Some(state) if state.is_final() => &[DONE],
+        Some(_) => &[WAITING, APART],
+        None => &[DONE, WAITING, APART],
+    };
+    let (mut found, mut values) = (Vec::new(), Vec::new());
+    for (nth, (index, which)) in pieces.iter().enumerate() {
+        let mut piece = Where::after(values);
+        which(&mut piece, guilds);
+        narrow_list(&mut piece, filter);
+        let (rest, so_far) = piece.ordered("o.id DESC", filter.limit);
+        values = so_far;
+        found.push(format!("SELECT * FROM (SELECT o.id FROM operations o INDEXED BY {index} {rest}) piece{nth}"));
+    }
+    let (rest, values) = Where::after(values).ordered("o.id DESC", filter.limit);
+    let found = found.join(" UNION ALL ");
+    (
+        format!("SELECT {STORED}, {SHOWN} FROM ({found}) found JOIN operations o ON o.id = found.id {BESIDE} {rest}"),
+        values,
+    )
 }
 
 pub(in crate::store) async fn list(on: &impl ConnectionTrait, filter: &ListFilter) -> Result<Vec<Shown>, Trouble> {
-    let (sql, values) = list_sql(filter);
+    let (sql, values) = list_sql(on.get_database_backend(), filter);
     query(on, &sql, values).await?.iter().map(operation_row::shown).collect()
 }
