@@ -335,9 +335,14 @@ impl World {
 }
 
 pub(super) fn begin(feed: &Feed, session: &str) {
+    begin_of(0, feed, session);
+}
+
+/// The same of another shard than the first.
+pub(super) fn begin_of(shard: u32, feed: &Feed, session: &str) {
     let session: Arc<str> = Arc::from(session);
-    feed.tell(Told::Began { shard: 0, session: Arc::clone(&session), resume_url: None }).unwrap();
-    feed.tell(Told::Passed { shard: 0, session, seq: 1 }).unwrap();
+    feed.tell(Told::Began { shard, session: Arc::clone(&session), resume_url: None }).unwrap();
+    feed.tell(Told::Passed { shard, session, seq: 1 }).unwrap();
 }
 
 /// A message in a guild.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::LocalSet;
 
-use super::testing::{Mood, SESSION, World, begin, command, message, posted, says};
+use super::testing::{Mood, SESSION, World, begin, begin_of, command, message, posted, says};
 use super::*;
 use crate::access::{Action, Caller};
 
@@ -61,6 +61,27 @@ fn what_nobody_wants_is_confirmed_at_once_and_writes_nothing_but_the_session() {
         feeds[&0].tell(Told::Events((2..=9).map(|seq| message(SESSION, seq, 1)).collect())).unwrap();
         assert!(events.drain(Duration::from_secs(60)).await);
         assert_eq!((world.store.confirmed(0), world.store.operations().len()), (Some(9), 0));
+    });
+}
+
+#[test]
+fn sessions_that_begin_together_are_all_kept_at_once() {
+    paused(async {
+        let mut world = World::new(&echo());
+        world.config.shards = 3;
+        let (events, mut feeds) = world.start().await;
+        let claims = [1, 2].map(|shard| ShardClaim { shards: 3, shard, fence: 1 });
+        for taken in events.take(claims.to_vec()).await {
+            feeds.insert(taken.claim.shard, taken.feed);
+        }
+        let began = tokio::time::Instant::now();
+        (0..3).for_each(|shard| begin_of(shard, &feeds[&shard], &format!("s{shard}")));
+        let all_kept = || (0..3).all(|shard| world.store.session(shard).is_some());
+        // Time stands still while there is something to do.
+        for _ in 0..1_000 {
+            tokio::task::yield_now().await;
+        }
+        assert!(all_kept() && began.elapsed().is_zero(), "nobody waits for the next time that sessions are kept");
     });
 }
 

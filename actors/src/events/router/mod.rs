@@ -267,9 +267,13 @@ impl Router {
             hub.until_kept("sessions", || hub.store.keep_sessions(sessions.clone())).await;
             sessions
         };
-        ctx.spawn(kept.into_actor(self).map(|sessions, actor, _| {
+        ctx.spawn(kept.into_actor(self).map(|sessions, actor, ctx| {
             actor.keeping = false;
             actor.sessions.on_kept(&sessions);
+            // One that has begun meanwhile does not wait for the next time.
+            if actor.sessions.have_new() {
+                actor.keep(ctx);
+            }
         }));
     }
 

@@ -107,6 +107,12 @@ impl Sessions {
         self.lines.get(&shard).is_some_and(|line| line.kept.is_none())
     }
 
+    /// Whether a session could be resumed that was never kept.
+    pub(super) fn have_new(&self) -> bool {
+        let is_new = |line: &Line| line.kept.is_none() && line.session.ledger().confirmed() > 0;
+        self.lines.values().any(|line| line.before.is_empty() && is_new(line))
+    }
+
     /// How much a shard may have on its way.
     pub(super) fn credit(&self, shard: u32) -> Option<&Arc<Credit>> {
         self.credits.get(&shard)
