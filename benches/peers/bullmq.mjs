@@ -1,10 +1,13 @@
-// BullMQ: so many callers add jobs to one queue all the time, one by one or in batches. Nobody works on them.
+// BullMQ: so many callers add jobs to one queue all the time, one by one or in batches, each over a connection of its own or all
+// over one. Nobody works on them.
 import { Queue } from "bullmq";
 
-const [url, callers, batch, guilds, seconds] = process.argv.slice(2);
+const [url, callers, batch, guilds, seconds, connections] = process.argv.slice(2);
 const { hostname: host, port } = new URL(url);
-const queue = new Queue("operations", { connection: { host, port: Number(port) } });
-await queue.waitUntilReady();
+const open = () => new Queue("operations", { connection: { host, port: Number(port) } });
+const queues = Array.from({ length: Number(connections) }, open);
+await Promise.all(queues.map((queue) => queue.waitUntilReady()));
+const [queue] = queues;
 
 // What an operation holds that is asked of Guildhall.
 const job = (nth) => ({
@@ -21,7 +24,7 @@ let done = 0;
 const took = [];
 const began = performance.now();
 const ends = began + Number(seconds) * 1000;
-const add = async () => {
+const add = async (queue) => {
   while (performance.now() < ends) {
     const asked = performance.now();
     if (Number(batch) === 1) {
@@ -34,7 +37,7 @@ const add = async () => {
     done += Number(batch);
   }
 };
-await Promise.all(Array.from({ length: Number(callers) }, add));
+await Promise.all(Array.from({ length: Number(callers) }, (_, caller) => add(queues[caller % queues.length])));
 const lasted = (performance.now() - began) / 1000;
 const kept = await queue.getWaitingCount();
 if (kept < done) throw new Error(`${done} jobs were added, and ${kept} wait`);
@@ -42,4 +45,4 @@ took.sort((one, other) => one - other);
 const at = (share) => took[Math.floor((took.length - 1) * share)];
 console.log(JSON.stringify({ per_s: done / lasted, p50_ms: at(0.5), p99_ms: at(0.99) }));
 await queue.obliterate({ force: true });
-await queue.close();
+await Promise.all(queues.map((queue) => queue.close()));

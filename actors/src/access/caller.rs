@@ -1,6 +1,6 @@
 //! Whoever asks for something.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use guildhall_core::access::{Bounds, Grant, Guilds, Scope};
 use guildhall_core::time::UnixMs;
@@ -10,6 +10,13 @@ use super::{Action, Note};
 
 /// Whose a guild is that nobody else has.
 pub const DEFAULT_TENANT: &str = "default";
+
+/// The same, for whoever keeps it.
+#[must_use]
+pub fn default_tenant() -> Arc<str> {
+    static SHARED: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from(DEFAULT_TENANT));
+    Arc::clone(&SHARED)
+}
 
 /// Whoever asks for something, by a key.
 #[derive(Clone, Debug)]
@@ -30,8 +37,15 @@ impl Caller {
     /// Whoever runs the daemon: may do everything, for everybody.
     #[must_use]
     pub fn operator() -> Self {
-        let grant = Arc::new(Grant::everything());
-        Self { key: Arc::from("admin"), tenant: None, grant, request: Arc::from(""), trace: None }
+        // Every request with the key of the settings comes from one.
+        static OPERATOR: LazyLock<Caller> = LazyLock::new(|| Caller {
+            key: Arc::from("admin"),
+            tenant: None,
+            grant: Arc::new(Grant::everything()),
+            request: Arc::from(""),
+            trace: None,
+        });
+        OPERATOR.clone()
     }
 
     /// Whether it is good for this.
@@ -72,7 +86,7 @@ impl Caller {
     pub fn note(&self, action: Action, at: UnixMs) -> Note {
         Note {
             at,
-            tenant: self.tenant.clone().unwrap_or_else(|| Arc::from(DEFAULT_TENANT)),
+            tenant: self.tenant.clone().unwrap_or_else(default_tenant),
             key: Arc::clone(&self.key),
             action,
             guild: None,

@@ -9,6 +9,6 @@ mod caller;
 mod note;
 mod store;
 
-pub use caller::{Caller, DEFAULT_TENANT};
+pub use caller::{Caller, DEFAULT_TENANT, default_tenant};
 pub use note::{Action, AuditFilter, AuditRow, Note};
 pub use store::{Added, Key, KeyFilter, KeyStore, NewKey, Revoked, Rotated};

@@ -65,11 +65,11 @@ pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> any
     let singly = Asking { callers: arguments.callers, batch: 1, guilds, seconds };
     let in_batches = Asking { callers: arguments.bulk_callers, batch: BATCH, guilds, seconds };
     let one = block_in_place(|| ask(daemon.address, singly))?;
-    let add = beside(arguments, singly)?;
-    tell("one by one", &one, add.as_ref(), quiet);
+    let [add, add_shared] = beside(arguments, singly)?;
+    tell("one by one", &one, add.as_ref(), add_shared.as_ref(), quiet);
     let many = block_in_place(|| ask(daemon.address, in_batches))?;
-    let add_bulk = beside(arguments, in_batches)?;
-    tell("in batches", &many, add_bulk.as_ref(), quiet);
+    let [add_bulk, add_bulk_shared] = beside(arguments, in_batches)?;
+    tell("in batches", &many, add_bulk.as_ref(), add_bulk_shared.as_ref(), quiet);
 
     let kept = daemon.metrics().await?.sum("guildhall_operations_enqueued_total");
     ensure!(
@@ -93,6 +93,8 @@ pub(crate) async fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> any
         "bulk_p99_ms": many.p99_ms,
         "bullmq_add_per_s": of(&add, "per_s"),
         "bullmq_add_bulk_per_s": of(&add_bulk, "per_s"),
+        "bullmq_add_shared_per_s": of(&add_shared, "per_s"),
+        "bullmq_add_bulk_shared_per_s": of(&add_bulk_shared, "per_s"),
         "bullmq_p50_ms": of(&add, "p50_ms"),
         "bullmq_p99_ms": of(&add, "p99_ms"),
         "bullmq_bulk_p50_ms": of(&add_bulk, "p50_ms"),
@@ -109,25 +111,33 @@ async fn hold_back(daemon: &Daemon) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What BullMQ does with as many callers and batches as large; nothing if it is not installed.
-fn beside(arguments: &Arguments, asking: Asking) -> anyhow::Result<Option<Value>> {
+/// What BullMQ does with as many callers and batches as large: first with a connection for each caller, as ours have, then with
+/// one that all of them share. Nothing if it is not installed.
+fn beside(arguments: &Arguments, asking: Asking) -> anyhow::Result<[Option<Value>; 2]> {
     if arguments.alone || !peers::has("bullmq") || !peers::has("ioredis") {
-        return Ok(None);
+        return Ok([None, None]);
     }
-    let server = block_in_place(RedisServer::keeping)?;
     let Asking { callers, batch, guilds, seconds } = asking;
-    let numbers = [u64::from(callers), u64::from(batch), u64::from(guilds), seconds].map(|number| number.to_string());
-    block_in_place(|| peers::run("bullmq", std::iter::once(server.url()).chain(numbers))).map(Some)
+    let add = |connections: u32| {
+        let server = RedisServer::keeping()?;
+        let numbers = [u64::from(callers), u64::from(batch), u64::from(guilds), seconds, u64::from(connections)];
+        peers::run("bullmq", std::iter::once(server.url()).chain(numbers.map(|number| number.to_string())))
+    };
+    block_in_place(|| Ok([Some(add(callers)?), Some(add(1)?)]))
 }
 
-fn tell(how: &str, ours: &Showed, bullmq: Option<&Value>, quiet: bool) {
+fn tell(how: &str, ours: &Showed, bullmq: Option<&Value>, shared: Option<&Value>, quiet: bool) {
     if quiet {
         return;
     }
     let Showed { per_s, p50_ms, p99_ms, .. } = ours;
     println!("{how}: {per_s:.0} operations/s, p50 {p50_ms:.1} ms, p99 {p99_ms:.1} ms");
-    match bullmq {
-        Some(figures) => println!("{how}, BullMQ: {:.0} jobs/s", figures["per_s"].as_f64().unwrap_or_default()),
+    let said = |figures: &Value| figures["per_s"].as_f64().unwrap_or_default();
+    match bullmq.zip(shared) {
+        Some((own, one)) => {
+            let (own, one) = (said(own), said(one));
+            println!("{how}, BullMQ: {own:.0} jobs/s with a connection a caller, {one:.0} with one for all");
+        }
         None => println!("BullMQ was not measured; scripts/bench-peers installs it"),
     }
 }

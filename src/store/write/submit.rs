@@ -6,7 +6,7 @@ use std::{
 };
 
 use guildhall_actors::{
-    access::DEFAULT_TENANT,
+    access::default_tenant,
     operations::{NewOperation, SubmitError, Submitted},
 };
 use guildhall_core::operation::{OperationId, State};
@@ -27,7 +27,7 @@ use crate::store::{
 #[derive(Clone, Debug)]
 struct Known {
     id: OperationId,
-    hash: Vec<u8>,
+    hash: [u8; 32],
     state: State,
     result: Option<String>,
 }
@@ -35,7 +35,7 @@ struct Known {
 /// An operation that a new one may refer to.
 #[derive(Debug)]
 struct Target {
-    tenant: String,
+    tenant: Arc<str>,
     guild: Option<i64>,
     known: Known,
 }
@@ -148,7 +148,8 @@ impl Desk {
         let rows = Rows::of(asked.iter().map(|id| Cell::Uuid(id.uuid())));
         for row in with_rows(on, SELECT, SHAPE, rows, Vec::new()).await? {
             let known = known(&row, 2)?;
-            let target = Target { tenant: row.try_get_by_index(0)?, guild: row.try_get_by_index(1)?, known };
+            let tenant: String = row.try_get_by_index(0)?;
+            let target = Target { tenant: Arc::from(tenant), guild: row.try_get_by_index(1)?, known };
             self.operations.insert(target.known.id, target);
         }
         Ok(())
@@ -221,7 +222,7 @@ impl Desk {
         self.lines.extend(lines);
         for New { operation, tenant, .. } in &new {
             let target = Target {
-                tenant: tenant.to_string(),
+                tenant: Arc::clone(tenant),
                 guild: operation.guild.map(u64::cast_signed),
                 known: Known::of(operation),
             };
@@ -233,13 +234,13 @@ impl Desk {
 
 impl Known {
     fn of(operation: &NewOperation) -> Self {
-        Self { id: operation.id, hash: operation.payload_hash.to_vec(), state: State::Queued, result: None }
+        Self { id: operation.id, hash: operation.payload_hash, state: State::Queued, result: None }
     }
 }
 
 impl Target {
     fn is_seen(&self, guild: Option<u64>, tenant: &str) -> bool {
-        self.guild == guild.map(u64::cast_signed) && self.tenant == tenant
+        self.guild == guild.map(u64::cast_signed) && *self.tenant == *tenant
     }
 }
 
@@ -261,11 +262,10 @@ impl Line {
     /// interactions are nobody's own.
     fn tenant_for(&self, operation: &NewOperation) -> Option<Arc<str>> {
         let asked = Some(&operation.tenant).filter(|tenant| !tenant.is_empty());
-        let default = || Arc::from(DEFAULT_TENANT);
         if operation.queue.guild().is_none() {
-            return Some(asked.map_or_else(default, Arc::clone));
+            return Some(asked.map_or_else(default_tenant, Arc::clone));
         }
-        let own = self.tenant.clone().unwrap_or_else(default);
+        let own = self.tenant.clone().unwrap_or_else(default_tenant);
         (asked.is_none_or(|asked| *asked == own)).then_some(own)
     }
 }
@@ -277,9 +277,11 @@ fn known(row: &QueryResult, from: usize) -> Result<Known, Trouble> {
     let state = state.ok_or_else(|| {
         Trouble::Corrupt(format!("the key of operation {id} has no state, and the operation is gone"))
     })?;
+    let hash: Vec<u8> = row.try_get_by_index(from + 1)?;
+    let unreadable = |_| Trouble::Corrupt(format!("operation {id} has a hash that cannot be read"));
     Ok(Known {
         id: OperationId::from_uuid(id),
-        hash: row.try_get_by_index(from + 1)?,
+        hash: hash.try_into().map_err(unreadable)?,
         state: state_named(&state)?,
         result: row.try_get_by_index(from + 3)?,
     })

@@ -80,13 +80,14 @@ impl Slip {
 
 /// What is kept of a submission beside its operations.
 fn submit_note(caller: &Caller, guild: Option<u64>, drafts: &[NewOperation], now: UnixMs) -> Note {
-    let mut kinds: Vec<_> = drafts.iter().map(|operation| operation.kind.name()).collect();
-    kinds.sort_unstable();
-    kinds.dedup();
     let note = caller.note(Action::OperationsSubmit, now).in_guild(guild);
     match drafts {
-        [only] => note.on(&only.id).saying(kinds.join(", ")),
-        [first, ..] => note.on(&first.id).saying(format!("{} operations: {}", drafts.len(), kinds.join(", "))),
+        [only] => note.on(&only.id).saying(only.kind.name()),
+        [first, ..] => {
+            let kinds: BTreeSet<_> = drafts.iter().map(|operation| operation.kind.name()).collect();
+            let kinds: Vec<_> = kinds.into_iter().collect();
+            note.on(&first.id).saying(format!("{} operations: {}", drafts.len(), kinds.join(", ")))
+        }
         [] => note,
     }
 }
