@@ -1,6 +1,6 @@
 //! Every metric's name and meaning, in one place. No guild, user or free text is ever a label.
 
-use guildhall_actors::telemetry::{self, Metric, events};
+use guildhall_actors::telemetry::{self, Metric, MetricType, events};
 use metrics::{Unit, gauge};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
@@ -130,6 +130,18 @@ const EVENT_BUCKETS: &[f64] = &[
     1.0, 2.5, 10.0,
 ];
 
+/// Where the buckets of numbers end that are no times.
+const COUNT_BUCKETS: &[f64] = &[1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0, 2_000.0];
+
+/// Where the buckets of a histogram end.
+fn buckets(metric: &Metric) -> &'static [f64] {
+    match metric.name {
+        events::LATENCY | events::HANDLING | events::HANDLER_SECONDS => EVENT_BUCKETS,
+        _ if metric.unit == Some(Unit::Seconds) => BUCKETS,
+        _ => COUNT_BUCKETS,
+    }
+}
+
 /// Installs the recorder for this process, and describes every metric to it.
 ///
 /// # Errors
@@ -137,8 +149,8 @@ const EVENT_BUCKETS: &[f64] = &[
 /// When the process already has a recorder.
 pub fn install() -> Result<PrometheusHandle, BuildError> {
     let mut builder = PrometheusBuilder::new().set_buckets(BUCKETS)?;
-    for name in [events::LATENCY, events::HANDLING, events::HANDLER_SECONDS] {
-        builder = builder.set_buckets_for_metric(Matcher::Full(name.to_owned()), EVENT_BUCKETS)?;
+    for metric in all().filter(|metric| metric.kind == MetricType::Histogram) {
+        builder = builder.set_buckets_for_metric(Matcher::Full(metric.name.to_owned()), buckets(metric))?;
     }
     let handle = builder.install_recorder()?;
     // The exporter counts whole numbers only: processor time is written beside it.
@@ -279,4 +291,20 @@ const PROCESS: &[Metric] = &[
 /// Every metric that there is.
 pub fn all() -> impl Iterator<Item = &'static Metric> {
     METRICS.iter().chain(PROCESS).chain(telemetry::metrics())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn histograms_have_buckets_of_what_they_measure() {
+        for metric in all().filter(|metric| metric.kind == MetricType::Histogram) {
+            let (name, ends) = (metric.name, buckets(metric));
+            assert!(ends.is_sorted(), "{name}");
+            let is_of_times = ends[0] < 1.0;
+            assert_eq!(is_of_times, metric.unit == Some(Unit::Seconds), "{name}");
+            assert_eq!(is_of_times, name.ends_with("_seconds"), "{name} says what it measures");
+        }
+    }
 }
