@@ -78,15 +78,23 @@ impl Supervisor {
         };
         ctx.spawn(asked.into_actor(self).map(move |claimed, actor, ctx| {
             actor.claiming = false;
-            match claimed {
-                Ok(claims) => actor.take(claims, ctx),
+            let failed = match claimed {
+                Ok(claims) => {
+                    actor.take(claims, ctx);
+                    false
+                }
                 Err(error) => {
                     batch.into_iter().for_each(|queue| actor.want(queue));
                     actor.claim_later(&error, ctx);
-                    return;
+                    true
                 }
+            };
+            if std::mem::take(&mut actor.poll_again) {
+                // What is wanted comes after it.
+                actor.poll(ctx);
+            } else if !failed {
+                actor.claim_wanted(ctx);
             }
-            actor.claim_wanted(ctx);
         }));
     }
 
@@ -137,7 +145,8 @@ impl Supervisor {
         }
         self.let_idle_go(ctx);
         if self.claiming {
-            self.poll_after(self.config.poll, ctx);
+            // As soon as that is over: there may be something new that nobody will tell of.
+            self.poll_again = true;
             return;
         }
         self.claiming = true;
@@ -155,6 +164,9 @@ impl Supervisor {
         ctx.spawn(asked.into_actor(self).map(move |found: Result<Found, StoreError>, actor, ctx| {
             actor.claiming = false;
             actor.on_polled(found, most, ctx);
+            if std::mem::take(&mut actor.poll_again) {
+                actor.poll_soon(ctx);
+            }
             actor.check_drained();
             actor.claim_wanted(ctx);
         }));

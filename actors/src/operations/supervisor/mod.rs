@@ -57,6 +57,8 @@ pub struct Supervisor {
     /// Queues that are being given back by this actor itself.
     releasing: usize,
     next_poll: Option<SpawnHandle>,
+    /// It was to be polled while the store was being asked for something else.
+    poll_again: bool,
     polls: u32,
     all_paused: bool,
     /// Queues that were paused by themselves when it last looked.
@@ -108,6 +110,7 @@ impl Supervisor {
             claiming: false,
             releasing: 0,
             next_poll: None,
+            poll_again: false,
             polls: 0,
             all_paused: false,
             paused_queues: 0,

@@ -27,6 +27,7 @@ pub(in crate::operations) struct Chaos {
     faults: Mutex<BTreeMap<usize, Fault>>,
     killed: Notify,
     stalls: AtomicBool,
+    stalls_claim: AtomicBool,
     stalled: Notify,
     go_on: Notify,
 }
@@ -50,6 +51,11 @@ impl Chaos {
         self.stalls.store(true, Ordering::SeqCst);
     }
 
+    /// The next time that queues are taken has to wait for [`Chaos::go_on`].
+    pub(in crate::operations) fn stall_claim(&self) {
+        self.stalls_claim.store(true, Ordering::SeqCst);
+    }
+
     /// Waits until one has to wait.
     pub(in crate::operations) async fn stalled(&self) {
         self.stalled.notified().await;
@@ -59,8 +65,16 @@ impl Chaos {
         self.go_on.notify_one();
     }
 
-    pub(super) async fn stall(&self) {
-        if self.stalls.swap(false, Ordering::SeqCst) {
+    pub(super) async fn at_release(&self) {
+        self.stall(&self.stalls).await;
+    }
+
+    pub(super) async fn at_claim(&self) {
+        self.stall(&self.stalls_claim).await;
+    }
+
+    async fn stall(&self, stalls: &AtomicBool) {
+        if stalls.swap(false, Ordering::SeqCst) {
             self.stalled.notify_one();
             self.go_on.notified().await;
         }

@@ -160,6 +160,7 @@ impl OperationStore for Memory {
             }
         });
         Box::pin(async move {
+            self.chaos.at_claim().await;
             let claimed: Result<Vec<Claim>, StoreError> = claimed.await;
             let mut tables = self.tables();
             match &claimed {
@@ -181,7 +182,7 @@ impl OperationStore for Memory {
 
     fn release(&self, queue: Queue, fence: Fence) -> StoreFuture<'_, bool> {
         Box::pin(async move {
-            self.chaos.stall().await;
+            self.chaos.at_release().await;
             let give_back = |tables: &mut Tables| match tables.queues.get_mut(&queue) {
                 Some(standing) if standing.fence == fence.0 => {
                     standing.owner = None;

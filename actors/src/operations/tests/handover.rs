@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use guildhall_core::operation::{FailureClass, Kind, Queue, State};
 use serde_json::json;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::operations::Hold;
 use crate::operations::testing::{Fault, Script, World, paused};
@@ -52,6 +52,32 @@ fn a_guild_that_is_told_to_leave_while_the_store_takes_its_time_leaves_although_
         let _other = world.start();
         world.until_done().await;
         assert_eq!((world.store.owner(QUEUE), world.discord.sent()), (Some(2), vec![first, soon]));
+    });
+}
+
+#[test]
+fn a_queue_that_comes_over_while_another_is_taken_is_found_at_once() {
+    paused(async {
+        let mut world = World::new();
+        world.config.poll = Duration::from_secs(600);
+        let operations = world.start();
+        // It has looked once.
+        sleep(Duration::from_millis(10)).await;
+        let other = Queue::Guild(GUILD + 1);
+        world.store.give(other, 2);
+        world.create(GUILD + 1);
+        world.create(GUILD);
+        world.chaos.stall_claim();
+        operations.wake(QUEUE);
+        world.chaos.stalled().await;
+        world.store.give(other, 1);
+        operations.members_changed();
+        sleep(Duration::from_millis(10)).await;
+        world.chaos.go_on();
+        let began = Instant::now();
+        world.until_done().await;
+        assert!(began.elapsed() < Duration::from_secs(60), "nobody looks by himself for ten minutes");
+        assert_eq!(world.store.owner(other), Some(1));
     });
 }
 
