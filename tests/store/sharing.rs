@@ -132,13 +132,18 @@ async fn processes_hear_at_once_of_what_concerns_them_and_of_nothing_else() {
     let place = place().await;
     let first = join(&place, &[]).await;
     let second = join(&place, &[&first]).await;
-    let (here, there) = (ours(&first)[0], ours(&second)[0]);
+    let (here, free, there) = (ours(&first)[0], ours(&first)[1], ours(&second)[0]);
     let mut notices = second.notices();
     let (own, other) = (operation(here), operation(there));
+    claim(&first, here).await;
     submit(&first, &own).await;
     submit(&first, &other).await;
     let notice = heard(&mut notices, |notice| matches!(notice, Notice::Queues(_))).await;
     assert_eq!(notice, Notice::Queues(vec![(there, None)]));
+    // What nobody has may be somebody else's since a moment ago.
+    submit(&first, &operation(free)).await;
+    let notice = heard(&mut notices, |notice| matches!(notice, Notice::Queues(_))).await;
+    assert_eq!(notice, Notice::Queues(vec![(free, None)]));
     // What somebody looks after concerns that one alone, wherever it would belong.
     let claimed = claim(&second, there).await;
     first.cancel(other.id, at(1)).await.unwrap();

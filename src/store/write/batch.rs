@@ -197,7 +197,8 @@ async fn tell(
     let members = &context.members;
     let concerns_others = |line: i64| match owners.get(&line).copied().flatten() {
         Some(owner) => owner != members.me(),
-        None => !members.is_ours(line),
+        // Even one that should be ours: it may have become another's a moment ago, who has looked before this and will not again.
+        None => true,
     };
     let mut said = Said::default();
     let mut new: BTreeSet<i64> = BTreeSet::new();
