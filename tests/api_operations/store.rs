@@ -16,6 +16,7 @@ use guildhall_core::{
     operation::{Failure, FailureClass, ManagedKind, OperationId, Queue, State},
     time::UnixMs,
 };
+use tokio::sync::Notify;
 
 /// What the store does instead of answering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,11 +45,12 @@ struct Inner {
 pub(crate) struct Memory {
     inner: Mutex<Inner>,
     most: u64,
+    unanswered: Notify,
 }
 
 impl Memory {
     pub(crate) fn new(most: u64) -> Arc<Self> {
-        Arc::new(Self { inner: Mutex::default(), most })
+        Arc::new(Self { inner: Mutex::default(), most, unanswered: Notify::new() })
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -62,6 +64,11 @@ impl Memory {
     /// How many operations it holds.
     pub(crate) fn count(&self) -> usize {
         self.inner().rows.len()
+    }
+
+    /// Waits until somebody has asked who never gets an answer.
+    pub(crate) async fn leaves_unanswered(&self) {
+        self.unanswered.notified().await;
     }
 
     /// How often something was submitted to it.
@@ -122,7 +129,10 @@ impl Memory {
                 None | Some(Fault::Short) => act(&mut self.inner()),
                 Some(Fault::Unavailable) => Err(StoreError::Unavailable("the disk is full".to_owned()).into()),
                 Some(Fault::Corrupt) => Err(StoreError::Corrupt("row 7".to_owned()).into()),
-                Some(Fault::Silent) => pending().await,
+                Some(Fault::Silent) => {
+                    self.unanswered.notify_one();
+                    pending().await
+                }
                 Some(Fault::Panics) => panic!("the store panics, as this test wants it to"),
             }
         })
