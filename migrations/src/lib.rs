@@ -17,6 +17,7 @@ mod m0008_operation_changes;
 mod m0009_tenants;
 mod m0010_budget_spend;
 mod m0011_guilds_apart;
+mod m0012_callers;
 
 pub use sea_orm_migration::MigratorTrait;
 use sea_orm_migration::{
@@ -42,6 +43,7 @@ impl MigratorTrait for Migrator {
             Box::new(m0009_tenants::STEP),
             Box::new(m0010_budget_spend::STEP),
             Box::new(m0011_guilds_apart::STEP),
+            Box::new(m0012_callers::STEP),
         ]
     }
 }

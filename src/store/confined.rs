@@ -8,7 +8,7 @@ use guildhall_actors::{
     operations::{LetterFilter, ListFilter, NewOperation, OperationStore as _},
 };
 use guildhall_core::{
-    access::{Bounds, Grant, KeyId},
+    access::{Bounds, Grant, KeyId, ScopeSet},
     lane::Lane,
     operation::{Kind, OperationId, Queue},
     time::UnixMs,
@@ -48,7 +48,9 @@ fn operation(tenant: &str, guild: u64, n: u8) -> NewOperation {
         tenant: Arc::from(tenant),
         queue: Queue::Guild(guild),
         guild: Some(guild),
+        caller: Arc::from("key"),
         bounds: Bounds::Tenant,
+        scopes: ScopeSet::default(),
         kind: Kind::AssignRole,
         payload: "{}".to_owned(),
         payload_hash: [n; 32],

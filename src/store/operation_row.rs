@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use guildhall_actors::operations::{Attempt, IdempotencyKey, NewOperation, Shown, Stored};
 use guildhall_core::{
-    access::Bounds,
+    access::{Bounds, ScopeSet},
     lane::Lane,
     operation::{Failure, Kind, OperationId, Queue, State},
     time::UnixMs,
@@ -18,13 +18,13 @@ use super::trouble::Trouble;
 /// What [`stored`] reads, with `operations o` and `intents i`.
 pub(super) const STORED: &str = "o.id, o.tenant, o.queue, o.guild_id, o.seq, o.kind, o.payload, o.payload_hash, o.lane,
     o.state, o.attempts, o.delays, o.max_attempts, o.eligible_at, o.deadline_at, o.parked, o.deployment_id, o.trace,
-    o.reason, o.error, o.redrive_of, o.created_at, i.at, o.bounds";
+    o.reason, o.error, o.redrive_of, o.created_at, i.at, o.bounds, o.caller, o.scopes";
 
 /// What [`shown`] reads beside, with `idempotency k`.
 pub(super) const SHOWN: &str = "o.result, o.updated_at, o.finished_at, k.scope, k.key";
 
 /// How many columns [`STORED`] has.
-const AFTER_STORED: usize = 24;
+const AFTER_STORED: usize = 26;
 
 /// How many columns [`STORED`] and [`SHOWN`] have together.
 pub(super) const AFTER_SHOWN: usize = AFTER_STORED + 5;
@@ -47,7 +47,9 @@ pub(super) fn stored(row: &QueryResult) -> Result<Stored, Trouble> {
         tenant: Arc::from(tenant),
         queue: Queue::from_number(row.try_get_by_index(2)?),
         guild: row.try_get_by_index::<Option<i64>>(3)?.map(i64::cast_unsigned),
+        caller: Arc::from(row.try_get_by_index::<String>(24)?),
         bounds: Bounds::from_number(row.try_get_by_index(23)?),
+        scopes: ScopeSet::from_number(row.try_get_by_index(25)?),
         kind: Kind::from_name(&kind).ok_or_else(|| wrong("a kind that nobody knows"))?,
         payload: row.try_get_by_index(6)?,
         payload_hash: hash.try_into().map_err(|_| wrong("a hash of a wrong length"))?,

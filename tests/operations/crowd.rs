@@ -13,7 +13,7 @@ use guildhall_actors::operations::{
     Done, NewOperation, OperationStore as _, Perform, PerformFuture, Performed, Reconciled, Work,
 };
 use guildhall_core::{
-    access::Bounds,
+    access::{Bounds, Grant, ScopeSet},
     lane::Lane,
     operation::{Kind, OperationId, Queue},
     time::UnixMs,
@@ -84,7 +84,9 @@ fn operation(guild: u64, n: u64, at: u64) -> NewOperation {
         tenant: Arc::from("default"),
         queue: Queue::Guild(guild),
         guild: Some(guild),
+        caller: Arc::from("admin"),
         bounds: Bounds::Anywhere,
+        scopes: ScopeSet::of(&Grant::everything()),
         kind: Kind::SendMessage,
         payload: format!(r#"{{"channel_id":"{}","content":"{content}"}}"#, guild + 1),
         payload_hash: [0; 32],

@@ -9,7 +9,7 @@ use guildhall::discord::operations::{Known, PerformConfig, Performer};
 use guildhall_actors::operations::{Done, Perform as _, Performed, Reconciled, StoreFuture, Work};
 use guildhall_actors::rest::{Gate, GateConfig, Outcome, Rest as _};
 use guildhall_actors::right::Right;
-use guildhall_core::access::{Bounds, Whose};
+use guildhall_core::access::{Bounds, Grant, ScopeSet, Whose};
 use guildhall_core::answer::Credential;
 use guildhall_core::breaker::BreakerConfig;
 use guildhall_core::limit::LimitConfig;
@@ -133,7 +133,9 @@ impl Stage {
             id,
             guild: Some(self.place.guild),
             tenant: Arc::from("default"),
+            caller: Arc::from("admin"),
             bounds: Bounds::Anywhere,
+            scopes: ScopeSet::of(&Grant::everything()),
             lane: payload.kind().lane(),
             payload,
             bound: None,

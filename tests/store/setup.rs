@@ -14,7 +14,7 @@ use guildhall_actors::operations::{
     Retention, SubmitError, Submitted,
 };
 use guildhall_core::{
-    access::Bounds,
+    access::{Bounds, Grant, ScopeSet},
     lane::Lane,
     operation::{Kind, OperationId, Queue, State},
     time::UnixMs,
@@ -109,7 +109,9 @@ pub(crate) fn operation(queue: Queue) -> NewOperation {
         tenant: Arc::from("default"),
         queue,
         guild,
+        caller: Arc::from("admin"),
         bounds: Bounds::Anywhere,
+        scopes: ScopeSet::of(&Grant::everything()),
         kind: Kind::AssignRole,
         payload: r#"{"user_id":"1","role_id":"2"}"#.to_owned(),
         payload_hash: [7; 32],

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use guildhall_core::access::Bounds;
+use guildhall_core::access::{Bounds, ScopeSet};
 use guildhall_core::lane::Lane;
 use guildhall_core::operation::{Failure, ManagedKind, Marker, OperationId, Payload};
 use guildhall_core::time::UnixMs;
@@ -28,6 +28,10 @@ pub struct Work {
     pub tenant: Arc<str>,
     /// Whose channels it may name.
     pub bounds: Bounds,
+    /// The id of the API key that submitted it.
+    pub caller: Arc<str>,
+    /// The scopes that it was accepted with.
+    pub scopes: ScopeSet,
     /// What to do, with ids only: every reference is resolved, but for the `key` of what an `ensure_…` is about.
     pub payload: Payload,
     /// What the key of an `ensure_…` stands for, if it stands for something: its id, and a message's channel.

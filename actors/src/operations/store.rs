@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use guildhall_core::access::{Bounds, Whose};
+use guildhall_core::access::{Bounds, ScopeSet, Whose};
 use guildhall_core::lane::Lane;
 use guildhall_core::operation::payload::Location;
 use guildhall_core::operation::{Failure, Kind, ManagedKind, OperationId, Queue, State};
@@ -93,8 +93,12 @@ pub struct NewOperation {
     pub queue: Queue,
     /// Which guild it is about, if any.
     pub guild: Option<u64>,
+    /// The id of the API key that submitted it; `admin` for the operator's, `handler:<name>` for a handler.
+    pub caller: Arc<str>,
     /// Whose channels it may name.
     pub bounds: Bounds,
+    /// The scopes that it was accepted with.
+    pub scopes: ScopeSet,
     /// What it does.
     pub kind: Kind,
     /// Its payload, as [`guildhall_core::operation::Payload`] writes it.
@@ -373,8 +377,12 @@ pub struct DeadLetter {
     pub queue: Queue,
     /// Which guild it was about.
     pub guild: Option<u64>,
+    /// The id of the API key that submitted it.
+    pub caller: Arc<str>,
     /// Whose channels it might name.
     pub bounds: Bounds,
+    /// The scopes that it was accepted with.
+    pub scopes: ScopeSet,
     /// What it should have done.
     pub kind: Kind,
     /// Its payload.

@@ -12,9 +12,11 @@ mod danger;
 mod grant;
 mod key;
 mod scope;
+mod scope_set;
 
 pub use bounds::{Bounds, Whose, no_such};
 pub use danger::dangers;
 pub use grant::{Grant, GrantError, Guilds, Lack};
 pub use key::{KeyId, KeyIdError, KeyText};
 pub use scope::Scope;
+pub use scope_set::ScopeSet;

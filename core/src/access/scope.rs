@@ -33,13 +33,15 @@ pub enum Scope {
     Application,
     /// Granting ADMINISTRATOR or what lets somebody manage a guild.
     Danger,
+    /// Responding to interactions that this deployment has not received.
+    InteractionsAny,
     /// Everything, of every tenant; keys among it.
     Admin,
 }
 
 impl Scope {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::OperationsRead,
         Self::OperationsWrite,
         Self::GuildsRead,
@@ -55,6 +57,7 @@ impl Scope {
         Self::Audit,
         Self::Application,
         Self::Danger,
+        Self::InteractionsAny,
         Self::Admin,
     ];
 
@@ -77,6 +80,7 @@ impl Scope {
             Self::Audit => "audit",
             Self::Application => "application",
             Self::Danger => "danger",
+            Self::InteractionsAny => "interactions:any",
             Self::Admin => "admin",
         }
     }
@@ -105,6 +109,7 @@ impl Scope {
             | Self::Audit
             | Self::Application
             | Self::Danger
+            | Self::InteractionsAny
             | Self::Admin => None,
         }
     }
@@ -128,6 +133,7 @@ impl Scope {
             | Self::BudgetsRead
             | Self::BudgetsWrite
             | Self::Application
+            | Self::InteractionsAny
             | Self::Admin => true,
             Self::OperationsRead
             | Self::OperationsWrite

@@ -88,7 +88,7 @@ mod tests {
 
     use guildhall_actors::operations::{NewOperation, Stored};
     use guildhall_core::{
-        access::Bounds,
+        access::{Bounds, Grant, ScopeSet},
         lane::Lane,
         operation::{Failure, Kind, OperationId, Queue},
     };
@@ -101,7 +101,9 @@ mod tests {
             tenant: Arc::from("default"),
             queue: Queue::Guild(1),
             guild: Some(1),
+            caller: Arc::from("admin"),
             bounds: Bounds::Anywhere,
+            scopes: ScopeSet::of(&Grant::everything()),
             kind: Kind::CreateRole,
             payload: String::new(),
             payload_hash: [0; 32],

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use guildhall_actors::operations::{DeadLetter, LetterFilter};
 use guildhall_core::{
-    access::Bounds,
+    access::{Bounds, ScopeSet},
     operation::{Kind, OperationId, Queue},
 };
 use sea_orm::{ConnectionTrait, QueryResult, Value};
@@ -93,7 +93,7 @@ pub(in crate::store) async fn list(
     let Condition { sql, values } = Condition::of(filter);
     let select = format!(
         "SELECT l.id, l.tenant, l.queue, l.guild_id, l.kind, l.payload, l.error, l.attempts, l.reason, l.created_at,
-        l.died_at, l.redrive_of, l.redriven_as, l.bounds FROM dead_letters l {sql}"
+        l.died_at, l.redrive_of, l.redriven_as, l.bounds, l.caller, l.scopes FROM dead_letters l {sql}"
     );
     query(on, &select, values).await?.iter().map(letter).collect()
 }
@@ -110,7 +110,9 @@ fn letter(row: &QueryResult) -> Result<DeadLetter, Trouble> {
         tenant: Arc::from(tenant),
         queue: Queue::from_number(row.try_get_by_index(2)?),
         guild: row.try_get_by_index::<Option<i64>>(3)?.map(i64::cast_unsigned),
+        caller: Arc::from(row.try_get_by_index::<String>(14)?),
         bounds: Bounds::from_number(row.try_get_by_index(13)?),
+        scopes: ScopeSet::from_number(row.try_get_by_index(15)?),
         kind: Kind::from_name(&kind)
             .ok_or_else(|| Trouble::Corrupt(format!("the dead letter {id} has a kind that nobody knows")))?,
         payload: row.try_get_by_index(5)?,

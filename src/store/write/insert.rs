@@ -24,7 +24,9 @@ const OPERATIONS: Shape = Shape(&[
     ("tenant", Holds::Text),
     ("queue", Holds::Number),
     ("guild_id", Holds::Number),
+    ("caller", Holds::Text),
     ("bounds", Holds::Number),
+    ("scopes", Holds::Number),
     ("seq", Holds::Number),
     ("kind", Holds::Text),
     ("payload", Holds::Text),
@@ -40,10 +42,10 @@ const OPERATIONS: Shape = Shape(&[
     ("created_at", Holds::Number),
 ]);
 
-const INSERT: &str = "INSERT INTO operations (id, tenant, queue, guild_id, bounds, seq, kind, payload, payload_hash, lane,
+const INSERT: &str = "INSERT INTO operations (id, tenant, queue, guild_id, caller, bounds, scopes, seq, kind, payload, payload_hash, lane,
     max_attempts, eligible_at, deadline_at, deployment_id, trace, reason, redrive_of, created_at, updated_at,
     state, attempts, delays, parked, changed)
-    SELECT id, tenant, queue, guild_id, bounds, seq, kind, payload, payload_hash, lane, max_attempts, eligible_at, deadline_at,
+    SELECT id, tenant, queue, guild_id, caller, bounds, scopes, seq, kind, payload, payload_hash, lane, max_attempts, eligible_at, deadline_at,
     deployment_id, trace, reason, redrive_of, created_at, created_at, 'queued', 0, 0, 0, {changed} FROM {v}";
 
 /// Keeps operations that were accepted: each as whoever asked for it, so that nobody can be given a row by mistake. The queues
@@ -120,7 +122,9 @@ fn push(rows: &mut Rows, New { operation, seq, tenant, .. }: &New<'_>) {
         Cell::Text(tenant),
         Cell::Number(operation.queue.number()),
         operation.guild.map(u64::cast_signed).into(),
+        Cell::Text(&operation.caller),
         Cell::Number(operation.bounds.number()),
+        Cell::Number(operation.scopes.number()),
         Cell::Number(*seq),
         Cell::Text(operation.kind.name()),
         Cell::Text(&operation.payload),

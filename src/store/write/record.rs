@@ -312,9 +312,9 @@ async fn dead_letters(on: &DatabaseTransaction, done: &[&Change]) -> Result<(), 
     ]);
     const INSERT: &str = "INSERT INTO dead_letters
         (id, tenant, queue, guild_id, kind, payload, class, error, wording, attempts, reason, created_at, died_at,
-        redrive_of, bounds)
+        redrive_of, caller, bounds, scopes)
         SELECT o.id, o.tenant, o.queue, o.guild_id, o.kind, o.payload, v.class, v.error, v.wording, o.attempts, o.reason,
-        o.created_at, v.at, o.redrive_of, o.bounds FROM {v} JOIN operations o ON o.id = v.op WHERE 1 = 1
+        o.created_at, v.at, o.redrive_of, o.caller, o.bounds, o.scopes FROM {v} JOIN operations o ON o.id = v.op WHERE 1 = 1
         ON CONFLICT DO NOTHING";
     let mut rows = Rows::new();
     for change in done.iter().filter(|change| change.state == State::Dead) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use guildhall_core::access::{Bounds, Grant};
+use guildhall_core::access::{Bounds, Grant, ScopeSet};
 use guildhall_core::operation::payload::Location;
 use guildhall_core::operation::{Kind, OperationId, Payload};
 use guildhall_core::time::UnixMs;
@@ -24,6 +24,7 @@ struct Drafting {
     scope: Arc<str>,
     grant: Arc<Grant>,
     bounds: Bounds,
+    scopes: ScopeSet,
     guild: Option<u64>,
     trace: Option<Trace>,
 }
@@ -48,7 +49,8 @@ impl Desk {
         let Submission { caller, guild, operations } = submission;
         let (bounds, trace) = (caller.bounds(), caller.trace);
         let (tenant, scope, grant) = (caller.tenant.unwrap_or_default(), caller.key, caller.grant);
-        let draft = Drafting { tenant, scope, grant, bounds, guild, trace };
+        let scopes = ScopeSet::of(&grant);
+        let draft = Drafting { tenant, scope, grant, bounds, scopes, guild, trace };
         let (count, most) = (operations.len(), self.config.batch_most);
         if count == 0 {
             return Err(SubmitProblem::Empty);
@@ -116,7 +118,9 @@ impl Desk {
             tenant: Arc::clone(&drafting.tenant),
             queue: payload.queue(guild),
             guild,
+            caller: Arc::clone(&drafting.scope),
             bounds: drafting.bounds,
+            scopes: drafting.scopes,
             kind: asked.kind,
             payload_hash: hash(asked.kind, guild, &json),
             payload: json,
@@ -152,7 +156,9 @@ impl Desk {
             queue: letter.queue,
             guild: letter.guild,
             // Neither who redrives it nor who asked for it first can make it more than either could alone.
+            caller: Arc::clone(&caller.key),
             bounds: letter.bounds.and(caller.bounds()),
+            scopes: letter.scopes.and(ScopeSet::of(&caller.grant)),
             kind: letter.kind,
             payload_hash: hash(letter.kind, letter.guild, &letter.payload),
             payload: letter.payload.clone(),
@@ -175,7 +181,9 @@ impl Desk {
         let now = self.now();
         Ok(NewOperation {
             id: self.name(now),
+            caller: Arc::clone(&caller.key),
             bounds: first.bounds.and(caller.bounds()),
+            scopes: first.scopes.and(ScopeSet::of(&caller.grant)),
             eligible_at: now,
             deadline_at: None,
             trace: caller.trace.or(first.trace),

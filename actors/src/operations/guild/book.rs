@@ -159,6 +159,8 @@ impl Book {
             guild: operation.guild,
             tenant: operation.tenant,
             bounds: operation.bounds,
+            caller: operation.caller,
+            scopes: operation.scopes,
             kind: operation.kind,
             sends,
             lane: operation.lane,

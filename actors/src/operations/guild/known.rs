@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use guildhall_core::access::Bounds;
+use guildhall_core::access::{Bounds, ScopeSet};
 use guildhall_core::lane::Lane;
 use guildhall_core::operation::{
     Failure, Kind, ManagedKind, Marker, OperationId, Payload, Queue, Reference, Sends, State,
@@ -22,6 +22,8 @@ pub(super) struct Known {
     pub(super) guild: Option<u64>,
     pub(super) tenant: Arc<str>,
     pub(super) bounds: Bounds,
+    pub(super) caller: Arc<str>,
+    pub(super) scopes: ScopeSet,
     pub(super) kind: Kind,
     pub(super) sends: Sends,
     pub(super) lane: Lane,
@@ -111,6 +113,8 @@ impl Known {
             guild: self.guild,
             tenant: Arc::clone(&self.tenant),
             bounds: self.bounds,
+            caller: Arc::clone(&self.caller),
+            scopes: self.scopes,
             payload,
             bound,
             marker: Marker::of(self.id),

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use guildhall_core::access::Bounds;
+use guildhall_core::access::{Bounds, Grant, ScopeSet};
 use guildhall_core::lane::Lane;
 use guildhall_core::operation::{Backoff, Kind, OperationId, Queue, State};
 use guildhall_core::time::UnixMs;
@@ -77,7 +77,9 @@ impl World {
             tenant: "default".into(),
             queue: Queue::Guild(guild),
             guild: Some(guild),
+            caller: Arc::from("admin"),
             bounds: Bounds::Anywhere,
+            scopes: ScopeSet::of(&Grant::everything()),
             kind,
             payload: payload.to_string(),
             payload_hash: [0; 32],
