@@ -190,6 +190,7 @@ impl Daemon {
         let control = Control::new(AdminKey::new(&key.key), api_part::control(&settings.api));
         let control = control.behind(api_part::proxies(&settings.api));
         control.open_keys(Arc::new(store.clone()));
+        control.open_erasure(Arc::new(store.clone()));
         let recorder = metrics::install()?;
         let spans = SpansPart::start(settings).map_err(|error| StartError::Spans(error.to_string()))?;
         process::record_start();

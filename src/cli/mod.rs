@@ -11,6 +11,7 @@ mod config;
 mod demo;
 mod dlq;
 mod doctor;
+mod erase;
 mod guilds;
 mod handlers;
 mod healthcheck;
@@ -78,6 +79,8 @@ enum Command {
     Keys(keys::Args),
     /// See who changed what
     Audit(audit::Args),
+    /// Erase what is stored about a user or a guild
+    Erase(erase::Args),
     /// See the processes that share the store
     Instances(instances::Args),
     /// Look over everything that a daemon needs, and say what to do
@@ -111,6 +114,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Budgets(args) => budgets::run(file, args),
         Command::Keys(args) => keys::run(file, args),
         Command::Audit(args) => audit::run(file, args),
+        Command::Erase(args) => erase::run(file, args),
         Command::Instances(args) => instances::run(file, &args),
         Command::Doctor(args) => doctor::run(file, args),
         Command::Migrate(args) => migrate::run(file, &args),

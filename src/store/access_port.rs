@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use guildhall_actors::{
-    access::{Added, AuditFilter, AuditRow, Key, KeyFilter, KeyStore, NewKey, Note, Revoked, Rotated},
+    access::{
+        Added, AuditFilter, AuditRow, DataSubject, Erased, ErasureCursor, ErasureStore, Key, KeyFilter, KeyStore,
+        NewKey, Note, Revoked, Rotated,
+    },
     operations::StoreFuture,
 };
 use guildhall_core::{access::KeyId, time::UnixMs};
@@ -61,5 +64,17 @@ impl KeyStore for Store {
 
     fn sweep_access(&self, before: UnixMs) -> StoreFuture<'_, u64> {
         Box::pin(async move { Ok(answer!(self, Job::SweepAccess(before), SweptEvents)) })
+    }
+}
+
+impl ErasureStore for Store {
+    fn erase(&self, subject: DataSubject, from: ErasureCursor, note: Option<Note>) -> StoreFuture<'_, Erased> {
+        Box::pin(async move {
+            let job = Job::Erase(subject, from);
+            Ok(match note {
+                Some(note) => answer!(self.with_note(note), job, Erased),
+                None => answer!(self, job, Erased),
+            })
+        })
     }
 }

@@ -9,6 +9,7 @@ mod bulk;
 mod description;
 mod docs;
 mod entry;
+mod erase;
 mod faults;
 mod fuzz;
 mod hall;

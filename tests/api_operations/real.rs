@@ -93,6 +93,7 @@ impl Real {
         let control = new_control(config);
         control.open(Arc::new(desk));
         control.open_keys(Arc::new(store.clone()));
+        control.open_erasure(Arc::new(store.clone()));
         control.open_changes(Arc::new(store.clone()));
         Self { store, listener: listen(control.clone()), control, _folder: Arc::clone(&place.folder) }
     }

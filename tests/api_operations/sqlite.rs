@@ -54,6 +54,7 @@ impl OnSqlite {
         let control = new_control(control);
         control.open(Arc::new(desk));
         control.open_keys(Arc::new(store.clone()));
+        control.open_erasure(Arc::new(store.clone()));
         let hall = Hall::open(&control, &store).await;
         Self { store, hall, listener: listen(control) }
     }

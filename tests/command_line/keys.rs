@@ -75,6 +75,19 @@ fn a_key_is_shown_once_alone_and_is_good_for_what_it_says() {
 }
 
 #[test]
+fn erase_says_what_was_removed_and_what_stays() {
+    let stage = Stage::start();
+    let erased = stage.run(&["erase", "--user", "80351110224678912"]).fine();
+    assert!(erased.starts_with("removed: nothing found\n"), "{erased}");
+    assert!(erased.contains("idempotency_keys") && erased.contains("audit"), "{erased}");
+    let erased = stage.run(&["erase", "--guild", &stage.guild(0), "-o", "json"]).json();
+    assert_eq!((&erased["done"], &erased["removed"]["operations"]), (&json!(true), &json!(null)), "{erased}");
+    let usage = stage.run(&["erase"]).misused();
+    assert!(usage.contains("--user") && usage.contains("--guild"), "{usage}");
+    assert!(stage.run(&["erase", "--user", "me"]).failed().contains("user_id"));
+}
+
+#[test]
 fn a_key_as_json_is_whole() {
     let stage = Stage::start();
     let made =

@@ -5,6 +5,7 @@
 mod access;
 mod changes;
 mod contract;
+mod erasure;
 mod events;
 mod events_inbox;
 mod events_setup;

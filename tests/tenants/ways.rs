@@ -72,6 +72,7 @@ const ROWS: &[Row] = &[
     row("DELETE", "/keys/{id}", Everything, Some("keys.revoke")),
     row("POST", "/keys/{id}/rotate", Everything, Some("keys.rotate")),
     row("GET", "/audit", Several, None),
+    row("POST", "/erase", Everything, Some("erase")),
     row("GET", "/limits", Everything, None),
     row("GET", "/limits/buckets", Everything, None),
     row("GET", "/limits/top", Everything, None),
@@ -119,6 +120,7 @@ impl Row {
             ("POST", "/guilds/{guild_id}/operations") => {
                 body = json!({"kind": "create_role", "payload": {"name": "Fresh"}});
             }
+            ("POST", "/erase") => body = json!({"user_id": "80351110224678912"}),
             ("POST", "/operations") => {
                 body = json!({"kind": "request", "payload": {"method": "GET", "path": "/users/@me"}});
             }

@@ -27,13 +27,14 @@ pub enum Action {
     BreakersReset,
     ShardsRestart,
     BudgetsObserve,
+    Erase,
     /// It was not let: the key is not good for it.
     Refused,
 }
 
 impl Action {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::OperationsSubmit,
         Self::OperationsCancel,
         Self::OperationsRetry,
@@ -53,6 +54,7 @@ impl Action {
         Self::BreakersReset,
         Self::ShardsRestart,
         Self::BudgetsObserve,
+        Self::Erase,
         Self::Refused,
     ];
 
@@ -79,6 +81,7 @@ impl Action {
             Self::BreakersReset => "breakers.reset",
             Self::ShardsRestart => "shards.restart",
             Self::BudgetsObserve => "budgets.observe",
+            Self::Erase => "erase",
             Self::Refused => "refused",
         }
     }

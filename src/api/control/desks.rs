@@ -6,7 +6,7 @@ use std::{
 };
 
 use guildhall_actors::{
-    access::{KeyStore, Note},
+    access::{ErasureStore, KeyStore, Note},
     budgets::Treasury,
     events::{EventStore, ShardBoard},
     rest::Gate,
@@ -46,6 +46,17 @@ pub(super) struct Desks {
     gate: OnceLock<GateDesk>,
     shards: OnceLock<ShardDesk>,
     budgets: OnceLock<Arc<Treasury>>,
+    erasure: OnceLock<Erasure>,
+}
+
+/// What erases stored data.
+#[derive(Clone)]
+struct Erasure(Arc<dyn ErasureStore>);
+
+impl std::fmt::Debug for Erasure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Erasure")
+    }
 }
 
 impl Control {
@@ -62,6 +73,11 @@ impl Control {
     /// From now on these are the budgets. Others change nothing.
     pub fn open_budgets(&self, budgets: Arc<Treasury>) {
         drop(self.desks.budgets.set(budgets));
+    }
+
+    /// Sets what erases stored data. Only the first call has an effect.
+    pub fn open_erasure(&self, store: Arc<dyn ErasureStore>) {
+        drop(self.desks.erasure.set(Erasure(store)));
     }
 }
 
@@ -112,6 +128,15 @@ impl Served {
     {
         let budgets = Arc::clone(self.control.desks.budgets.get().ok_or(Problem::Starting)?);
         self.run(|| question(budgets)).await
+    }
+
+    pub(super) async fn ask_erasure<T, F>(&self, question: impl FnOnce(Arc<dyn ErasureStore>) -> F) -> Result<T, Told>
+    where
+        F: Future<Output = T> + Send + 'static,
+        T: Send + 'static,
+    {
+        let Erasure(store) = self.control.desks.erasure.get().ok_or(Problem::Starting)?.clone();
+        self.run(|| question(store)).await
     }
 }
 

@@ -12,6 +12,7 @@ mod breakers;
 mod budgets;
 mod desks;
 mod entry;
+mod erase;
 mod guilds;
 mod instances;
 mod kept;

@@ -125,6 +125,10 @@ impl Asking {
         self.take("guild_id", "a guild's id as a string", snowflake)
     }
 
+    pub(super) fn user(&mut self) -> Option<u64> {
+        self.take("user_id", "a user's id as a string", snowflake)
+    }
+
     pub(super) fn state(&mut self) -> Option<State> {
         let names = State::ALL.map(State::name).join(", ");
         self.take("state", &format!("one of {names}"), State::from_name)

@@ -11,7 +11,7 @@ use sea_orm::DatabaseTransaction;
 use uuid::Uuid;
 
 use super::{
-    Answer, Asked, Context, Job, Trouble, access, handled, identify, inbox, letters, locations, queues, record,
+    Answer, Asked, Context, Job, Trouble, access, erase, handled, identify, inbox, letters, locations, queues, record,
     sessions, shards, single, spend, state, submit::Batch, sweep,
 };
 use crate::store::{members::Said, rows::query};
@@ -130,6 +130,7 @@ pub(super) async fn carry_out(
             Job::Note => put(place, Answer::Kept),
             Job::SweepAccess(before) => put(place, Answer::SweptEvents(access::sweep(on, *before).await?)),
             Job::SweepSpend(before) => put(place, Answer::SweptEvents(spend::sweep(on, *before).await?)),
+            Job::Erase(subject, from) => put(place, Answer::Erased(erase::step(on, *subject, from).await?)),
         }
     }
     // What all processes take in turn comes last: nobody waits for a process that waits for another.
@@ -178,7 +179,8 @@ async fn lock(on: &DatabaseTransaction, jobs: &[&Job]) -> Result<HashMap<i64, Op
             | Job::Note
             | Job::SweepAccess(_)
             | Job::KeepSpend(..)
-            | Job::SweepSpend(_) => {}
+            | Job::SweepSpend(_)
+            | Job::Erase(..) => {}
             Job::AddKey(new) | Job::RotateKey { new, .. } => lines.extend(access::lines(new)),
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use guildhall_actors::{
-    access::{Added, NewKey, Note, Revoked, Rotated},
+    access::{Added, DataSubject, Erased, ErasureCursor, NewKey, Note, Revoked, Rotated},
     events::{
         ClaimedShards, Committed, Handled, Identifies, Identify, InboxKey, KeptSession, Later, SetState, ShardClaim,
         WantedShards,
@@ -57,6 +57,7 @@ pub(in crate::store) enum Job {
     SweepAccess(UnixMs),
     KeepSpend(Arc<str>, Vec<Spend>),
     SweepSpend(Hour),
+    Erase(DataSubject, ErasureCursor),
 }
 
 /// What came of it.
@@ -79,6 +80,7 @@ pub(in crate::store) enum Answer {
     KeyAdded(Added),
     KeyRevoked(Revoked),
     KeyRotated(Rotated),
+    Erased(Erased),
     Kept,
 }
 
@@ -120,7 +122,7 @@ impl Answer {
             Self::KeyAdded(added) => *added == Added::Done,
             Self::KeyRevoked(revoked) => *revoked == Revoked::Now,
             Self::KeyRotated(rotated) => *rotated == Rotated::Done,
-            Self::Kept => true,
+            Self::Kept | Self::Erased(_) => true,
             Self::Claimed(_)
             | Self::Released(_)
             | Self::Recorded(_)
@@ -151,6 +153,7 @@ impl Answer {
             | Self::KeyAdded(_)
             | Self::KeyRevoked(_)
             | Self::KeyRotated(_)
+            | Self::Erased(_)
             | Self::Kept => false,
         }
     }
@@ -191,7 +194,8 @@ impl Job {
             | Self::Learn(..)
             | Self::Note
             | Self::SweepAccess(_)
-            | Self::SweepSpend(_) => (1, 0),
+            | Self::SweepSpend(_)
+            | Self::Erase(..) => (1, 0),
         }
     }
 }

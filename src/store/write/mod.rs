@@ -2,6 +2,7 @@
 
 mod access;
 mod batch;
+mod erase;
 mod finish;
 mod handled;
 mod identify;
@@ -257,6 +258,7 @@ impl Writer {
                 | Answer::KeyAdded(_)
                 | Answer::KeyRevoked(_)
                 | Answer::KeyRotated(_)
+                | Answer::Erased(_)
                 | Answer::Kept => Vec::new(),
             };
             let tenure = self.context.members.tenure();

@@ -60,16 +60,21 @@ async fn sweep_operations(
     state: State,
     before: UnixMs,
 ) -> Result<(u64, Option<i64>), Trouble> {
+    let values = vec![state.name().into(), signed(before.millis()).into(), SWEEP.into()];
+    let gone = query(on, OPERATIONS, values).await?;
+    Ok((gone.len() as u64, after_removal(on, &gone).await?))
+}
+
+/// Removes what belongs to operations that were removed; rows of id, queue and change. Returns the highest change of them.
+pub(super) async fn after_removal(on: &DatabaseTransaction, gone: &[QueryResult]) -> Result<Option<i64>, Trouble> {
     const IDS: Shape = Shape(&[("op", Holds::Uuid)]);
     const LINES: Shape = Shape(&[("line", Holds::Number)]);
     const ATTEMPTS: &str = "DELETE FROM operation_attempts WHERE operation_id IN (SELECT op FROM {v})";
     // Queues of interactions and users come and go.
     const QUEUES: &str = "DELETE FROM guild_queues WHERE queue IN (SELECT line FROM {v}) AND queue < 0 AND pending = 0
         AND owner IS NULL AND paused = 0 AND NOT EXISTS (SELECT 1 FROM operations o WHERE o.queue = guild_queues.queue)";
-    let values = vec![state.name().into(), signed(before.millis()).into(), SWEEP.into()];
-    let gone = query(on, OPERATIONS, values).await?;
     if gone.is_empty() {
-        return Ok((0, None));
+        return Ok(None);
     }
     let ids = gone.iter().map(|row| row.try_get_by_index::<Uuid>(0)).collect::<Result<Vec<_>, _>>()?;
     with_rows(on, ATTEMPTS, IDS, Rows::of(ids.into_iter().map(Cell::Uuid)), Vec::new()).await?;
@@ -80,5 +85,5 @@ async fn sweep_operations(
         with_rows(on, QUEUES, LINES, lines, Vec::new()).await?;
     }
     let changes = gone.iter().map(|row| row.try_get_by_index::<i64>(2)).collect::<Result<Vec<_>, _>>()?;
-    Ok((gone.len() as u64, changes.into_iter().max()))
+    Ok(changes.into_iter().max())
 }

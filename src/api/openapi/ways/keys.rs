@@ -3,6 +3,7 @@
 use guildhall_actors::access::Action;
 use guildhall_core::access::Scope;
 use serde_json::{Value, json};
+use utoipa::openapi::schema::AdditionalProperties;
 
 use crate::api::{
     openapi::{
@@ -10,8 +11,8 @@ use crate::api::{
         common::{A_GUILD, A_TIME, next, snowflake, time},
         headers::Sent,
         schema::{
-            Field, Says as _, Shape, any_of, closed, integer, list, may, must, named, object, one_of_names, or_null,
-            text, text_of, truth,
+            Field, Says as _, Shape, any_object, any_of, closed, count, integer, list, may, must, named, object,
+            one_of_names, or_null, text, text_of, truth,
         },
     },
     problem::Problem,
@@ -27,6 +28,7 @@ pub(super) fn about(method: &str, path: &str) -> Option<About> {
         ("DELETE", "/keys/{id}") => revoke(),
         ("POST", "/keys/{id}/rotate") => rotate(),
         ("GET", "/audit") => audit(),
+        ("POST", "/erase") => erase(),
         _ => return None,
     })
 }
@@ -106,6 +108,8 @@ pub(super) fn schemas() -> Vec<(&'static str, Shape)> {
         ("NewKey", new.into()),
         ("RotateKey", rotate.into()),
         ("AuditRow", row.says("Something that was changed, or refused.").into()),
+        ("Erase", erase_schema().into()),
+        ("Erased", erased_schema().into()),
         ("AuditPage", object([must("audit", list(named("AuditRow"))), must("next", before)]).into()),
     ]
 }
@@ -194,4 +198,52 @@ fn audit() -> About {
         .query("before", text().pattern(Some(PLACE)), "`next` of the answer before.")
         .limited()
         .answers(200, "A page of them.", named("AuditPage"), [("page", json!({"audit": [row], "next": null}))])
+}
+
+fn erase_schema() -> utoipa::openapi::schema::ObjectBuilder {
+    closed([
+        may("user_id", snowflake()),
+        may("guild_id", snowflake()),
+        may("next", or_null(text_of(1, 1_024).says("`next` of the previous response, to continue."))),
+    ])
+    .says("Whose data is erased: exactly one of `user_id` and `guild_id`.")
+}
+
+fn erased_schema() -> utoipa::openapi::schema::ObjectBuilder {
+    let kept = object([
+        must("what", text().says("What stays.")),
+        may("count", count().says("How many rows, where they are counted.")),
+        must("why", text().says("Why it stays, and what to do.")),
+    ]);
+    object([
+        must(
+            "removed",
+            any_object()
+                .additional_properties(Some(AdditionalProperties::from(count())))
+                .says("How many rows were removed, by what they hold."),
+        ),
+        must("kept", list(kept)),
+        must("done", truth().says("Whether every table was examined.")),
+        must("next", or_null(text().says("What to send as `next` to continue; `null` at the end."))),
+    ])
+}
+
+fn erase() -> About {
+    About::new(Tag::Keys, "erase", "Erase what is stored about a user or a guild")
+        .says(
+            "Removes finished operations, dead letters, dead events, results and state entries that contain the id, and for a \
+             guild also its managed objects and known channels. The response says what stays and why. A request examines rows \
+             for five seconds at most: send it again with `next` until `done`.",
+        )
+        .takes(named("Erase"), [("a user", json!({"user_id": "80351110224678912"}))])
+        .answers(
+            200,
+            "What was removed and what stays.",
+            named("Erased"),
+            [(
+                "erased",
+                json!({"removed": {"operations": 3}, "kept": [{"what": "audit", "why": "who changed what must stay provable"}],
+                    "done": true, "next": null}),
+            )],
+        )
 }

@@ -1,0 +1,91 @@
+//! `guildhall erase`: erase what is stored about a user or a guild.
+
+use std::{collections::BTreeMap, path::PathBuf, process::ExitCode};
+
+use clap::ArgGroup;
+use serde_json::{Value, json};
+
+use super::{
+    output::{Paint, Table, text},
+    remote::Remote,
+};
+use crate::client::{Ask, Client};
+
+#[derive(clap::Args, Debug)]
+#[command(group = ArgGroup::new("subject").args(["user", "guild"]).required(true))]
+pub(super) struct Args {
+    #[command(flatten)]
+    remote: Remote,
+    /// Erase data about this user
+    #[arg(long, value_name = "ID")]
+    user: Option<String>,
+    /// Erase data about this guild
+    #[arg(long, value_name = "ID")]
+    guild: Option<String>,
+}
+
+pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
+    args.remote.run(file, async |client, out| {
+        let subject = match (&args.user, &args.guild) {
+            (Some(id), _) => json!({"user_id": id}),
+            (None, guild) => json!({"guild_id": guild}),
+        };
+        let erased = erase(client, subject).await?;
+        out.show(&erased, |paint| shown(&erased, paint))?;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// Sends requests until every table was examined, and adds up what they removed and what stays.
+async fn erase(client: &Client, subject: Value) -> anyhow::Result<Value> {
+    let mut removed = BTreeMap::<String, u64>::new();
+    let mut kept = BTreeMap::<String, Value>::new();
+    let mut body = subject.clone();
+    loop {
+        // Idempotent: what is gone is not removed again.
+        let mut answer = client.send(&Ask::post("/v1/erase").with(body).repeatable()).await?.body;
+        for (what, count) in answer["removed"].as_object().into_iter().flatten() {
+            *removed.entry(what.clone()).or_default() += count.as_u64().unwrap_or(0);
+        }
+        for mut row in answer["kept"].as_array_mut().map(std::mem::take).unwrap_or_default() {
+            let what = text(&row["what"]);
+            if let (Some(count), Some(before)) = (row["count"].as_u64(), kept.get(&what)) {
+                row["count"] = (count + before["count"].as_u64().unwrap_or(0)).into();
+            }
+            kept.insert(what, row);
+        }
+        let next = answer["next"].take();
+        if next.is_null() {
+            let kept: Vec<_> = kept.into_values().collect();
+            return Ok(json!({"removed": removed, "kept": kept, "done": true}));
+        }
+        body = subject.clone();
+        body["next"] = next;
+    }
+}
+
+fn shown(erased: &Value, paint: Paint) -> String {
+    let removed: Vec<_> =
+        erased["removed"].as_object().into_iter().flatten().map(|(what, count)| format!("{count} {what}")).collect();
+    let removed = if removed.is_empty() { "nothing found".to_owned() } else { removed.join(", ") };
+    let mut table = Table::new(&["KEPT", "COUNT", "WHY"]);
+    for kept in erased["kept"].as_array().into_iter().flatten() {
+        table.row(vec![text(&kept["what"]).into(), text(&kept["count"]).into(), text(&kept["why"]).into()]);
+    }
+    format!("removed: {removed}\n\n{}", table.print(paint))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shows_what_was_removed_and_what_stays() {
+        let erased = json!({"removed": {"operations": 2}, "kept": [{"what": "audit", "why": "stays"}]});
+        let shown = shown(&erased, Paint::none());
+        assert!(shown.starts_with("removed: 2 operations\n"), "{shown}");
+        assert!(shown.contains("audit") && shown.contains("stays"), "{shown}");
+        let nothing = json!({"removed": {}, "kept": []});
+        assert!(super::shown(&nothing, Paint::none()).contains("nothing found"));
+    }
+}

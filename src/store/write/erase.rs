@@ -1,0 +1,283 @@
+//! Erasing what is stored about a user or a guild, a bounded number of rows at a time.
+//!
+//! Rows are examined in the order of their keys. The engine passes on the text of those that contain the id at all; whether it
+//! is a number of its own there is decided here, since one id may be a part of another.
+
+use guildhall_actors::access::{DataSubject, Erased, ErasureCursor};
+use sea_orm::{DatabaseTransaction, QueryResult, Value};
+use uuid::Uuid;
+
+use super::{Trouble, stamp, sweep};
+use crate::store::rows::{Cell, Holds, Rows, Shape, query, with_rows};
+
+/// How many rows one step examines: few enough not to delay other writes.
+const STEP: i64 = 1_000;
+
+/// A table that holds data about users or guilds.
+#[derive(Clone, Copy, Debug)]
+enum Table {
+    Operations,
+    DeadLetters,
+    Results,
+    Events,
+    State,
+    ManagedObjects,
+    Channels,
+}
+
+/// In the order in which they are examined. A cursor counts on it.
+const TABLES: [Table; 7] = [
+    Table::Operations,
+    Table::DeadLetters,
+    Table::Results,
+    Table::Events,
+    Table::State,
+    Table::ManagedObjects,
+    Table::Channels,
+];
+
+const IDS: Shape = Shape(&[("op", Holds::Uuid)]);
+
+/// What was found among the rows of one step.
+struct Page<K> {
+    /// The keys of rows to remove.
+    remove: Vec<K>,
+    /// How many mention the subject and stay.
+    kept: u64,
+    /// The last key that was examined, unless these were the last rows.
+    last: Option<K>,
+}
+
+/// Examines the next rows of a table, and removes those about the subject.
+pub(super) async fn step(
+    on: &DatabaseTransaction,
+    subject: DataSubject,
+    from: &ErasureCursor,
+) -> Result<Erased, Trouble> {
+    let mut erased = Erased::default();
+    let Some(table) = TABLES.get(from.table) else { return Ok(erased) };
+    let after = match table {
+        Table::Operations => operations(on, subject, &from.after, &mut erased).await?,
+        Table::DeadLetters => dead_letters(on, subject, &from.after, &mut erased).await?,
+        Table::Results => results(on, subject, &from.after, &mut erased).await?,
+        Table::Events => events(on, subject, &from.after, &mut erased).await?,
+        Table::State => state(on, subject, &from.after, &mut erased).await?,
+        Table::ManagedObjects => managed_objects(on, subject, &mut erased).await?,
+        Table::Channels => channels(on, subject, &mut erased).await?,
+    };
+    erased.next = match after {
+        Some(after) => Some(ErasureCursor { table: from.table, after }),
+        None if from.table + 1 < TABLES.len() => Some(ErasureCursor { table: from.table + 1, after: String::new() }),
+        None => None,
+    };
+    Ok(erased)
+}
+
+/// Reads rows of key, text (NULL without the id), whether the guild's column names the subject, and whether the row has to stay.
+fn page<K>(
+    subject: DataSubject,
+    rows: &[QueryResult],
+    key: impl Fn(&QueryResult) -> Result<K, Trouble>,
+) -> Result<Page<K>, Trouble> {
+    let mut page = Page { remove: Vec::new(), kept: 0, last: None };
+    for row in rows {
+        let text: Option<String> = row.try_get("", "text")?;
+        let is_its = row.try_get::<i64>("", "its")? != 0;
+        if !is_its && !text.is_some_and(|text| subject.is_in(&text)) {
+            continue;
+        }
+        if row.try_get::<i64>("", "stays")? == 0 {
+            page.remove.push(key(row)?);
+        } else {
+            page.kept += 1;
+        }
+    }
+    if rows.len() as i64 == STEP {
+        page.last = rows.last().map(key).transpose()?;
+    }
+    Ok(page)
+}
+
+/// The pattern of rows that may be about the subject, and the guild whose column is compared: 0 is none.
+fn values(subject: DataSubject) -> [Value; 2] {
+    let guild = match subject {
+        DataSubject::User(_) => 0,
+        DataSubject::Guild(id) => id.cast_signed(),
+    };
+    [format!("%{}%", subject.id()).into(), guild.into()]
+}
+
+fn uuid_after(after: &str) -> Value {
+    after.parse::<Uuid>().unwrap_or_default().into()
+}
+
+fn uuid_of(row: &QueryResult) -> Result<Uuid, Trouble> {
+    Ok(row.try_get_by_index(0)?)
+}
+
+/// Finished operations that nothing pending refers to. Others stay until they have ended.
+async fn operations(
+    on: &DatabaseTransaction,
+    subject: DataSubject,
+    after: &str,
+    erased: &mut Erased,
+) -> Result<Option<String>, Trouble> {
+    const SELECT: &str = "SELECT o.id,
+        CASE WHEN o.payload LIKE $1 OR o.result LIKE $1 OR o.error LIKE $1 OR o.reason LIKE $1
+            THEN o.payload || ' ' || COALESCE(o.result, '') || ' ' || COALESCE(o.error, '') || ' ' || COALESCE(o.reason, '')
+            END AS text,
+        CAST(CASE WHEN o.guild_id = $2 THEN 1 ELSE 0 END AS BIGINT) AS its,
+        CAST(CASE WHEN o.finished_at IS NULL OR EXISTS (SELECT 1 FROM operation_refs r WHERE r.target = o.id)
+            THEN 1 ELSE 0 END AS BIGINT) AS stays
+        FROM operations o WHERE o.id > $3 ORDER BY o.id LIMIT $4 + 0";
+    const CLEAR: &str = "UPDATE idempotency SET result = NULL WHERE operation_id IN (SELECT op FROM {v})";
+    const REMOVE: &str = "DELETE FROM operations WHERE id IN (SELECT op FROM {v}) RETURNING id, queue, changed";
+    let [pattern, guild] = values(subject);
+    let rows = query(on, SELECT, vec![pattern, guild, uuid_after(after), STEP.into()]).await?;
+    let page = page(subject, &rows, uuid_of)?;
+    let ids = || Rows::of(page.remove.iter().copied().map(Cell::Uuid));
+    with_rows(on, CLEAR, IDS, ids(), Vec::new()).await?;
+    let gone = with_rows(on, REMOVE, IDS, ids(), Vec::new()).await?;
+    if let Some(change) = sweep::after_removal(on, &gone).await? {
+        stamp::forget(on, change).await?;
+    }
+    count(erased, "operations", page.remove.len(), page.kept);
+    Ok(page.last.map(|id| id.to_string()))
+}
+
+async fn dead_letters(
+    on: &DatabaseTransaction,
+    subject: DataSubject,
+    after: &str,
+    erased: &mut Erased,
+) -> Result<Option<String>, Trouble> {
+    const SELECT: &str = "SELECT l.id,
+        CASE WHEN l.payload LIKE $1 OR l.error LIKE $1 OR l.reason LIKE $1
+            THEN l.payload || ' ' || l.error || ' ' || COALESCE(l.reason, '') END AS text,
+        CAST(CASE WHEN l.guild_id = $2 THEN 1 ELSE 0 END AS BIGINT) AS its, CAST(0 AS BIGINT) AS stays
+        FROM dead_letters l WHERE l.id > $3 ORDER BY l.id LIMIT $4 + 0";
+    const REMOVE: &str = "DELETE FROM dead_letters WHERE id IN (SELECT op FROM {v})";
+    let [pattern, guild] = values(subject);
+    let rows = query(on, SELECT, vec![pattern, guild, uuid_after(after), STEP.into()]).await?;
+    let page = page(subject, &rows, uuid_of)?;
+    with_rows(on, REMOVE, IDS, Rows::of(page.remove.iter().copied().map(Cell::Uuid)), Vec::new()).await?;
+    count(erased, "dead_letters", page.remove.len(), page.kept);
+    Ok(page.last.map(|id| id.to_string()))
+}
+
+/// Results that outlive their operations beside an idempotency key. The key itself stays, so that nothing is done twice.
+async fn results(
+    on: &DatabaseTransaction,
+    subject: DataSubject,
+    after: &str,
+    erased: &mut Erased,
+) -> Result<Option<String>, Trouble> {
+    const SELECT: &str = "SELECT i.scope, i.key, CASE WHEN i.result LIKE $1 THEN i.result END AS text,
+        CAST(0 AS BIGINT) AS its, CAST(CASE WHEN i.state IS NULL THEN 1 ELSE 0 END AS BIGINT) AS stays
+        FROM idempotency i WHERE (i.scope, i.key) > ($2, $3) ORDER BY i.scope, i.key LIMIT $4 + 0";
+    const KEYS: Shape = Shape(&[("its_scope", Holds::Text), ("its_key", Holds::Text)]);
+    const CLEAR: &str =
+        "UPDATE idempotency SET result = NULL WHERE (scope, key) IN (SELECT its_scope, its_key FROM {v})";
+    let [pattern, _] = values(subject);
+    // Neither scopes nor keys contain a line break.
+    let (scope, key) = after.split_once('\n').unwrap_or_default();
+    let rows = query(on, SELECT, vec![pattern, scope.into(), key.into(), STEP.into()]).await?;
+    let page =
+        page(subject, &rows, |row| Ok((row.try_get_by_index::<String>(0)?, row.try_get_by_index::<String>(1)?)))?;
+    let mut keys = Rows::new();
+    for (scope, key) in &page.remove {
+        keys.push(&[Cell::Text(scope), Cell::Text(key)]);
+    }
+    with_rows(on, CLEAR, KEYS, keys, Vec::new()).await?;
+    count(erased, "results", page.remove.len(), page.kept);
+    Ok(page.last.map(|(scope, key)| format!("{scope}\n{key}")))
+}
+
+/// Events that were given up. Those that wait are handled soon, and removed then.
+async fn events(
+    on: &DatabaseTransaction,
+    subject: DataSubject,
+    after: &str,
+    erased: &mut Erased,
+) -> Result<Option<String>, Trouble> {
+    const SELECT: &str = "SELECT e.place,
+        CASE WHEN e.event LIKE $1 OR e.why LIKE $1 OR e.dead LIKE $1
+            THEN e.event || ' ' || COALESCE(e.why, '') || ' ' || COALESCE(e.dead, '') END AS text,
+        CAST(0 AS BIGINT) AS its, CAST(CASE WHEN e.dead IS NULL THEN 1 ELSE 0 END AS BIGINT) AS stays
+        FROM inbox e WHERE e.place > $2 ORDER BY e.place LIMIT $3 + 0";
+    const PLACES: Shape = Shape(&[("its_place", Holds::Number)]);
+    const REMOVE: &str = "DELETE FROM inbox WHERE place IN (SELECT its_place FROM {v}) AND dead IS NOT NULL";
+    let [pattern, _] = values(subject);
+    let from = after.parse::<i64>().unwrap_or(i64::MIN);
+    let rows = query(on, SELECT, vec![pattern, from.into(), STEP.into()]).await?;
+    let page = page(subject, &rows, |row| Ok(row.try_get_by_index::<i64>(0)?))?;
+    with_rows(on, REMOVE, PLACES, Rows::of(page.remove.iter().copied().map(Cell::Number)), Vec::new()).await?;
+    count(erased, "events", page.remove.len(), page.kept);
+    Ok(page.last.map(|place| place.to_string()))
+}
+
+/// Values that bots store, by their key or content. What the daemon stores for itself is not about people.
+async fn state(
+    on: &DatabaseTransaction,
+    subject: DataSubject,
+    after: &str,
+    erased: &mut Erased,
+) -> Result<Option<String>, Trouble> {
+    const SELECT: &str =
+        "SELECT s.key, CASE WHEN s.key LIKE $1 OR s.value LIKE $1 THEN s.key || ' ' || s.value END AS text,
+        CAST(0 AS BIGINT) AS its, CAST(0 AS BIGINT) AS stays
+        FROM state s WHERE s.key > $2 AND s.key NOT LIKE 'gate:%' ORDER BY s.key LIMIT $3 + 0";
+    const KEYS: Shape = Shape(&[("its_key", Holds::Text)]);
+    const REMOVE: &str = "DELETE FROM state WHERE key IN (SELECT its_key FROM {v})";
+    let [pattern, _] = values(subject);
+    let rows = query(on, SELECT, vec![pattern, after.into(), STEP.into()]).await?;
+    let page = page(subject, &rows, |row| Ok(row.try_get_by_index::<String>(0)?))?;
+    with_rows(on, REMOVE, KEYS, Rows::of(page.remove.iter().map(|key| Cell::Text(key))), Vec::new()).await?;
+    count(erased, "state", page.remove.len(), page.kept);
+    Ok(page.last)
+}
+
+/// What the keys of a guild's roles, channels and messages stand for. They stay while operations of the guild are pending.
+async fn managed_objects(
+    on: &DatabaseTransaction,
+    subject: DataSubject,
+    erased: &mut Erased,
+) -> Result<Option<String>, Trouble> {
+    const PENDING: &str = "SELECT 1 FROM operations WHERE guild_id = $1 AND finished_at IS NULL LIMIT 1";
+    const COUNT: &str = "SELECT COUNT(*) FROM managed_objects WHERE guild_id = $1";
+    const REMOVE: &str = "DELETE FROM managed_objects WHERE (guild_id, kind, key) IN
+        (SELECT guild_id, kind, key FROM managed_objects WHERE guild_id = $1 LIMIT $2 + 0) RETURNING key";
+    let DataSubject::Guild(guild) = subject else { return Ok(None) };
+    let guild = guild.cast_signed();
+    if query(on, PENDING, vec![guild.into()]).await?.is_empty() {
+        let removed = query(on, REMOVE, vec![guild.into(), STEP.into()]).await?.len();
+        count(erased, "managed_objects", removed, 0);
+        return Ok((removed as i64 == STEP).then(|| "more".to_owned()));
+    }
+    let kept: i64 = query(on, COUNT, vec![guild.into()]).await?.first().map_or(Ok(0), |row| row.try_get_by_index(0))?;
+    count(erased, "managed_objects", 0, kept.unsigned_abs());
+    Ok(None)
+}
+
+/// Which channels and webhooks belong to a guild. They are looked up again when they are needed.
+async fn channels(
+    on: &DatabaseTransaction,
+    subject: DataSubject,
+    erased: &mut Erased,
+) -> Result<Option<String>, Trouble> {
+    const REMOVE: &str = "DELETE FROM channel_guilds WHERE (kind, id) IN
+        (SELECT kind, id FROM channel_guilds WHERE guild_id = $1 LIMIT $2 + 0) RETURNING id";
+    let DataSubject::Guild(guild) = subject else { return Ok(None) };
+    let removed = query(on, REMOVE, vec![guild.cast_signed().into(), STEP.into()]).await?.len();
+    count(erased, "channels", removed, 0);
+    Ok((removed as i64 == STEP).then(|| "more".to_owned()))
+}
+
+fn count(erased: &mut Erased, what: &'static str, removed: usize, kept: u64) {
+    if removed > 0 {
+        *erased.removed.entry(what).or_default() += removed as u64;
+    }
+    if kept > 0 {
+        *erased.kept.entry(what).or_default() += kept;
+    }
+}

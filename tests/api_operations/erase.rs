@@ -1,0 +1,66 @@
+//! Erasing what is stored about a user or a guild, over HTTP.
+
+use serde_json::{Value, json};
+
+use super::{GUILD, run, sqlite::OnSqlite};
+
+const USER: &str = "80351110224678912";
+
+fn assign(user: &str) -> Value {
+    json!({"kind": "assign_role", "payload": {"user_id": user, "role_id": "7"}})
+}
+
+#[test]
+fn erased_user_is_gone_from_lists_and_what_stays_is_explained() {
+    run(async {
+        let folder = tempfile::tempdir().unwrap();
+        let api = OnSqlite::open(&folder).await;
+        let path = format!("/v1/guilds/{GUILD}/operations");
+        let dead = api.ask("POST", &path, assign(USER)).await.text("id");
+        api.give_up(&dead).await;
+        let pending = api.ask("POST", &path, assign(USER)).await.text("id");
+        let other = api.ask("POST", &path, assign("99")).await.text("id");
+
+        let erased = api.ask("POST", "/v1/erase", json!({"user_id": USER})).await;
+        assert_eq!(erased.status, 200, "{erased:?}");
+        let erased = erased.json();
+        assert_eq!(erased["removed"], json!({"operations": 1, "dead_letters": 1}));
+        assert_eq!((&erased["done"], &erased["next"]), (&json!(true), &Value::Null));
+        let kept = erased["kept"].as_array().unwrap();
+        let why =
+            |what: &str| kept.iter().find(|kept| kept["what"] == what).unwrap_or_else(|| panic!("{what}: {kept:?}"));
+        assert_eq!(why("operations")["count"], 1);
+        assert!(why("operations")["why"].as_str().unwrap().contains("cancel"));
+        assert!(why("audit")["why"].as_str().unwrap().contains("retention.audit_ms"));
+
+        api.ask("GET", &format!("/v1/operations/{dead}"), Value::Null).await.is_problem(404, "not-found");
+        api.ask("GET", &format!("/v1/dead-letters/{dead}"), Value::Null).await.is_problem(404, "not-found");
+        for id in [&pending, &other] {
+            assert_eq!(api.ask("GET", &format!("/v1/operations/{id}"), Value::Null).await.status, 200);
+        }
+        let audit = api.ask("GET", "/v1/audit?action=erase", Value::Null).await.json();
+        assert_eq!(audit["audit"][0]["target"], "user");
+        assert!(!audit.to_string().contains(USER), "the record outlives the data, and does not name the user: {audit}");
+        api.close().await;
+    });
+}
+
+#[test]
+fn erasing_needs_one_subject_and_a_cursor_that_was_given() {
+    run(async {
+        let folder = tempfile::tempdir().unwrap();
+        let api = OnSqlite::open(&folder).await;
+        for wrong in [
+            json!({}),
+            json!({"user_id": "1", "guild_id": "2"}),
+            json!({"user_id": "everybody"}),
+            json!({"user_id": "1", "next": "!"}),
+            json!({"user_id": "1", "reason": "x"}),
+        ] {
+            api.ask("POST", "/v1/erase", wrong).await.is_problem(400, "bad-request");
+        }
+        let erased = api.ask("POST", "/v1/erase", json!({"guild_id": GUILD})).await.json();
+        assert!(erased["kept"].as_array().unwrap().iter().any(|kept| kept["what"] == "tenant"), "{erased}");
+        api.close().await;
+    });
+}
