@@ -26,6 +26,7 @@ pub mod policy;
 pub mod route;
 pub mod session;
 pub mod spending;
+pub mod state_key;
 pub mod time;
 pub mod top;
 pub mod trace;

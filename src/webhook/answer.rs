@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use guildhall_actors::events::Said;
+use guildhall_core::state_key::MAX_BYTES;
 use serde_json::{Map, Value};
 
 /// The most operations in an answer.
 const OPERATIONS_MOST: usize = 100;
 /// The most values in an answer.
 const VALUES_MOST: usize = 100;
-/// The longest key of a value or a cooldown, in bytes.
-const KEY_LONGEST: usize = 255;
 /// The longest that a value is kept or a cooldown lasts: a year.
 const LONGEST_MS: u64 = 365 * 24 * 3_600_000;
 /// How many problems are told.
@@ -164,8 +163,8 @@ fn millis(value: Option<Value>, path: &str, problems: &mut Problems) -> Option<D
 }
 
 fn check_key(key: &str, path: &str, problems: &mut Problems) {
-    if !(1..=KEY_LONGEST).contains(&key.len()) || key.chars().any(char::is_control) {
-        problems.add(path, format!("a key has 1 to {KEY_LONGEST} bytes, and no control characters"));
+    if !(1..=MAX_BYTES).contains(&key.len()) || key.chars().any(char::is_control) {
+        problems.add(path, format!("a key has 1 to {MAX_BYTES} bytes, and no control characters"));
     }
 }
 

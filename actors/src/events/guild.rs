@@ -21,11 +21,12 @@ use tokio::task::consume_budget;
 use tokio::time::{Instant, timeout};
 
 use super::answers::{First, Told};
-use super::hub::{Asking, Hub, Ran, again_at, heard};
+use super::hub::{Asking, Hub, Ran, again_at};
 use super::interaction::{answers_at_once, first_response};
 use super::outbox::Outbox;
 use super::parcel::{Deferring, Parcel};
 use super::seats::{GuildGone, Seats};
+use super::state_keys::answered;
 use super::store::{Committed, Handled};
 use super::tray::Tray;
 use crate::operations::SubmitError;
@@ -285,7 +286,7 @@ impl Worker {
                 let asking = self.hub.ask(handler, event, written.clone(), within);
                 if is_synchronous {
                     let began = Instant::now();
-                    let ran = heard(asking.await);
+                    let ran = answered(handler, event, asking.await);
                     emit(HandlerRan { meters: self.hub.meters(number), took: began.elapsed() });
                     return self.answer(number, event, ran).await;
                 }
@@ -306,7 +307,7 @@ impl Worker {
                 emit(EventPutOff { handler: &handler.name, event, why: "slow" });
                 return self.put_off(number, self.hub.put(entry), Some(asking)).await;
             }
-            Ok(said) => match heard(said) {
+            Ok(said) => match answered(handler, event, said) {
                 Ran::Later { why, retry_after } => {
                     emit(EventPutOff { handler: &handler.name, event, why: &why });
                     retry_after

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use guildhall_core::event::Event;
 use guildhall_core::event::handler::{Defer, Does, Given, Handler, Handlers, View, event_id, trace};
+use guildhall_core::state_key::COOLDOWN;
 use guildhall_core::time::UnixMs;
 use guildhall_core::trace::Trace;
 use serde_json::{Map, Value, json};
@@ -19,6 +20,7 @@ use super::config::EventsConfig;
 use super::handle::Outside;
 use super::interaction::Door;
 use super::own::Own;
+use super::state_keys::template_error;
 use super::store::{Committed, EventStore, Handled, InboxEntry, InboxKey, SetState};
 use super::watch::Watch;
 use super::webhook::{Asks, Body, Brain, BrainError, Said};
@@ -329,7 +331,7 @@ impl Hub {
         handler: &Handler,
         view: &View<'_>,
     ) -> Result<Option<BTreeMap<String, Value>>, String> {
-        let mut keys = handler.needed(view).map_err(|problem| problem.to_string())?;
+        let mut keys = handler.needed(view).map_err(|error| template_error(handler, view.event(), "needs", &error))?;
         let cooldown = handler.cooldown(view).map_err(|problem| problem.to_string())?;
         let known = keys.len();
         keys.extend(cooldown.map(|(key, _)| cooldown_key(handler, &key)));
@@ -369,7 +371,7 @@ impl Hub {
         match &handler.does {
             Does::Rule(rule) => match rule.apply(view, state) {
                 Ok(given) => Ran::Gave(given),
-                Err(problem) => Ran::Never { why: problem.to_string() },
+                Err(error) => Ran::Never { why: template_error(handler, view.event(), "set", &error) },
             },
             Does::Webhook(_) => Ran::Never { why: "it is no rule".to_owned() },
         }
@@ -403,7 +405,7 @@ pub(super) fn lane_of(event: &Event) -> i64 {
 }
 
 fn cooldown_key(handler: &Handler, key: &str) -> String {
-    format!("cooldown:{}:{key}", handler.name)
+    format!("{COOLDOWN}{}:{key}", handler.name)
 }
 
 /// The operation that answers an interaction which was deferred.

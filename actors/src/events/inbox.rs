@@ -11,7 +11,8 @@ use guildhall_core::event::handler::{Does, View, body, from_body};
 use guildhall_core::time::UnixMs;
 use tokio::time::{Instant, timeout};
 
-use super::hub::{Hub, Ran, again_at, heard};
+use super::hub::{Hub, Ran, again_at};
+use super::state_keys::answered;
 use super::store::{Committed, InboxEntry, Later};
 use crate::operations::SubmitError;
 use crate::telemetry::emit;
@@ -186,7 +187,7 @@ async fn one(hub: &Arc<Hub>, number: usize, entry: &InboxEntry, event: &Event) -
     }
     let began = Instant::now();
     let ran = match hub.asking(&entry.key) {
-        Some(asking) => heard(asking.await),
+        Some(asking) => answered(handler, event, asking.await),
         None => {
             let view = View::new(event);
             match (hub.needs(handler, &view).await, &handler.does) {
@@ -196,7 +197,7 @@ async fn one(hub: &Arc<Hub>, number: usize, entry: &InboxEntry, event: &Event) -
                 (Ok(Some(state)), Does::Webhook(_)) => {
                     // It may have been put there before anybody looked for what its handler needs.
                     let written = if state.is_empty() { entry.event.clone() } else { body(event, &state) };
-                    heard(hub.ask(handler, event, written, hub.config.within).await)
+                    answered(handler, event, hub.ask(handler, event, written, hub.config.within).await)
                 }
             }
         }

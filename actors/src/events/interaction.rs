@@ -15,7 +15,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 use super::answers::First;
-use super::hub::{Hub, Ran, heard, lane_of};
+use super::hub::{Hub, Ran, lane_of};
+use super::state_keys::answered;
 use super::store::{Committed, Handled, InboxKey};
 use crate::telemetry::emit;
 use crate::telemetry::events::{
@@ -219,7 +220,7 @@ async fn run(hub: &Arc<Hub>, number: usize, event: &Event, deadline: Instant) ->
         Does::Rule(_) => hub.apply(handler, &view, &state),
         Does::Webhook(_) => {
             let within = deadline.saturating_duration_since(Instant::now());
-            heard(hub.ask(handler, event, body(event, &state), within).await)
+            answered(handler, event, hub.ask(handler, event, body(event, &state), within).await)
         }
     }
 }

@@ -26,6 +26,7 @@ mod own;
 mod parcel;
 mod router;
 mod seats;
+mod state_keys;
 mod store;
 #[cfg(test)]
 mod testing;

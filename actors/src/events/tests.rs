@@ -304,6 +304,36 @@ fn a_handler_hears_what_it_needs_and_rests_after_it() {
     });
 }
 
+#[test]
+fn an_answer_that_sets_a_reserved_key_has_no_effect() {
+    paused(async {
+        let sets = |key: &str| {
+            let set = vec![("fine".to_owned(), json!(1), None), (key.to_owned(), json!({}), None)];
+            Mood::Says(Said { set, reply: Some(json!("hi")), ..says("beside") })
+        };
+        // Over HTTP and at once: its reply must not go out either.
+        let world = World::new(&hears("interaction.command.hello", "never"));
+        world.brain.mood(1_002, [sets("gate:1")]);
+        let (events, _feeds) = world.start().await;
+        assert_eq!(events.interaction(posted(2, 1, 2)).await, Posted::Nobody);
+        let dead =
+            |world: &World| world.store.inbox_now().iter().filter_map(|entry| entry.dead.clone()).collect::<Vec<_>>();
+        world.until("the event is given up", || dead(&world).len() == 1).await;
+        assert!(dead(&world)[0].contains("set.gate:1: a key must not begin with `gate:`"), "{:?}", dead(&world));
+        assert!(world.store.said().is_empty() && world.store.state("fine").is_none());
+
+        let world = World::new(&asks());
+        world.brain.mood(2, [sets("COOLDOWN:brain:1")]);
+        let (events, feeds) = world.start().await;
+        begin(&feeds[&0], SESSION);
+        feeds[&0].tell(Told::Events(vec![message(SESSION, 2, 1), message(SESSION, 3, 1)].into())).unwrap();
+        assert!(events.drain(Duration::from_secs(60)).await);
+        assert_eq!(world.store.said(), ["3"], "the next event is not held back");
+        assert_eq!(dead(&world).len(), 1);
+        assert!(world.store.state("fine").is_none() && world.store.state("COOLDOWN:brain:1").is_none());
+    });
+}
+
 /// A brain that hears of commands, deferred or not, and what it says to whoever asks.
 fn hears(on: &str, defer: &str) -> Value {
     let webhook = json!({ "url": "https://brain.example/", "secrets": ["whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"] });

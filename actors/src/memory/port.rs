@@ -4,6 +4,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use guildhall_core::state_key::GATE;
+
 use crate::operations::OperationStore;
 
 /// A call to the memory under way.
@@ -38,8 +40,8 @@ impl StoreMemory {
     #[must_use]
     pub fn new(store: Arc<dyn OperationStore>, application: u64, seat: Option<&str>) -> Self {
         let key = match seat {
-            None => format!("gate:{application}"),
-            Some(seat) => format!("gate:{application}:{seat}"),
+            None => format!("{GATE}{application}"),
+            Some(seat) => format!("{GATE}{application}:{seat}"),
         };
         Self { store, key }
     }

@@ -33,6 +33,8 @@ pub const GAPS: &str = "guildhall_gateway_gaps_total";
 pub const GUILDS: &str = "guildhall_event_guilds_active";
 /// Events in the inbox.
 pub const INBOX: &str = "guildhall_inbox_events";
+/// Reserved state keys that handlers named, by handler and source.
+pub const RESERVED_KEYS: &str = "guildhall_reserved_state_keys_refused_total";
 /// Operations that handlers gave.
 pub const GIVEN: &str = "guildhall_handler_operations_total";
 /// Interactions, by how they were answered at first.
@@ -71,6 +73,11 @@ pub(super) const METRICS: &[Metric] = &[
     Metric::counter(GAPS, &[], "Gaps in what Discord told: sequences that never came."),
     Metric::gauge(GUILDS, &[], "Guilds that have had events lately."),
     Metric::gauge(INBOX, &[], "Events that wait in the inbox."),
+    Metric::counter(
+        RESERVED_KEYS,
+        &["handler", "source"],
+        "Uses of reserved state keys that were refused, by handler and by where the key came from: needs, set, answer.",
+    ),
     Metric::counter(GIVEN, &[], "Operations that handlers gave."),
     Metric::counter(INTERACTIONS, &["how"], "Interactions, by how they were first answered."),
     Metric::gauge(
@@ -300,6 +307,26 @@ impl InternalEvent for EventBuried<'_> {
         let Self { handler, event, trace, why } = self;
         warn!(handler, event, why, trace_id = %trace.id, "an event was given up for a handler");
         counter!(BURIED, "handler" => self.handler.to_owned()).increment(1);
+    }
+}
+
+/// A handler named a state key that belongs to the daemon.
+pub(crate) struct ReservedKeyRefused<'a> {
+    pub(crate) handler: &'a str,
+    pub(crate) event: &'a Event,
+    /// `needs`, `set` or `answer`.
+    pub(crate) source: &'static str,
+    pub(crate) prefix: &'static str,
+}
+
+impl InternalEvent for ReservedKeyRefused<'_> {
+    fn emit(self) {
+        let Self { handler, event, source, prefix } = self;
+        warn!(
+            handler, event = %event.name, guild_id = event.guild, source, prefix,
+            trace_id = %trace(&event.origin).id, "reserved state key refused"
+        );
+        counter!(RESERVED_KEYS, "handler" => handler.to_owned(), "source" => source).increment(1);
     }
 }
 

@@ -8,6 +8,7 @@ use guildhall_actors::{
     events::{EventStore, Events, InboxEntry},
     operations::{OperationStore, WallClock},
 };
+use guildhall_core::state_key::{MAX_BYTES, check_reserved};
 use serde_json::{Value, json};
 
 use super::{
@@ -19,14 +20,10 @@ use crate::api::problem::{Problem, Told};
 
 type Answer = Result<HttpResponse, Told>;
 
-/// The longest key, in bytes: as handlers have it.
-const KEY_MOST: usize = 255;
 /// The largest value, in bytes of JSON.
 const VALUE_MOST: usize = 64 * 1024;
 /// The longest that a value is kept which is to end: a year.
 const TTL_MOST_MS: u64 = 366 * 24 * 60 * 60 * 1_000;
-/// What Guildhall itself keeps between its lives begins so.
-const OWN: &str = "gate:";
 
 /// Where what bots keep is, and what handles events.
 #[derive(Clone)]
@@ -105,12 +102,10 @@ async fn set(request: &HttpRequest, served: &Served, key: String, value: Option<
 fn key(request: &HttpRequest) -> Result<String, Told> {
     let wrong = |message| read::parameter("key", message);
     let key = read::named(request, "key")?;
-    if !(1..=KEY_MOST).contains(&key.len()) || key.chars().any(char::is_control) {
-        return Err(wrong(format!("must be 1 to {KEY_MOST} bytes, without control characters")));
+    if !(1..=MAX_BYTES).contains(&key.len()) || key.chars().any(char::is_control) {
+        return Err(wrong(format!("must be 1 to {MAX_BYTES} bytes, without control characters")));
     }
-    if key.starts_with(OWN) {
-        return Err(wrong(format!("must not begin with `{OWN}`: Guildhall itself keeps that")));
-    }
+    check_reserved(&key).map_err(|reserved| wrong(reserved.to_string()))?;
     Ok(key)
 }
 

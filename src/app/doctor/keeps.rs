@@ -6,6 +6,8 @@ use std::{
     time::Duration,
 };
 
+use guildhall_core::state_key::GATE;
+
 use super::Finding;
 use crate::{
     discord::application_of,
@@ -32,7 +34,7 @@ pub(super) async fn store(settings: &Settings, tell: &mut impl FnMut(Finding)) -
     }
     let token = settings.discord.token.as_ref();
     let application = token.and_then(application_of).unwrap_or(1);
-    match store::look(&settings.store, &format!("gate:{application}")).await {
+    match store::look(&settings.store, &format!("{GATE}{application}")).await {
         Ok(None) => {
             tell(Finding::ok("store", format!("{url} is not there yet; `guildhall serve` makes it")));
             None

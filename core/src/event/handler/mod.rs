@@ -162,9 +162,9 @@ impl Handler {
     ///
     /// # Errors
     ///
-    /// When a placeholder stands for nothing.
+    /// When a placeholder stands for nothing, or a key is reserved.
     pub fn needed(&self, view: &View<'_>) -> Result<Vec<String>, TemplateProblem> {
-        self.needs.iter().map(|key| key.key(view, &template::State::new())).collect()
+        self.needs.iter().map(|key| key.state_key(view, &template::State::new())).collect()
     }
 
     /// What keeps it from being called for an event, if it was called for the same key that recently; and for how long it

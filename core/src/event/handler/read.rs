@@ -92,7 +92,7 @@ fn handler(value: &Value, at: &mut At<'_>) -> Option<Handler> {
         let name = form.required("name", name);
         let on = form.required("on", one_or_several(pattern));
         let when = form.optional("when", |value, at| when(value, on.as_deref(), at)).unwrap_or_default();
-        let needs = form.optional("needs", list(0, NEEDS, |value, at| template(value, Names::Event, at)));
+        let needs = form.optional("needs", list(0, NEEDS, |value, at| state_key(value, Names::Event, at)));
         let needs = needs.unwrap_or_default();
         let known: Vec<String> = needs.iter().map(|key| key.as_str().to_owned()).collect();
         let cooldown = form.optional("cooldown", cooldown);
@@ -215,6 +215,15 @@ fn template(value: &Value, names: Names<'_>, at: &mut At<'_>) -> Option<Template
     }
 }
 
+/// The key of a stored value.
+fn state_key(value: &Value, names: Names<'_>, at: &mut At<'_>) -> Option<Template> {
+    let key = template(value, names, at)?;
+    match key.check_reserved() {
+        Ok(()) => Some(key),
+        Err(reserved) => at.wrong(reserved.to_string()),
+    }
+}
+
 fn millis(min: u64, max: u64) -> impl FnOnce(&Value, &mut At<'_>) -> Option<Duration> {
     move |value, at| integer(min, max)(value, at).map(Duration::from_millis)
 }
@@ -229,7 +238,7 @@ fn cooldown(value: &Value, at: &mut At<'_>) -> Option<Cooldown> {
 
 fn kept(value: &Value, names: Names<'_>, at: &mut At<'_>) -> Option<Kept> {
     object(value, at, |form| {
-        let key = form.required("key", |value, at| template(value, names, at));
+        let key = form.required("key", |value, at| state_key(value, names, at));
         let kept = form.optional("value", |value, at| Shape::read(value, names, at));
         let lasts = form.optional("for_ms", millis(1, LONGEST_MS));
         Some(Kept { key: key?, value: kept.unwrap_or(Shape::Fixed(Value::Null)), lasts })

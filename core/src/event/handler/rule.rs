@@ -57,7 +57,7 @@ impl Rule {
     ///
     /// # Errors
     ///
-    /// When a placeholder stands for nothing: then nothing is given at all.
+    /// When a placeholder stands for nothing, or a key is reserved: then nothing is given at all.
     pub fn apply(&self, view: &View<'_>, state: &State) -> Result<Given, TemplateProblem> {
         let operations = self.operations.iter().map(|shape| shape.value(view, state)).collect::<Result<_, _>>()?;
         let reply = match &self.reply {
@@ -65,7 +65,7 @@ impl Rule {
             Some(_) | None => None,
         };
         let set = self.set.iter().map(|kept| {
-            let key = kept.key.key(view, state)?;
+            let key = kept.key.state_key(view, state)?;
             let lasts = kept.lasts.or_else(|| lasts(&key));
             Ok((key, kept.value.value(view, state)?, lasts))
         });

@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::placeholder::Hole;
 use super::view::View;
 use crate::operation::payload::invalid::shown;
+use crate::state_key::{MAX_BYTES, ReservedKey, check_reserved};
 
 /// Stored values by their keys.
 pub(super) type State = BTreeMap<String, Value>;
@@ -42,6 +43,14 @@ pub enum TemplateProblem {
         length: usize,
         /// How long it may be.
         most: usize,
+    },
+    /// A key of a stored value belongs to the daemon.
+    #[error("the key `{pattern}` begins with `{prefix}` in this event: the daemon uses such keys itself")]
+    Reserved {
+        /// As it was written.
+        pattern: String,
+        /// The reserved prefix.
+        prefix: &'static str,
     },
 }
 
@@ -135,10 +144,27 @@ impl Template {
     /// What it becomes for an event, as a key.
     pub(super) fn key(&self, view: &View<'_>, state: &State) -> Result<String, TemplateProblem> {
         let key = self.text(view, state)?;
-        if (1..=KEY_LONGEST).contains(&key.len()) {
+        if (1..=MAX_BYTES).contains(&key.len()) {
             return Ok(key);
         }
-        Err(TemplateProblem::Key { pattern: shown(&self.text), length: key.len(), most: KEY_LONGEST })
+        Err(TemplateProblem::Key { pattern: shown(&self.text), length: key.len(), most: MAX_BYTES })
+    }
+
+    /// What it becomes for an event, as the key of a stored value.
+    pub(super) fn state_key(&self, view: &View<'_>, state: &State) -> Result<String, TemplateProblem> {
+        let key = self.key(view, state)?;
+        match check_reserved(&key) {
+            Ok(()) => Ok(key),
+            Err(ReservedKey { prefix }) => Err(TemplateProblem::Reserved { pattern: shown(&self.text), prefix }),
+        }
+    }
+
+    /// Rejects a template that is a reserved key in every event: by its text before the first placeholder.
+    pub(super) fn check_reserved(&self) -> Result<(), ReservedKey> {
+        match self.parts.first() {
+            Some(Part::Text(text)) => check_reserved(text),
+            Some(Part::Hole(_)) | None => Ok(()),
+        }
     }
 
     /// What it may become, to check whether that fits where it stands; and whether nobody knows what it will be.
@@ -164,9 +190,6 @@ impl Template {
         (Value::String(sample), known)
     }
 }
-
-/// The longest key of state, and of a cooldown.
-pub(super) const KEY_LONGEST: usize = 255;
 
 /// What is known of what a template will be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -133,6 +133,24 @@ fn a_rule_is_idle_if_it_never_gives_anything() {
 }
 
 #[test]
+fn a_key_that_becomes_reserved_in_an_event_is_refused() {
+    for text in ["gate:1", "GATE:1", "  gate:1", "cooldown:other:3", "guildhall:"] {
+        let event = event("message.create", &json!({"content": text}));
+        let reserved = |problem: &TemplateProblem| matches!(problem, TemplateProblem::Reserved { .. });
+        for key in ["{data.content}", "{data.nothing?}{data.content}"] {
+            let set = given(&json!({"set": [{"key": key, "value": 1}]}), &event).unwrap_err();
+            let needs = handlers(&json!({"do": [], "needs": [key]}));
+            let needs = needs.get(0).unwrap().needed(&View::new(&event)).unwrap_err();
+            assert!(reserved(&set) && reserved(&needs), "{text}: {set}; {needs}");
+        }
+    }
+    let split = event("message.create", &json!({"content": "te:1"}));
+    assert!(given(&json!({"set": [{"key": "ga{data.content}", "value": 1}]}), &split).is_err());
+    let prefixed = given(&json!({"set": [{"key": "seen:{data.content}", "value": 1}]}), &split).unwrap();
+    assert_eq!(prefixed.set[0].0, "seen:te:1");
+}
+
+#[test]
 fn a_rule_that_does_not_ask_for_the_payload_does_not_look_at_it() {
     let event = join();
     let view = View::new(&event);
