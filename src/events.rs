@@ -7,6 +7,7 @@ use guildhall_core::budget::{BudgetError, BudgetName};
 use metrics::{counter, gauge};
 use tracing::{debug, info, warn};
 
+use crate::handlers::HandlerWarning;
 use crate::metrics::{
     DEAD_EVENTS, DEAD_LETTERS, GATEWAY_SHARD_CLAIMS, GATEWAY_SHARDS_HELD, QUEUE_DEPTH, READY, STORE_SWEPT,
 };
@@ -25,6 +26,18 @@ impl InternalEvent for GatewayNotFound<'_> {
     fn emit(self) {
         let retry_after_ms = u64::try_from(self.retry_after.as_millis()).unwrap_or(u64::MAX);
         warn!(why = self.why, retry_after_ms, "Discord has not said where the gateway is");
+    }
+}
+
+/// A handler can be used, but deserves a warning.
+pub struct HandlerWarned<'a> {
+    /// What the operator should know.
+    pub warning: &'a HandlerWarning,
+}
+
+impl InternalEvent for HandlerWarned<'_> {
+    fn emit(self) {
+        warn!(warning = %self.warning, "handler warning");
     }
 }
 

@@ -121,7 +121,8 @@ fn targets(handlers: &Handlers) -> Result<Vec<Target>, WebhookError> {
         let url = Url::parse(&webhook.url).map_err(|why| WebhookError::Url { handler: name(), why })?;
         let secrets = webhook.secrets.iter().map(|secret| secret.expose().parse::<Secret>()).collect::<Result<_, _>>();
         let secrets = secrets.map_err(|why| WebhookError::Secret { handler: name(), why: why.to_string() })?;
-        targets.push(Target { handler: name(), url, secrets, allow_private: webhook.allow_private });
+        let (allow_private, answers) = (webhook.allow_private, webhook.answers);
+        targets.push(Target { handler: name(), url, secrets, allow_private, answers });
     }
     Ok(targets)
 }

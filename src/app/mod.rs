@@ -37,7 +37,8 @@ pub use self::{
     signals::{EndsWith, Signal, Signals},
 };
 use crate::{
-    events::{ShutdownFinished, ShutdownStarted, emit},
+    events::{HandlerWarned, ShutdownFinished, ShutdownStarted, emit},
+    handlers::warnings,
     settings::Settings,
 };
 
@@ -71,6 +72,9 @@ pub async fn serve(
 ) -> Result<(), ServeError> {
     // First of all, so that a signal during the start is not lost.
     let mut signals = Signals::listen(ends_with).map_err(ServeError::Signals)?;
+    for warning in &warnings(&handlers) {
+        emit(HandlerWarned { warning });
+    }
     let entrance = Entrance::default();
     let mut daemon = {
         let mut start = pin!(Daemon::start(settings, handlers, key, &entrance, |_| {}));

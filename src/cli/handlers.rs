@@ -45,6 +45,9 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
         Command::Check { settings } => {
             let handlers = load(file, *settings)?;
             io::stdout().write_all(listed(&handlers).as_bytes())?;
+            for warning in handlers::warnings(&handlers) {
+                writeln!(io::stderr(), "warning: {warning}")?;
+            }
             Ok(ExitCode::SUCCESS)
         }
         Command::Test { event, json, settings } => {

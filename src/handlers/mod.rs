@@ -6,6 +6,7 @@ mod secrets;
 
 mod trial;
 mod urls;
+mod warnings;
 
 use std::fmt;
 use std::fs::File;
@@ -17,6 +18,7 @@ use serde_json::Value;
 
 pub use self::sample::{Sample, SampleError};
 pub use self::trial::{Trial, Tried, Would};
+pub use self::warnings::{HandlerWarning, warnings};
 use crate::settings::{self, Token};
 
 /// A file of handlers is never this large.

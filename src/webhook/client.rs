@@ -7,9 +7,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use guildhall_actors::events::{Body, Said};
 use guildhall_actors::operations::WallClock;
-use guildhall_core::time::UnixMs;
+use guildhall_core::event::handler::AnswerPolicy;
 use guildhall_core::trace::Trace;
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use http::uri::Scheme;
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::{Body as _, Incoming};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -22,7 +23,8 @@ use super::answer::{self, KeptFor};
 use super::connect::{ConnectError, Dialler, InTime, Reach};
 use super::fault::Fault;
 use super::retry_after::retry_after;
-use super::signature::sign;
+use super::signature::{Signed, sign, verify};
+use super::trust::{self, Transport};
 use super::{Resolve, Secret, Target, WebhookConfig};
 use crate::causes::chain;
 
@@ -36,6 +38,7 @@ pub(super) struct Client {
     http: Pooled,
     uri: Uri,
     secrets: Vec<Secret>,
+    answers: AnswerPolicy,
     clock: WallClock,
     max_answer_bytes: usize,
     max_retry_after: Duration,
@@ -75,6 +78,7 @@ impl Client {
             http,
             uri: target.uri()?,
             secrets: target.secrets.clone(),
+            answers: target.answers,
             clock: WallClock::system(),
             max_answer_bytes: config.max_answer_bytes,
             max_retry_after: config.max_retry_after,
@@ -84,7 +88,9 @@ impl Client {
 
     /// Sends an event, and reads the answer.
     pub(super) async fn exchange(&self, body: &Body, trace: Trace) -> Result<Said, Fault> {
-        let request = self.request(body, trace, self.clock.now())?;
+        let json = Bytes::copy_from_slice(body.json.as_bytes());
+        let signed = sign(&self.secrets, &body.id, &json, self.clock.now());
+        let request = self.request(&body.id, json, &signed, trace)?;
         let response = self.http.request(request).await.map_err(|error| failure(&error))?;
         let (head, incoming) = response.into_parts();
         let wait = retry_after(&head.headers, self.clock.now(), self.max_retry_after);
@@ -94,13 +100,19 @@ impl Client {
         if head.status == StatusCode::NO_CONTENT {
             return Ok(Said::default());
         }
-        let answer = self.read(Response::from_parts(head, incoming)).await?;
-        answer::read(&answer, self.kept_for).map_err(Fault::Unusable)
+        let transport = Transport::of(self.uri.scheme() == Some(&Scheme::HTTPS), &head.extensions);
+        let answer = self.read(&head.headers, incoming).await?;
+        let said = answer::read(&answer, self.kept_for).map_err(Fault::Unusable)?;
+        // One without an effect may come from anyone.
+        if said != Said::default() {
+            trust::check(self.answers, transport, || {
+                verify(&self.secrets, &body.id, &signed.timestamp, &head.headers, &answer, self.clock.now())
+            })?;
+        }
+        Ok(said)
     }
 
-    fn request(&self, body: &Body, trace: Trace, now: UnixMs) -> Result<Request<Full<Bytes>>, Fault> {
-        let json = Bytes::copy_from_slice(body.json.as_bytes());
-        let signed = sign(&self.secrets, &body.id, &json, now);
+    fn request(&self, id: &str, json: Bytes, signed: &Signed, trace: Trace) -> Result<Request<Full<Bytes>>, Fault> {
         let plain = |text: &str| HeaderValue::from_str(text).map_err(|_| Fault::Malformed);
         let mut request = Request::new(Full::new(json));
         *request.method_mut() = Method::POST;
@@ -111,21 +123,20 @@ impl Client {
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         headers.insert(header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
         headers.insert("traceparent", plain(&trace.to_string())?);
-        headers.insert("webhook-id", plain(&body.id)?);
+        headers.insert("webhook-id", plain(id)?);
         headers.insert("webhook-timestamp", plain(&signed.timestamp)?);
         headers.insert("webhook-signature", plain(&signed.signatures)?);
         Ok(request)
     }
 
-    async fn read(&self, response: Response<Incoming>) -> Result<Bytes, Fault> {
+    async fn read(&self, headers: &HeaderMap, body: Incoming) -> Result<Bytes, Fault> {
         let most = self.max_answer_bytes;
-        if let Some(encoding) = response.headers().get(header::CONTENT_ENCODING)
+        if let Some(encoding) = headers.get(header::CONTENT_ENCODING)
             && encoding != "identity"
         {
             let shown = String::from_utf8_lossy(encoding.as_bytes()).chars().take(64).collect();
             return Err(Fault::Encoded(shown));
         }
-        let body = response.into_body();
         if body.size_hint().lower() > most as u64 {
             return Err(Fault::TooLarge(most));
         }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use guildhall_actors::events::BrainError;
 use http::StatusCode;
 
+use super::trust::UntrustedAnswer;
+
 /// Why there is no answer that can be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Fault {
@@ -42,6 +44,8 @@ pub(super) enum Fault {
     Encoded(String),
     #[error("the webhook's answer cannot be used: {0}")]
     Unusable(String),
+    #[error("the webhook's answer was refused: {0}")]
+    Untrusted(#[from] UntrustedAnswer),
 }
 
 impl Fault {
@@ -76,6 +80,7 @@ impl Fault {
             Self::TooLarge(_) => "too_large",
             Self::Encoded(_) => "encoded",
             Self::Unusable(_) => "unusable",
+            Self::Untrusted(_) => "untrusted",
         }
     }
 
@@ -94,7 +99,8 @@ impl Fault {
             | Self::Rejected(_)
             | Self::TooLarge(_)
             | Self::Encoded(_)
-            | Self::Unusable(_) => false,
+            | Self::Unusable(_)
+            | Self::Untrusted(_) => false,
         }
     }
 }
@@ -117,7 +123,8 @@ impl From<Fault> for BrainError {
             | Fault::Rejected(_)
             | Fault::TooLarge(_)
             | Fault::Encoded(_)
-            | Fault::Unusable(_) => Self::Never { why },
+            | Fault::Unusable(_)
+            | Fault::Untrusted(_) => Self::Never { why },
         }
     }
 }

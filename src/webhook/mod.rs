@@ -3,7 +3,7 @@
 //! ```text
 //!  Brain::ask ──▶ a turn of this webhook ──▶ its breaker ──▶ sign ──▶ a checked address ──http(s)──▶ brain
 //!                                               ▲                                                      │
-//!  Said, or when to try again ◀── read ◀────────┴───────────────────── status, answer ◀────────────────┘
+//!  Said, or when to try again ◀── trusted? ◀── read ◀────┴───────────── status, answer ◀───────────────┘
 //! ```
 //!
 //! Webhooks share nothing but the process: each has its own connections, its own turns and its own breaker, so that one
@@ -21,6 +21,7 @@ mod secret;
 mod signature;
 mod target;
 mod tls;
+mod trust;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -43,6 +44,7 @@ pub use self::resolve::{Lookup, Resolve, SystemResolver};
 pub use self::secret::{Secret, SecretError};
 pub use self::target::{Target, TargetError, TargetProblem};
 pub(crate) use self::tls::trusting;
+pub(crate) use self::trust::may_be_plain;
 use crate::events::emit;
 
 /// What webhooks need to know.

@@ -63,6 +63,11 @@ impl Secret {
         }
         signing.sign()
     }
+
+    /// Whether this is the signature of a text, in constant time.
+    pub(super) fn verify(&self, text: &[u8], tag: &[u8]) -> bool {
+        hmac::verify(&self.0, text, tag).is_ok()
+    }
 }
 
 #[cfg(test)]

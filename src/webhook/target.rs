@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use guildhall_core::event::handler::AnswerPolicy;
 use http::Uri;
 use url::{Host, Url};
 
@@ -26,6 +27,8 @@ pub struct Target {
     pub secrets: Vec<Secret>,
     /// Whether it may be in a network of our own.
     pub allow_private: bool,
+    /// Which of its answers may have an effect.
+    pub answers: AnswerPolicy,
 }
 
 impl fmt::Debug for Target {
@@ -36,6 +39,7 @@ impl fmt::Debug for Target {
             .field("at", &self.url.host_str())
             .field("secrets", &self.secrets.len())
             .field("allow_private", &self.allow_private)
+            .field("answers", &self.answers)
             .finish()
     }
 }
@@ -169,7 +173,13 @@ mod tests {
 
     fn target(url: &str) -> Target {
         let secret = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz".parse().unwrap();
-        Target { handler: "greet".into(), url: url.parse().unwrap(), secrets: vec![secret], allow_private: false }
+        Target {
+            handler: "greet".into(),
+            url: url.parse().unwrap(),
+            secrets: vec![secret],
+            allow_private: false,
+            answers: AnswerPolicy::default(),
+        }
     }
 
     #[test]

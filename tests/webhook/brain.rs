@@ -1,13 +1,15 @@
 //! A brain that does as a test tells it, and remembers what it was sent.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
+
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// A request, as it came.
 #[derive(Clone, Debug, Default)]
@@ -64,16 +66,30 @@ impl Brain {
 
     /// What it does depends on how many requests came before.
     pub(crate) async fn start(act: impl Fn(usize) -> Act + Send + Sync + 'static) -> Self {
-        Self::listen(None, act).await
+        Self::listen(LOOPBACK, None, move |before, _: &Request| act(before)).await
+    }
+
+    /// What it does depends on the request.
+    pub(crate) async fn replying(act: impl Fn(&Request) -> Act + Send + Sync + 'static) -> Self {
+        Self::replying_at(LOOPBACK, act).await
+    }
+
+    /// The same at another address of this machine.
+    pub(crate) async fn replying_at(address: IpAddr, act: impl Fn(&Request) -> Act + Send + Sync + 'static) -> Self {
+        Self::listen(address, None, move |_, request: &Request| act(request)).await
     }
 
     /// It speaks TLS.
     pub(crate) async fn secured(tls: TlsAcceptor, act: Act) -> Self {
-        Self::listen(Some(tls), move |_| act.clone()).await
+        Self::listen(LOOPBACK, Some(tls), move |_, _: &Request| act.clone()).await
     }
 
-    async fn listen(tls: Option<TlsAcceptor>, act: impl Fn(usize) -> Act + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    async fn listen(
+        address: IpAddr,
+        tls: Option<TlsAcceptor>,
+        act: impl Fn(usize, &Request) -> Act + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind((address, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (tell, seen) = watch::channel(Seen::default());
         let (tell, act) = (Arc::new(tell), Arc::new(act));
@@ -111,16 +127,16 @@ impl Brain {
 async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     tell: &watch::Sender<Seen>,
-    act: &(impl Fn(usize) -> Act + ?Sized),
+    act: &(impl Fn(usize, &Request) -> Act + ?Sized),
 ) {
     while let Some(request) = read(&mut stream).await {
         let mut before = 0;
         tell.send_modify(|seen| {
             before = seen.requests.len();
-            seen.requests.push(request);
+            seen.requests.push(request.clone());
         });
         // Whoever was to read it may be gone.
-        match act(before) {
+        match act(before, &request) {
             Act::Says(text) => drop(stream.write_all(text.as_bytes()).await),
             Act::SaysAndCloses(text) => {
                 drop(stream.write_all(text.as_bytes()).await);

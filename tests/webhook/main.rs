@@ -10,6 +10,7 @@ mod isolation;
 mod signatures;
 mod stage;
 mod tls;
+mod trust;
 
 #[path = "../support/log.rs"]
 mod log;

@@ -13,6 +13,7 @@ use guildhall_actors::circuit_breaker::CircuitBreaker;
 use guildhall_actors::clock::Clock;
 use guildhall_actors::events::{Asks, Body, Brain as _, BrainError, Said};
 use guildhall_core::breaker::BreakerConfig;
+use guildhall_core::event::handler::AnswerPolicy;
 use guildhall_core::invalid::InvalidConfig;
 use guildhall_core::trace::Trace;
 use tokio::task::LocalSet;
@@ -36,7 +37,8 @@ pub(crate) fn run<F: Future>(test: F) -> F::Output {
 /// A webhook that may be anywhere.
 pub(crate) fn target(handler: &str, url: &str) -> Target {
     let secrets: Vec<Secret> = vec![SECRET.parse().unwrap()];
-    Target { handler: handler.into(), url: url.parse().unwrap(), secrets, allow_private: true }
+    let answers = AnswerPolicy::default();
+    Target { handler: handler.into(), url: url.parse().unwrap(), secrets, allow_private: true, answers }
 }
 
 /// Waits that no test waits out, unless it says so.

@@ -33,7 +33,7 @@ use self::rule::Cooldown;
 pub use self::rule::{Given, Rule, lasts};
 pub use self::template::{Template, TemplateProblem};
 pub use self::view::View;
-pub use self::webhook::{Secret, WebhookSpec};
+pub use self::webhook::{AnswerPolicy, Secret, WebhookSpec};
 
 /// All handlers, in the order in which they were written. Cheap to clone.
 #[derive(Clone, Debug, Default)]

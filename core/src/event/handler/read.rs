@@ -14,7 +14,7 @@ use super::rule::{Cooldown, Kept, Rule};
 use super::shape::Shape;
 use super::template::{Names, Template};
 use super::view::Path;
-use super::webhook::{Secret, WebhookSpec};
+use super::webhook::{AnswerPolicy, Secret, WebhookSpec};
 use super::{Defer, Does, Handler, Handlers};
 use crate::operation::payload::{
     form::{Form, object},
@@ -260,6 +260,11 @@ fn webhook(value: &Value, at: &mut At<'_>) -> Option<WebhookSpec> {
         );
         let timeout = form.optional("timeout_ms", millis(1, TIMEOUT_MS));
         let allow_private = form.optional("allow_private", boolean).unwrap_or(false);
-        Some(WebhookSpec { url: url?, secrets: secrets?, timeout, allow_private })
+        let answers = form.optional(
+            "answers",
+            choice(&[("secure", AnswerPolicy::Secure), ("signed", AnswerPolicy::Signed), ("any", AnswerPolicy::Any)]),
+        );
+        let answers = answers.unwrap_or_default();
+        Some(WebhookSpec { url: url?, secrets: secrets?, timeout, allow_private, answers })
     })
 }

@@ -15,6 +15,21 @@ pub struct WebhookSpec {
     pub timeout: Option<Duration>,
     /// `allow_private`: whether it may be in a private network.
     pub allow_private: bool,
+    /// `answers`: which of its answers may have an effect.
+    pub answers: AnswerPolicy,
+}
+
+/// Which answers of a webhook may have an effect. Handlers act with the operator's rights, so an answer that a third
+/// party could have written must not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AnswerPolicy {
+    /// Over https, from a loopback address, or signed with the handler's secret.
+    #[default]
+    Secure,
+    /// Only if signed, on every connection.
+    Signed,
+    /// All of them, also unsigned ones over plain http.
+    Any,
 }
 
 /// A secret as Standard Webhooks writes them: `whsec_` and base64. It is never shown.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::super::{Defer, Does, Handlers, Pattern};
+use super::super::{AnswerPolicy, Defer, Does, Handlers, Pattern};
 use super::{handlers, wrong};
 
 const SECRET: &str = "whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0";
@@ -167,6 +167,40 @@ fn placeholders_that_stand_for_nothing_are_told_with_what_to_write() {
     }
     let found = wrong(&json!({"needs": ["a", "{state.a}"], "cooldown": {"key": "{state.a}", "for_ms": 1}}));
     assert_eq!(found.iter().map(|(field, _)| field.as_str()).collect::<Vec<_>>(), ["needs[1]", "cooldown.key"]);
+}
+
+#[test]
+fn reserved_state_keys_are_refused_as_far_as_they_are_written_out() {
+    for key in ["gate:1", "gate:{user_id}", " Gate:1", "cooldown:welcome:{user_id}", "guildhall:x"] {
+        let found = wrong(&json!({"needs": ["a", key], "set": [{"key": key, "value": 1}]}));
+        let fields: Vec<&str> = found.iter().map(|(field, _)| field.as_str()).collect();
+        assert_eq!(fields, ["needs[1]", "set[0].key"], "{key}");
+        assert!(found.iter().all(|(_, message)| message.contains("must not begin with `")), "{found:?}");
+    }
+    // Cooldowns are stored under a prefix of their own.
+    handlers(&json!({"do": [], "cooldown": {"key": "gate:1", "for_ms": 1}}));
+}
+
+#[test]
+fn a_webhook_may_name_which_answers_are_accepted() {
+    let policy = |answers: Value| {
+        let webhook = json!({"url": "http://a.example", "secrets": [SECRET], "answers": answers});
+        match &handlers(&json!({"webhook": webhook})).get(0).unwrap().does {
+            Does::Webhook(spec) => spec.answers,
+            Does::Rule(_) => unreachable!("it is a webhook"),
+        }
+    };
+    for (value, expected) in [
+        (Value::Null, AnswerPolicy::Secure),
+        (json!("secure"), AnswerPolicy::Secure),
+        (json!("signed"), AnswerPolicy::Signed),
+        (json!("any"), AnswerPolicy::Any),
+    ] {
+        assert_eq!(policy(value.clone()), expected, "{value}");
+    }
+    let found = wrong(&json!({"do": null, "webhook":
+        {"url": "http://a.example", "secrets": [SECRET], "answers": "all"}}));
+    assert_eq!(found[0].0, "webhook.answers");
 }
 
 #[test]
