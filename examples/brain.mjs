@@ -1,6 +1,6 @@
 // A bot's brain: whoever joins gets a role, and /hello is answered. Needs Node.js 18 and nothing else.
 //
-//     node examples/brain.mjs examples/brain.secret [PORT]
+//     node examples/brain.mjs examples/brain.secret [PORT] [ADDRESS]
 
 import { createHmac, timingSafeEqual } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -23,33 +23,48 @@ function think(event) {
   return {};
 }
 
+/** The signatures of a body, one with each secret. */
+function signatures(id, at, body) {
+  const tag = (secret) => createHmac("sha256", secret).update(`${id}.${at}.`).update(body).digest("base64");
+  return secrets.map((secret) => `v1,${tag(secret)}`);
+}
+
 /** Whether this very body was signed with one of our secrets, not more than five minutes ago. */
 function isFromGuildhall(headers, body) {
   const [id, at, given] = ["id", "timestamp", "signature"].map((name) => headers[`webhook-${name}`] ?? "");
   if (!/^\d+$/.test(at) || Math.abs(Date.now() / 1000 - Number(at)) > 300) return false;
-  const signatures = given.split(" ").map((one) => Buffer.from(one));
-  return secrets.some((secret) => {
-    const tag = createHmac("sha256", secret).update(`${id}.${at}.`).update(body).digest("base64");
-    const ours = Buffer.from(`v1,${tag}`);
-    return signatures.some((one) => one.length === ours.length && timingSafeEqual(one, ours));
+  const theirs = given.split(" ").map((one) => Buffer.from(one));
+  return signatures(id, at, body).some((signature) => {
+    const ours = Buffer.from(signature);
+    return theirs.some((one) => one.length === ours.length && timingSafeEqual(one, ours));
   });
 }
 
+/** The headers of a signed answer. Its id names the request, so that it is an answer to no other. */
+function signAnswer(request, body) {
+  const id = `${request["webhook-id"]}:${request["webhook-timestamp"]}:answer`;
+  const at = String(Math.floor(Date.now() / 1000));
+  return { "webhook-id": id, "webhook-timestamp": at, "webhook-signature": signatures(id, at, body).join(" ") };
+}
+
 const server = createServer(async (request, response) => {
-  const answer = (status, value) => {
-    response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(value));
+  const answer = (status, value, headers = {}) => {
+    response.writeHead(status, { "content-type": "application/json", ...headers }).end(value);
   };
+  const refuse = (status, error) => answer(status, JSON.stringify({ error }));
   try {
     const parts = [];
     for await (const part of request) parts.push(part);
     const body = Buffer.concat(parts);
-    if (!isFromGuildhall(request.headers, body)) return answer(401, { error: "the signature does not fit" });
-    answer(200, think(JSON.parse(body)));
+    if (!isFromGuildhall(request.headers, body)) return refuse(401, "the signature does not fit");
+    const text = JSON.stringify(think(JSON.parse(body)));
+    answer(200, text, signAnswer(request.headers, text));
   } catch (error) {
     console.error(error);
-    answer(500, { error: "something is wrong with this brain" });
+    refuse(500, "something is wrong with this brain");
   }
 });
-server.listen(Number(process.argv[3] ?? 9100), "127.0.0.1", () => {
-  console.log(`listening on http://127.0.0.1:${server.address().port}`);
+const address = process.argv[4] ?? "127.0.0.1";
+server.listen(Number(process.argv[3] ?? 9100), address, () => {
+  console.log(`listening on http://${address}:${server.address().port}`);
 });

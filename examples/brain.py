@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A bot's brain: whoever joins gets a role, and /hello is answered. Needs Python 3.9 and nothing else.
 
-    python3 examples/brain.py examples/brain.secret [PORT]
+    python3 examples/brain.py examples/brain.secret [PORT] [ADDRESS]
 """
 
 import base64, hashlib, hmac, json, sys, time
@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 SECRETS = [base64.b64decode(line.removeprefix("whsec_")) for line in open(sys.argv[1]).read().split()]
 PORT = int(sys.argv[2]) if len(sys.argv) > 2 else 9100
+ADDRESS = sys.argv[3] if len(sys.argv) > 3 else "127.0.0.1"
 
 
 def think(event):
@@ -24,15 +25,25 @@ def think(event):
     return {}
 
 
+def signatures(id, at, body):
+    """The signatures of a body, one with each secret."""
+    tags = [hmac.new(secret, f"{id}.{at}.".encode() + body, hashlib.sha256).digest() for secret in SECRETS]
+    return ["v1," + base64.b64encode(tag).decode() for tag in tags]
+
+
 def is_from_guildhall(headers, body):
     """Whether this very body was signed with one of our secrets, not more than five minutes ago."""
     id, at, given = (headers.get(f"webhook-{name}", "") for name in ("id", "timestamp", "signature"))
     if not (at.isascii() and at.isdigit()) or abs(time.time() - int(at)) > 300:
         return False
-    signed = f"{id}.{at}.".encode() + body
-    tags = [hmac.new(secret, signed, hashlib.sha256).digest() for secret in SECRETS]
-    ours = [b"v1," + base64.b64encode(tag) for tag in tags]
+    ours = [one.encode() for one in signatures(id, at, body)]
     return any(hmac.compare_digest(one, other.encode()) for one in ours for other in given.split(" "))
+
+
+def sign_answer(request, body):
+    """The headers of a signed answer. Its id names the request, so that it is an answer to no other."""
+    id, at = f"{request['webhook-id']}:{request['webhook-timestamp']}:answer", str(int(time.time()))
+    return {"webhook-id": id, "webhook-timestamp": at, "webhook-signature": " ".join(signatures(id, at, body))}
 
 
 class Webhook(BaseHTTPRequestHandler):
@@ -41,18 +52,20 @@ class Webhook(BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
         if not is_from_guildhall(self.headers, body):
-            return self.answer(401, {"error": "the signature does not fit"})
-        self.answer(200, think(json.loads(body)))
+            return self.answer(401, {"error": "the signature does not fit"}, lambda text: {})
+        self.answer(200, think(json.loads(body)), lambda text: sign_answer(self.headers, text))
 
-    def answer(self, status, value):
+    def answer(self, status, value, sign):
         text = json.dumps(value).encode()
         self.send_response(status)
+        for name, content in sign(text).items():
+            self.send_header(name, content)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(text)))
         self.end_headers()
         self.wfile.write(text)
 
 
-server = ThreadingHTTPServer(("127.0.0.1", PORT), Webhook)
-print(f"listening on http://127.0.0.1:{server.server_port}", flush=True)
+server = ThreadingHTTPServer((ADDRESS, PORT), Webhook)
+print(f"listening on http://{ADDRESS}:{server.server_port}", flush=True)
 server.serve_forever()

@@ -145,6 +145,22 @@ fn handlers_check_shows_what_each_listens_to_or_all_that_is_wrong() {
         assert!(says.contains(hint), "no {hint} in {says}");
     }
 
+    for (url, answers, warning) in [
+        ("http://brain.example/key", "secure", "plain http from brain.example are refused unless they are signed"),
+        ("http://brain.example/key", "any", "accepts unsigned answers over plain http from brain.example"),
+        ("http://brain.example/key", "signed", ""),
+        ("https://brain.example/key", "any", ""),
+        ("http://127.0.0.1:9100/key", "secure", ""),
+    ] {
+        let webhook = format!("url = '{url}', answers = '{answers}', allow_private = true");
+        let file = HANDLERS.replace("url = 'https://brain.example/'", &webhook);
+        let checked = handlers(&["check"]).file("handlers.toml", &file).output();
+        let says = text(&checked.stderr);
+        assert_eq!(checked.status.code(), Some(0), "{says}");
+        assert_eq!(says.starts_with("warning: handler brain: "), !warning.is_empty(), "{url} {answers}: {says}");
+        assert!(says.contains(warning) && !says.contains("/key"), "{url} {answers}: {says}");
+    }
+
     for (file, hint) in [("", "GUILDHALL__HANDLERS__FILE"), ("nowhere.toml", "nowhere.toml cannot be read")] {
         let none = handlers(&["check"]).env("GUILDHALL__HANDLERS__FILE", file).output();
         assert_eq!(none.status.code(), Some(1));

@@ -107,6 +107,7 @@ async fn plays_its_part(program: &str, file: &str) {
         .env("GUILDHALL__LOG__FORMAT", "json");
     let brain = Brain::start(program, file, &daemon.path("examples/brain.secret"));
     assert!(HANDLERS.contains("//127.0.0.1:9100/"), "where a brain listens unless it is told otherwise");
+    assert!(HANDLERS.contains("answers = \"signed\""), "only signed answers have an effect below");
     let handlers = HANDLERS.replace("127.0.0.1:9100", &brain.address.to_string());
     let daemon = daemon.file("examples/handlers.toml", &handlers).spawn();
     daemon.line_with("\"part is ready\",\"part\":\"gateway\"");

@@ -5,7 +5,8 @@
 mod support;
 
 use std::{
-    net::SocketAddr,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{IpAddr, SocketAddr, TcpListener, UdpSocket},
     time::{Duration, Instant},
 };
 
@@ -35,13 +36,19 @@ struct Daemon {
 
 impl Daemon {
     fn start(sim: &SimHandle) -> Self {
+        Self::with_handlers(sim, HANDLERS, |_| {})
+    }
+
+    /// `starts` sees the program before it listens.
+    fn with_handlers(sim: &SimHandle, handlers: &str, starts: impl FnOnce(&Running)) -> Self {
         let running = Guildhall::serve(&sim.gateway_url())
             .env("GUILDHALL__DISCORD__TOKEN", "sim-bot-token")
             .env("GUILDHALL__DISCORD__API_URL", &sim.api_url())
             .env("GUILDHALL__API__ADMIN_KEY", KEY)
-            .file("handlers.toml", HANDLERS)
+            .file("handlers.toml", handlers)
             .env("GUILDHALL__HANDLERS__FILE", "handlers.toml")
             .spawn();
+        starts(&running);
         let address = running.address();
         running.line_with("\"part is ready\",\"part\":\"gateway\"");
         Self { running, address }
@@ -54,6 +61,17 @@ impl Daemon {
              Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
         );
         tokio::task::block_in_place(|| request(self.address, &head))
+    }
+
+    /// Waits until the metrics have this line.
+    async fn until_counted(&self, line: &str) {
+        self.until("/metrics", |answer| answer.body.lines().any(|found| found == line)).await;
+    }
+
+    /// The only event that was given up.
+    async fn dead_event(&self) -> Value {
+        let one = |answer: &Answer| answer.json()["events"].as_array().is_some_and(|events| events.len() == 1);
+        self.until("/v1/events/dead", one).await.json()["events"][0].clone()
     }
 
     /// Asks until the answer is as it should be.
@@ -160,5 +178,140 @@ async fn an_event_that_was_given_up_is_listed_without_its_token_and_handled_agai
     daemon.until("/v1/events/dead", again).await;
     assert_eq!((revive(&place), revive("999999"), revive("x")), (404, 404, 400));
     assert_eq!(daemon.ask("GET", "/v1/events/dead?limit=0", "").status, 400);
+    daemon.stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reserved_keys_are_refused_in_every_spelling_and_by_every_method() {
+    let sim = sim().await;
+    let daemon = Daemon::start(&sim);
+    for key in [
+        "gate:1",
+        "gate%3A1",
+        "%67ate:1",
+        "GATE:1",
+        "%20gate:1",
+        "%C2%A0gate:1",
+        "cooldown:greet:1",
+        "guildhall:x",
+        "gate:",
+    ] {
+        for method in ["GET", "PUT", "DELETE"] {
+            let answer = daemon.ask(method, &format!("/v1/state/{key}"), r#"{"value": 1}"#);
+            assert_eq!(answer.status, 400, "{method} {key}: {}", answer.body);
+            let detail = answer.json()["detail"].as_str().unwrap().to_owned();
+            assert!(detail.contains("must not begin with `"), "{method} {key}: {detail}");
+        }
+    }
+    // Decoded once, this one is another key.
+    assert_eq!(daemon.ask("PUT", "/v1/state/gate%253A1", r#"{"value": 1}"#).status, 204);
+    daemon.stop();
+}
+
+const BY_CUSTOM_ID: &str = r#"
+[[handlers]]
+name = "writes"
+on = "interaction.modal.gate"
+set = [{ key = "seen", value = true }, { key = "{data.data.custom_id}", value = {} }]
+
+[[handlers]]
+name = "reads"
+on = "interaction.modal.cooldown"
+needs = ["{data.data.custom_id}"]
+do = []
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_a_user_makes_reserved_is_refused_counted_and_listed() {
+    for (custom_id, handler, source) in [("gate:1", "writes", "set"), ("cooldown:reads:1", "reads", "needs")] {
+        let sim = sim().await;
+        let daemon = Daemon::with_handlers(&sim, BY_CUSTOM_ID, |_| {});
+        sim.fire(FireSpec::modal(sim.guilds()[0], custom_id)).await.unwrap();
+        let dead = daemon.dead_event().await;
+        assert_eq!(dead["handler"], handler);
+        assert!(dead["why"].as_str().unwrap().contains("the daemon uses such keys itself"), "{dead}");
+        let counter = "guildhall_reserved_state_keys_refused_total";
+        daemon.until_counted(&format!("{counter}{{handler=\"{handler}\",source=\"{source}\"}} 1")).await;
+        assert_eq!(daemon.ask("GET", "/v1/state/seen", "").status, 404, "nothing of it was done");
+        daemon.running.lines_with("reserved state key refused", 1);
+        daemon.stop();
+    }
+}
+
+#[test]
+fn a_handlers_file_with_a_reserved_key_is_refused_before_anything_starts() {
+    let handlers = BY_CUSTOM_ID.replace("{data.data.custom_id}", "gate:{user_id}");
+    for command in [&["serve"][..], &["handlers", "check"]] {
+        let output = Guildhall::new(command)
+            .env("GUILDHALL__DISCORD__TOKEN", "sim-bot-token")
+            .env("GUILDHALL__HANDLERS__FILE", "handlers.toml")
+            .file("handlers.toml", &handlers)
+            .output();
+        let said = support::text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        for field in ["`handlers[0].set[1].key` must not begin with `gate:`", "`handlers[1].needs[0]` must not begin"] {
+            assert!(said.contains(field), "{field}: {said}");
+        }
+    }
+}
+
+/// An address of this machine that is not loopback. Nothing is sent to find it.
+fn own_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("198.51.100.1:9").ok()?;
+    Some(socket.local_addr().ok()?.ip()).filter(|address| !address.is_loopback() && !address.is_unspecified())
+}
+
+/// A server that answers each request with this body, unsigned. It ends with the test's process.
+fn unsigned_brain(address: IpAddr, body: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind((address, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut reader = BufReader::new(stream.unwrap());
+            let (mut line, mut length) = (String::new(), 0);
+            while reader.read_line(&mut line).unwrap() > 2 {
+                let length_of = line.strip_prefix("content-length: ").map(|value| value.trim().parse().unwrap());
+                length = length_of.unwrap_or(length);
+                line.clear();
+            }
+            reader.read_exact(&mut vec![0; length]).unwrap();
+            let head = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+            reader.get_mut().write_all(format!("{head}{body}").as_bytes()).unwrap();
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unsigned_answer_over_plain_http_is_refused_unless_the_handler_allows_it() {
+    let Some(address) = own_address() else { return eprintln!("skipped: this machine has only loopback addresses") };
+    let brain = unsigned_brain(address, r#"{"set": {"answered": {"value": true}}, "reply": {"content": "hi"}}"#);
+    let handlers = |answers: &str| {
+        format!(
+            "[[handlers]]\nname = \"brain\"\non = \"interaction.command.ask\"\n[handlers.webhook]\n\
+             url = \"http://{brain}/\"\nsecrets = [\"whsec_ZXhhbXBsZS1vbmx5LW1ha2UteW91ci1vd24tc2VjcmV0\"]\n\
+             allow_private = true\n{answers}"
+        )
+    };
+    let sim = sim().await;
+    let warns =
+        |part: &'static str| move |running: &Running| assert!(running.line_with("handler warning").contains(part));
+    let daemon = Daemon::with_handlers(&sim, &handlers(""), warns("refused unless they are signed"));
+    sim.fire(FireSpec::command(sim.guilds()[0], "ask")).await.unwrap();
+    let dead = daemon.dead_event().await;
+    let why = dead["why"].as_str().unwrap();
+    assert!(why.contains(&format!("plain http from {address}")) && why.contains("not signed"), "{why}");
+    daemon.until_counted("guildhall_webhook_requests_total{handler=\"brain\",outcome=\"untrusted\"} 1").await;
+    assert_eq!(daemon.ask("GET", "/v1/state/answered", "").status, 404);
+    let listed = daemon.ask("GET", "/v1/operations", "");
+    assert_eq!(listed.json()["operations"], json!([]), "{}", listed.body);
+    daemon.stop();
+
+    let daemon = Daemon::with_handlers(&sim, &handlers("answers = \"any\"\n"), warns("answers = \\\"any\\\" accepts"));
+    sim.fire(FireSpec::command(sim.guilds()[0], "ask")).await.unwrap();
+    daemon.until("/v1/state/answered", |answer| answer.status == 200).await;
+    let listed = daemon.ask("GET", "/v1/operations?kind=edit_original", "");
+    assert_eq!(listed.json()["operations"].as_array().map(Vec::len), Some(1), "{}", listed.body);
     daemon.stop();
 }
