@@ -208,6 +208,28 @@ async fn reserved_keys_are_refused_in_every_spelling_and_by_every_method() {
     daemon.stop();
 }
 
+const WITH_KEY: &str = r#"
+[[handlers]]
+name = "maker"
+on = "interaction.command.make"
+do = [{ kind = "create_role", payload = { name = "by-handler" }, key = "event:same" }]
+"#;
+
+/// Idempotency keys belong to who uses them: no caller can take a handler's before the event comes.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idempotency_key_of_the_api_does_not_hold_back_a_handler() {
+    let sim = sim().await;
+    let guild = sim.guilds()[0];
+    let daemon = Daemon::with_handlers(&sim, WITH_KEY, |_| {});
+    let body = r#"{"kind": "create_role", "payload": {"name": "by-api"}, "key": "event:same"}"#;
+    assert_eq!(daemon.ask("POST", &format!("/v1/guilds/{guild}/operations"), body).status, 202);
+    sim.fire(FireSpec::command(guild, "make")).await.unwrap();
+    let both = |answer: &Answer| answer.json()["operations"].as_array().is_some_and(|listed| listed.len() == 2);
+    daemon.until("/v1/operations?kind=create_role&state=succeeded", both).await;
+    assert_eq!(daemon.ask("GET", "/v1/events/dead", "").json()["events"], json!([]));
+    daemon.stop();
+}
+
 const BY_CUSTOM_ID: &str = r#"
 [[handlers]]
 name = "writes"

@@ -81,7 +81,11 @@ fn revive() -> About {
 
 fn a_key(about: About) -> About {
     let key = text_of(1, 255);
-    about.path("key", key, "At most 255 bytes, no control characters. What begins with `gate:` is Guildhall's own.")
+    about.path(
+        "key",
+        key,
+        "At most 255 bytes, no control characters, and none of the reserved keys that docs/handlers.md lists.",
+    )
 }
 
 fn show_state() -> About {
