@@ -1,7 +1,7 @@
 //! Which answers may have an effect.
 //!
-//! An answer acts with the operator's rights. Over plain http anyone on the network path can write one, so it counts only
-//! if nobody else can have written it:
+//! An answer acts with the operator's rights. Over plain http anyone on the network path can write one, so it is accepted
+//! only if it is certain who wrote it:
 //!
 //! ```text
 //!  https ──────────────▶ accepted
