@@ -25,6 +25,7 @@ pub mod metrics;
 #[cfg(feature = "otel")]
 pub mod otel;
 mod plain;
+mod private_files;
 pub mod process;
 pub mod redis;
 pub mod settings;

@@ -9,12 +9,14 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 
 use super::keyring;
-use crate::{chance, settings::Token};
+use crate::{chance, private_files, settings::Token};
 
 /// A key is never this long; a file that is something else may be.
 const FILE_MAX: u64 = 4 * 1024;
 /// The fewest characters of a key that nobody guesses.
 const SHORTEST: usize = 16;
+/// How the name of a file starts that is not complete yet.
+const TEMPORARY: &str = ".admin.key-";
 
 /// Knows the right key when it sees it, without keeping it.
 #[derive(Clone, Copy)]
@@ -86,7 +88,7 @@ pub enum AdminKeyError {
 pub fn find_or_make(file: &Path) -> Result<(Token, bool), AdminKeyError> {
     match fs::metadata(file) {
         Ok(metadata) => read(file, &metadata).map(|key| (key, false)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => make(file).map(|key| (key, true)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => make(file),
         Err(error) => Err(AdminKeyError::Read { file: file.to_owned(), error }),
     }
 }
@@ -113,33 +115,34 @@ fn read(file: &Path, metadata: &fs::Metadata) -> Result<Token, AdminKeyError> {
     Ok(Token::new(key))
 }
 
-fn make(file: &Path) -> Result<Token, AdminKeyError> {
+fn make(file: &Path) -> Result<(Token, bool), AdminKeyError> {
     let bytes: [u8; 32] = chance::bytes().map_err(|_| AdminKeyError::Chance)?;
     let key = format!("gh_admin_{}", URL_SAFE_NO_PAD.encode(bytes));
-    keep(file, &key).map_err(|error| AdminKeyError::Write { file: file.to_owned(), error })?;
-    Ok(Token::new(key))
+    match write_new(file, &key) {
+        Ok(()) => Ok((Token::new(key), true)),
+        // Another process has just created it.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let metadata = fs::metadata(file).map_err(|error| AdminKeyError::Read { file: file.to_owned(), error })?;
+            read(file, &metadata).map(|key| (key, false))
+        }
+        Err(error) => Err(AdminKeyError::Write { file: file.to_owned(), error }),
+    }
 }
 
-/// Writes it beside its place, then moves it there: whoever finds the file finds all of it.
-fn keep(file: &Path, key: &str) -> io::Result<()> {
-    if let Some(folder) = file.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    let mut beside = file.as_os_str().to_owned();
-    beside.push(".new");
-    // What a process left behind that died at this very point.
-    match fs::remove_file(&beside) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut new = options.open(&beside)?;
-    writeln!(new, "{key}")?;
-    new.sync_all()?;
-    fs::rename(&beside, file)
+/// Writes the key to a temporary file and moves it to its name, so that a reader never sees a part of it and of two processes
+/// that start together one wins.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::AlreadyExists`] when the file exists.
+fn write_new(file: &Path, key: &str) -> io::Result<()> {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    private_files::create_folder(folder)?;
+    // Created with mode 0600, and removed when it is dropped.
+    let mut temporary = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(folder)?;
+    writeln!(temporary, "{key}")?;
+    temporary.as_file().sync_all()?;
+    temporary.persist_noclobber(file).map(drop).map_err(|failed| failed.error)
 }
 
 #[cfg(test)]
@@ -189,7 +192,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("admin.key");
         for text in [&b""[..], b"short", b"has a space in its middle", b"\xff\xfe0123456789012345", &[b'a'; 5_000]] {
-            keep(&file, "").unwrap();
+            let _ = fs::remove_file(&file);
+            write_new(&file, "").unwrap();
             fs::write(&file, text).unwrap();
             let error = find_or_make(&file).unwrap_err();
             assert!(matches!(error, AdminKeyError::NoKey { .. }), "{error}");
@@ -198,11 +202,16 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_process_left_behind_does_no_harm() {
+    fn processes_that_start_together_get_one_key() {
         let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("admin.key");
-        fs::write(folder.path().join("admin.key.new"), "gh_ad").unwrap();
-        assert!(find_or_make(&file).unwrap().1);
-        assert!(find_or_make(&folder.path().join("admin.key/below")).is_err());
+        let file = folder.path().join("data/admin.key");
+        let found: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| find_or_make(&file).unwrap())).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(found.iter().filter(|(_, made)| *made).count(), 1);
+        assert!(found.iter().all(|(key, _)| key.expose() == found[0].0.expose()));
+        assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
+        assert!(find_or_make(&file.join("below")).is_err());
     }
 }

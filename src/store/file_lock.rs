@@ -1,10 +1,12 @@
 //! One process a file: the lock beside a file of SQLite.
 
 use std::{
-    fs::{File, OpenOptions, TryLockError},
+    fs::{File, TryLockError},
     io::{self, Read as _, Seek as _, Write as _},
     path::{Path, PathBuf},
 };
+
+use crate::private_files;
 
 /// The right to write to a file of SQLite. The system takes it back when the process ends, however it ends.
 #[derive(Debug)]
@@ -23,9 +25,7 @@ pub(super) enum LockError {
 
 impl FileLock {
     pub(super) fn take(database: &Path) -> Result<Self, LockError> {
-        let path = beside(database);
-        let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
-        let mut file = opened.map_err(LockError::Io)?;
+        let mut file = private_files::open_or_create(&beside(database)).map_err(LockError::Io)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {

@@ -60,7 +60,10 @@ pub use self::{
     look::{Looked, look},
     members::Notice,
 };
-use crate::settings::{Store as Settings, StoreUrl};
+use crate::{
+    private_files,
+    settings::{Store as Settings, StoreUrl},
+};
 
 /// How often it is tried to open a store whose connection is lost meanwhile.
 const TRIES: u32 = 5;
@@ -336,7 +339,8 @@ impl Store {
     }
 }
 
-/// Takes the lock of a file of SQLite.
+/// Takes the lock of a file of SQLite, and creates the file if it does not exist: SQLite gives its WAL and its shared memory
+/// the mode of the file.
 fn lock_file(settings: &Settings) -> Result<Option<FileLock>, OpenError> {
     let path = match &settings.url {
         StoreUrl::Sqlite(path) => path,
@@ -345,12 +349,16 @@ fn lock_file(settings: &Settings) -> Result<Option<FileLock>, OpenError> {
     let folder_error =
         |error: std::io::Error| OpenError::Folder { path: path.display().to_string(), says: error.to_string() };
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder).map_err(folder_error)?;
+        private_files::create_folder(folder).map_err(folder_error)?;
     }
     let lock = FileLock::take(path).map_err(|error| match error {
         LockError::Held(pid) => OpenError::InUse { path: settings.url.to_string(), pid },
         LockError::Io(error) => folder_error(error),
     })?;
+    // An existing file is not opened: closing it would drop the locks of connections of this process.
+    if !path.try_exists().map_err(folder_error)? {
+        private_files::open_or_create(path).map_err(folder_error)?;
+    }
     Ok(Some(lock))
 }
 

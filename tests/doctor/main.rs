@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod discord;
+mod files;
 mod keeps;
 #[path = "../support/postgres.rs"]
 mod postgres;

@@ -38,6 +38,19 @@ impl Guildhall {
         Self { command, folder }
     }
 
+    /// Starts the program with this umask instead of that of the tests.
+    pub(crate) fn umask(mut self, umask: &str) -> Self {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", &format!("umask {umask} && exec \"$0\" \"$@\"")]);
+        command.arg(self.command.get_program()).args(self.command.get_args());
+        command.current_dir(self.folder.path()).env_clear();
+        for (name, value) in self.command.get_envs() {
+            command.env(name, value.unwrap());
+        }
+        self.command = command;
+        self
+    }
+
     /// `serve` with a token, a gateway, a free port and a log that machines can read.
     pub(crate) fn serve(gateway: &str) -> Self {
         Self::new(&["serve"])
@@ -77,7 +90,7 @@ impl Guildhall {
         let mut child = self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stdout = Lines::of(child.stdout.take().unwrap());
         let stderr = Lines::of(child.stderr.take().unwrap());
-        Running { child, stdout, stderr, _folder: self.folder }
+        Running { child, stdout, stderr, folder: self.folder }
     }
 }
 
@@ -130,7 +143,7 @@ pub(crate) struct Running {
     child: Child,
     stdout: Lines,
     stderr: Lines,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 /// How it ended, and everything it wrote.
@@ -141,6 +154,11 @@ pub(crate) struct Ended {
 }
 
 impl Running {
+    /// The folder that it runs in.
+    pub(crate) fn folder(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
     /// Waits for the next line of the log that holds this text.
     pub(crate) fn line_with(&self, text: &str) -> String {
         self.stderr.wait(text, |line| line.contains(text))

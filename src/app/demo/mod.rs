@@ -21,7 +21,7 @@ mod task;
 mod worker;
 
 use std::{
-    io,
+    io::{self, Write as _},
     path::{Path, PathBuf},
     process::ExitStatus,
     time::{Duration, Instant},
@@ -42,6 +42,7 @@ use self::{
 };
 use crate::{
     api::BindError,
+    private_files,
     settings::{Flag, Loaded, Token},
 };
 
@@ -147,10 +148,11 @@ impl Demo {
         let sim = Sim::start(config).await.map_err(DemoError::Sim)?;
         println!("The simulated Discord is at http://{} (REST under /api/v10, gateway, GET /sim).", sim.address());
 
-        let folder = tempfile::Builder::new().prefix("guildhall-demo-").tempdir().map_err(DemoError::Folder)?;
+        let folder = private_files::temporary_folder("guildhall-demo-").map_err(DemoError::Folder)?;
         let brain = Brain::start().await.map_err(DemoError::Brain)?;
         let handlers = folder.path().join("handlers.toml");
-        std::fs::write(&handlers, brain.handlers()).map_err(DemoError::Folder)?;
+        let mut file = private_files::create_new(&handlers).map_err(DemoError::Folder)?;
+        file.write_all(brain.handlers().as_bytes()).map_err(DemoError::Folder)?;
         let key = Token::new(format!("gh_demo_{}", chance()));
         let mut recipe = given(settings, folder.path()).map_err(DemoError::Process)?;
         recipe.set("discord.token", token);

@@ -11,6 +11,7 @@
 mod bot;
 mod daemon;
 mod discord;
+mod files;
 mod keeps;
 mod roles;
 
@@ -89,6 +90,8 @@ pub async fn examine(examination: &Examination<'_>, mut tell: impl FnMut(Finding
     tell(bot::intents(settings, &mut caller).await);
     tell(bot::sessions(settings, &mut caller).await);
     tell(bot::clock(&caller));
+    // Before the store is opened: SQLite would create files of the mode that is reported.
+    files::permissions(settings, &mut tell);
     let kept = keeps::store(settings, &mut tell).await;
     keeps::redis(settings, &mut tell).await;
     tell(Finding::skip("rabbitmq", "not configured: this version has no broker"));
