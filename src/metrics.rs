@@ -48,6 +48,8 @@ pub const API_LIMITED: &str = "guildhall_api_limited_total";
 pub const API_DELAYED: &str = "guildhall_api_delayed_total";
 /// Requests of callers that were counted together with others, by policy: there were too many callers.
 pub const API_UNTRACKED: &str = "guildhall_api_untracked_total";
+/// Keys that were looked up in the store, by result.
+pub const API_KEY_LOOKUPS: &str = "guildhall_api_key_lookups_total";
 /// 1 while requests are counted together with other processes, else 0.
 pub const API_POLICIES_SHARED: &str = "guildhall_api_policies_shared";
 /// Connections that are served.
@@ -204,6 +206,11 @@ const METRICS: &[Metric] = &[
         API_UNTRACKED,
         &["policy"],
         "Requests counted together with those of others, since there were too many callers, by policy.",
+    ),
+    Metric::counter(
+        API_KEY_LOOKUPS,
+        &["result"],
+        "Keys that were looked up in the store: found, unknown, failed (the store), or busy (too many others).",
     ),
     Metric::gauge(
         API_POLICIES_SHARED,

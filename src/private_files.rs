@@ -32,9 +32,7 @@ pub(crate) fn create_new(path: &Path) -> io::Result<File> {
 pub(crate) fn open_or_create(path: &Path) -> io::Result<File> {
     match create_new(path) {
         // `create` once more: it may be a symbolic link to a file that does not exist.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            options().create(true).truncate(false).open(path)
-        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => options().create(true).truncate(false).open(path),
         created => created,
     }
 }

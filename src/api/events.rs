@@ -16,8 +16,8 @@ use crate::{
     events::InternalEvent,
     metrics::{
         API_CERTIFICATE_LOADS, API_CONNECTIONS, API_CONNECTIONS_CUT, API_CONNECTIONS_REFUSED, API_DELAYED,
-        API_INTERVENTIONS, API_LIMITED, API_POLICIES_SHARED, API_REQUEST_SECONDS, API_REQUESTS, API_STREAMS,
-        API_STREAMS_ENDED, API_UNTRACKED, API_WAITS, INTERACTIONS_REFUSED,
+        API_INTERVENTIONS, API_KEY_LOOKUPS, API_LIMITED, API_POLICIES_SHARED, API_REQUEST_SECONDS, API_REQUESTS,
+        API_STREAMS, API_STREAMS_ENDED, API_UNTRACKED, API_WAITS, INTERACTIONS_REFUSED,
     },
 };
 
@@ -40,7 +40,8 @@ impl InternalEvent for ApiAnswered<'_> {
         let Self { route, method, status, took, request, trace, asked_by } = self;
         let (status, duration_ms) = (status.as_u16(), u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
         let trace_id = trace.id;
-        if status >= 500 {
+        // What answers 503 is reported where it fails; a flood of requests must not become a flood of warnings.
+        if status >= 500 && status != StatusCode::SERVICE_UNAVAILABLE.as_u16() {
             warn!(route, method, status, duration_ms, request_id = request, %trace_id, "the API failed");
         } else {
             debug!(route, method, status, duration_ms, request_id = request, %trace_id, "the API answered");
@@ -113,6 +114,35 @@ impl InternalEvent for PoliciesAlone {
     fn emit(self) {
         warn!("Redis is lost: each process counts requests to the API alone, so that callers may ask more in all");
         gauge!(API_POLICIES_SHARED).set(0);
+    }
+}
+
+/// The outcome of a key look-up.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum LookupResult {
+    Found,
+    Unknown,
+    /// The store failed.
+    Failed,
+    /// It was not looked up: too many others are.
+    Busy,
+}
+
+/// A key was looked up in the store.
+pub(super) struct KeyLookedUp {
+    pub(super) result: LookupResult,
+}
+
+impl InternalEvent for KeyLookedUp {
+    fn emit(self) {
+        let result = match self.result {
+            LookupResult::Found => "found",
+            LookupResult::Unknown => "unknown",
+            LookupResult::Failed => "failed",
+            LookupResult::Busy => "busy",
+        };
+        trace!(result, "key looked up");
+        counter!(API_KEY_LOOKUPS, "result" => result).increment(1);
     }
 }
 

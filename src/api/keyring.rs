@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 
 /// How long what the store said of a key is believed.
 pub(super) const FRESH: Duration = Duration::from_secs(2);
-/// How many keys are remembered, whether they exist or not.
+/// How many keys are remembered; as many ids are that do not exist.
 const REMEMBERED_MOST: usize = 10_000;
 /// How many refusals of one key are written down within [`REFUSALS_EVERY`].
 const REFUSALS_MOST: u32 = 10;
@@ -35,21 +35,17 @@ pub(super) fn is_same(one: &[u8; 32], other: &[u8; 32]) -> bool {
     std::hint::black_box(one.iter().zip(other).fold(0, |differs, (one, other)| differs | (one ^ other))) == 0
 }
 
-struct Seen {
-    key: Option<Arc<Key>>,
-    at: Instant,
-}
-
 /// How often a key was refused lately.
 struct Refusals {
     since: Instant,
     count: u32,
 }
 
-/// The keys that were looked up lately.
+/// The keys that were looked up lately. Wrong ids do not displace keys.
 #[derive(Default)]
 pub(super) struct Keyring {
-    seen: Mutex<HashMap<KeyId, Seen>>,
+    found: Mutex<HashMap<KeyId, (Arc<Key>, Instant)>>,
+    absent: Mutex<HashMap<KeyId, Instant>>,
     refusals: Mutex<HashMap<Arc<str>, Refusals>>,
 }
 
@@ -62,28 +58,30 @@ impl std::fmt::Debug for Keyring {
 impl Keyring {
     /// What is known of a key, if the store was asked a moment ago: the key, or that there is none.
     pub(super) fn recall(&self, id: KeyId, now: Instant) -> Option<Option<Arc<Key>>> {
-        let seen = lock(&self.seen);
-        seen.get(&id).filter(|seen| now.saturating_duration_since(seen.at) < FRESH).map(|seen| seen.key.clone())
-    }
-
-    /// Whether there was such a key when the store was last asked, however long ago that was.
-    pub(super) fn knew(&self, id: KeyId) -> bool {
-        lock(&self.seen).get(&id).is_some_and(|seen| seen.key.is_some())
+        let is_fresh = |asked: Instant| now.saturating_duration_since(asked) < FRESH;
+        if let Some((key, _)) = lock(&self.found).get(&id).filter(|(_, asked)| is_fresh(*asked)) {
+            return Some(Some(Arc::clone(key)));
+        }
+        lock(&self.absent).get(&id).is_some_and(|asked| is_fresh(*asked)).then_some(None)
     }
 
     /// Remembers what the store said when it was asked at `asked`.
-    pub(super) fn remember(&self, id: KeyId, key: Option<Key>, asked: Instant) -> Option<Arc<Key>> {
-        let key = key.map(Arc::new);
-        let mut seen = lock(&self.seen);
-        if seen.len() >= REMEMBERED_MOST {
-            seen.retain(|_, seen| asked.saturating_duration_since(seen.at) < FRESH);
+    pub(super) fn remember(&self, id: KeyId, key: Option<Arc<Key>>, asked: Instant) {
+        let is_fresh = |at: Instant| asked.saturating_duration_since(at) < FRESH;
+        match key {
+            Some(key) => {
+                lock(&self.absent).remove(&id);
+                let mut found = lock(&self.found);
+                make_room(&mut found, |(_, at)| is_fresh(*at));
+                found.insert(id, (key, asked));
+            }
+            None => {
+                lock(&self.found).remove(&id);
+                let mut absent = lock(&self.absent);
+                make_room(&mut absent, |at| is_fresh(*at));
+                absent.insert(id, asked);
+            }
         }
-        // So many at once are guesses. What is forgotten is looked up again.
-        if seen.len() >= REMEMBERED_MOST {
-            seen.clear();
-        }
-        seen.insert(id, Seen { key: key.clone(), at: asked });
-        key
     }
 
     /// Whether this refusal of a key is to be written down: a few of each are, so that nobody fills the store with them.
@@ -101,6 +99,16 @@ impl Keyring {
         }
         refused.count = refused.count.saturating_add(1);
         refused.count <= REFUSALS_MOST
+    }
+}
+
+/// Makes room for one more. What is forgotten is looked up again.
+fn make_room<T>(seen: &mut HashMap<KeyId, T>, is_fresh: impl Fn(&T) -> bool) {
+    if seen.len() >= REMEMBERED_MOST {
+        seen.retain(|_, one| is_fresh(one));
+    }
+    if seen.len() >= REMEMBERED_MOST {
+        seen.clear();
     }
 }
 
@@ -164,22 +172,23 @@ mod tests {
         let (ring, start) = (Keyring::default(), Instant::now());
         let id = KeyId::from_chance(7);
         assert!(ring.recall(id, start).is_none());
-        ring.remember(id, Some(key(None, None)), start);
+        ring.remember(id, Some(Arc::new(key(None, None))), start);
         assert!(ring.recall(id, start + FRESH / 2).flatten().is_some());
         assert!(ring.recall(id, start + FRESH).is_none());
-        assert!(ring.knew(id), "there was one");
         ring.remember(id, None, start + FRESH);
-        assert!(!ring.knew(id));
         assert_eq!(ring.recall(id, start + FRESH), Some(None));
     }
 
     #[test]
     fn guesses_do_not_fill_the_memory() {
         let (ring, start) = (Keyring::default(), Instant::now());
+        let good = KeyId::from_chance(u128::MAX);
+        ring.remember(good, Some(Arc::new(key(None, None))), start);
         for guess in 0..REMEMBERED_MOST as u128 + 10 {
             ring.remember(KeyId::from_chance(guess), None, start);
         }
-        assert!(lock(&ring.seen).len() <= REMEMBERED_MOST);
+        assert!(lock(&ring.absent).len() <= REMEMBERED_MOST);
+        assert!(ring.recall(good, start).flatten().is_some(), "and do not displace a key");
     }
 
     #[test]

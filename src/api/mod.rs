@@ -17,6 +17,7 @@ mod edge;
 mod events;
 mod health;
 mod interactions;
+mod key_lookup;
 mod keyring;
 mod line;
 mod listener;

@@ -156,13 +156,6 @@ impl Policies {
         Some(Ruling::new(FAILED, rate, judged.verdict))
     }
 
-    /// Whether an address that shows another wrong key would only be told that it was too many.
-    pub(super) fn fails_too_often(&self, from: IpAddr) -> bool {
-        let Some(meter) = &self.failed else { return false };
-        let verdict = lock(meter).look(&owner(from), Duration::ZERO, self.now());
-        matches!(verdict.outcome, Outcome::Refused { .. })
-    }
-
     fn tell_together(&self, together: bool) {
         let now = if together { TOGETHER } else { ALONE };
         if self.together.swap(now, Ordering::Relaxed) != now {
@@ -175,8 +168,8 @@ impl Policies {
     }
 }
 
-/// Whoever an address belongs to.
-fn owner(address: IpAddr) -> Network {
+/// The network that one caller has: its address, or the /64 of an IPv6 address.
+pub(super) fn owner(address: IpAddr) -> Network {
     match address.to_canonical() {
         IpAddr::V4(address) => Network::of(address.into(), 32),
         IpAddr::V6(address) => Network::of(address.into(), OWNER_BITS),

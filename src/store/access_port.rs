@@ -27,6 +27,14 @@ impl KeyStore for Store {
         Box::pin(self.read(access::key(&self.shared.reading, id)))
     }
 
+    fn find_keys(&self, ids: Vec<KeyId>) -> StoreFuture<'_, Vec<Key>> {
+        Box::pin(async move { self.read(access::find_keys(&self.shared.reading, &ids)).await })
+    }
+
+    fn key_ids(&self, since: UnixMs, limit: usize) -> StoreFuture<'_, Vec<KeyId>> {
+        Box::pin(self.read(access::key_ids(&self.shared.reading, since, limit)))
+    }
+
     fn keys(&self, filter: KeyFilter) -> StoreFuture<'_, Vec<Key>> {
         Box::pin(async move {
             let mut keys = look!(self, |view| access::keys(&view, &filter)).await?;

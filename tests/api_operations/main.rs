@@ -35,6 +35,7 @@ mod submit;
 #[path = "../support/mod.rs"]
 mod support;
 mod wait;
+mod wrong_keys;
 
 use std::{
     future::Future,

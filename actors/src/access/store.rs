@@ -96,6 +96,12 @@ pub trait KeyStore: Send + Sync {
     /// A key, whether it is still good or not.
     fn key(&self, id: KeyId) -> StoreFuture<'_, Option<Key>>;
 
+    /// The keys with these ids, in any order. Ids that do not exist are left out.
+    fn find_keys(&self, ids: Vec<KeyId>) -> StoreFuture<'_, Vec<Key>>;
+
+    /// The ids of keys that were created at this time or later, the newest first, at most so many.
+    fn key_ids(&self, since: UnixMs, limit: usize) -> StoreFuture<'_, Vec<KeyId>>;
+
     /// Keys, the newest first.
     fn keys(&self, filter: KeyFilter) -> StoreFuture<'_, Vec<Key>>;
 

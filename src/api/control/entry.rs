@@ -206,11 +206,7 @@ async fn recognise(
         return Ok(Some(Caller { request: named, ..Caller::operator() }));
     }
     let Some(shown) = KeyText::read(shown) else { return Ok(None) };
-    // Who guesses does not keep the store busy. Keys that were good are looked up from anywhere.
-    if !served.control.keyring.knew(shown.id) && served.control.policies.fails_too_often(from) {
-        return Ok(None);
-    }
-    let Some(known) = served.look_up(shown.id).await? else { return Ok(None) };
+    let Some(known) = served.look_up(shown.id, from).await? else { return Ok(None) };
     Ok(keyring::caller(&known, &shown, served.now(), named))
 }
 

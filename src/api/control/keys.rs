@@ -63,7 +63,10 @@ pub(super) async fn create(request: HttpRequest, served: Data<Served>) -> Answer
     let kept = new.clone();
     let added = served.ask_keys(&request, |keys| async move { keys.add_key(kept, note).await }).await?;
     match added.map_err(|error| refusal::of_store(&error))? {
-        Added::Done => Ok(given(&new, &secret)),
+        Added::Done => {
+            served.control.lookup.created(id);
+            Ok(given(&new, &secret))
+        }
         Added::GuildTaken(guild) => Err(Problem::Conflict
             .says(format!("Guild {guild} belongs to another tenant; a guild belongs to one."))
             .errors([("scopes".to_owned(), format!("guild:{guild} belongs to another tenant"))])),
@@ -86,7 +89,10 @@ pub(super) async fn rotate(request: HttpRequest, served: Data<Served>) -> Answer
     let rotated =
         served.ask_keys(&request, move |keys| async move { keys.rotate_key(old, kept, until, note).await }).await?;
     match rotated.map_err(|error| refusal::of_store(&error))? {
-        Rotated::Done => Ok(given(&new, &secret)),
+        Rotated::Done => {
+            served.control.lookup.created(id);
+            Ok(given(&new, &secret))
+        }
         Rotated::Unknown => Err(no_key(old)),
         Rotated::Over => {
             Err(Problem::Conflict.says(format!("Key {old} is over or was rotated before; make a new one instead.")))

@@ -32,6 +32,7 @@ mod wait;
 
 use std::{
     future::Future,
+    net::IpAddr,
     sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
@@ -62,9 +63,10 @@ pub use self::{
 use super::{
     admin_key::AdminKey,
     body::Room,
+    key_lookup::{KeyLookup, KeySource, LookupError},
     keyring::Keyring,
     origin::Proxies,
-    policies::{Policies, PoliciesConfig},
+    policies::{self, Policies, PoliciesConfig},
     problem::{Problem, Told},
 };
 
@@ -117,6 +119,7 @@ pub struct Control {
     keys: Arc<OnceLock<Keys>>,
     desks: Arc<Desks>,
     keyring: Arc<Keyring>,
+    lookup: KeyLookup,
     calls: Arc<Semaphore>,
     large: Arc<Semaphore>,
     following: Arc<OnceLock<Following>>,
@@ -154,6 +157,7 @@ impl Control {
     /// An API for whoever has this key.
     #[must_use]
     pub fn new(key: AdminKey, config: ControlConfig) -> Self {
+        let keyring = Arc::<Keyring>::default();
         Self {
             key,
             config,
@@ -161,7 +165,8 @@ impl Control {
             shelf: Arc::default(),
             keys: Arc::default(),
             desks: Arc::default(),
-            keyring: Arc::default(),
+            lookup: KeyLookup::new(Arc::clone(&keyring)),
+            keyring,
             calls: Arc::new(Semaphore::new(config.calls_most)),
             large: Arc::new(Semaphore::new(config.large_most)),
             following: Arc::default(),
@@ -257,18 +262,15 @@ impl Served {
         })
     }
 
-    /// What the store has under a key's id; nothing if there is no such key. What it said a moment ago still holds.
-    async fn look_up(&self, id: KeyId) -> Result<Option<Arc<Key>>, Told> {
-        let now = Instant::now();
-        if let Some(known) = self.control.keyring.recall(id, now) {
-            return Ok(known);
-        }
+    /// The key with this id, for a caller at this address; nothing if there is none. A result of a moment ago still holds.
+    async fn look_up(&self, id: KeyId, from: IpAddr) -> Result<Option<Arc<Key>>, Told> {
         let Keys(keys) = self.control.keys.get().ok_or(Problem::Starting)?;
-        // Before anybody knows whose it is.
-        let keys = Arc::clone(keys);
-        let found = self.run(move || async move { keys.key(id).await }).await?;
-        let found = found.map_err(|error| refusal::of_store(&error))?;
-        Ok(self.control.keyring.remember(id, found, now))
+        // Not as a tenant: whose key it is, is not known before.
+        let source = KeySource { keys: Arc::clone(keys), runtime: self.runtime.clone() };
+        self.control.lookup.find(&source, id, policies::owner(from)).await.map_err(|error| match error {
+            LookupError::Busy => Problem::Busy.says(format!("Nothing was done: {error}. Try again in a moment.")),
+            LookupError::Store(error) => refusal::of_store(&error),
+        })
     }
 
     /// Writes down that somebody was not let. Nobody waits for it, and a key that is refused all the time is not written down

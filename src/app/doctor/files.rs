@@ -38,7 +38,8 @@ pub(super) fn permissions(settings: &Settings, tell: &mut impl FnMut(Finding)) {
     }
     // `serve` does not start with such a key file.
     if let Some(file) = &key_file
-        && let Some(wide) = judge(file, 0o077, "600", "other users may read the admin key, and `guildhall serve` refuses it")
+        && let Some(wide) =
+            judge(file, 0o077, "600", "other users may read the admin key, and `guildhall serve` refuses it")
     {
         found.push(Finding { verdict: super::Verdict::Fail, ..wide });
     }

@@ -3,19 +3,53 @@
 use std::sync::Arc;
 
 use guildhall_actors::access::{Action, AuditFilter, AuditRow, Key, KeyFilter, NewKey, Note};
-use guildhall_core::access::{Grant, KeyId};
+use guildhall_core::{
+    access::{Grant, KeyId},
+    time::UnixMs,
+};
 use sea_orm::{ConnectionTrait, DbBackend, QueryResult};
 
 use super::{Where, limit};
-use crate::store::{operation_row::time, rows::query, trouble::Trouble, write::signed};
+use crate::store::{
+    operation_row::time,
+    rows::{Cell, Holds, Rows, Shape, query, with_rows},
+    trouble::Trouble,
+    write::signed,
+};
 
-const KEY: &str =
-    "SELECT k.id, k.tenant, k.name, k.digest, k.scopes, k.created_at, k.expires_at, k.revoked_at, k.rotated_to
-    FROM api_keys k";
+const KEY_COLUMNS: &str =
+    "SELECT k.id, k.tenant, k.name, k.digest, k.scopes, k.created_at, k.expires_at, k.revoked_at, k.rotated_to";
 
 pub(in crate::store) async fn key(on: &impl ConnectionTrait, id: KeyId) -> Result<Option<Key>, Trouble> {
-    let rows = query(on, &format!("{KEY} WHERE k.id = $1"), vec![id.to_string().into()]).await?;
+    let rows =
+        query(on, &format!("{KEY_COLUMNS} FROM api_keys k WHERE k.id = $1"), vec![id.to_string().into()]).await?;
     rows.first().map(read_key).transpose()
+}
+
+/// The keys with these ids.
+pub(in crate::store) async fn find_keys(on: &impl ConnectionTrait, ids: &[KeyId]) -> Result<Vec<Key>, Trouble> {
+    const IDS: Shape = Shape(&[("id", Holds::Text)]);
+    // A cross join, so that SQLite searches the keys by id, whatever it believes about their number.
+    let sql = format!("{} FROM {{v}} CROSS JOIN api_keys k WHERE k.id = v.id", KEY_COLUMNS);
+    let rows = Rows::of(ids.iter().map(|id| Cell::Text(id.as_str())));
+    with_rows(on, &sql, IDS, rows, Vec::new()).await?.iter().map(read_key).collect()
+}
+
+/// The ids of the newest keys.
+pub(in crate::store) async fn key_ids(
+    on: &impl ConnectionTrait,
+    since: UnixMs,
+    limit: usize,
+) -> Result<Vec<KeyId>, Trouble> {
+    const IDS: &str = "SELECT k.id FROM api_keys k WHERE k.created_at >= $1 ORDER BY k.created_at DESC, k.id DESC
+        LIMIT $2 + 0";
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let rows = query(on, IDS, vec![signed(since.millis()).into(), limit.into()]).await?;
+    let read = |row: &QueryResult| {
+        let id: String = row.try_get_by_index(0)?;
+        id.parse().map_err(|_| Trouble::Corrupt(format!("the key {id:?} has an id that cannot be read")))
+    };
+    rows.iter().map(read).collect()
 }
 
 pub(in crate::store) async fn keys(on: &impl ConnectionTrait, filter: &KeyFilter) -> Result<Vec<Key>, Trouble> {
@@ -28,7 +62,7 @@ pub(in crate::store) async fn keys(on: &impl ConnectionTrait, filter: &KeyFilter
         conditions.and(&format!("(k.created_at, k.id) < (?, '{id}')"), signed(at.millis()));
     }
     let (rest, values) = conditions.ordered("k.created_at DESC, k.id DESC", filter.limit);
-    query(on, &format!("{KEY} {rest}"), values).await?.iter().map(read_key).collect()
+    query(on, &format!("{KEY_COLUMNS} FROM api_keys k {rest}"), values).await?.iter().map(read_key).collect()
 }
 
 fn read_key(row: &QueryResult) -> Result<Key, Trouble> {

@@ -1,6 +1,11 @@
 //! What goes into one stream.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+    time::Duration,
+};
 
 use actix_web::web::{Bytes, Data};
 use guildhall_actors::operations::{Changes, Followed, ListFilter};
@@ -52,6 +57,9 @@ enum Rest {
     More,
     Nothing,
 }
+
+/// The address that look-ups of streams are counted for: their keys exist.
+const NO_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// What goes into one stream, and how far it is.
 pub(super) struct Feed {
@@ -144,7 +152,7 @@ impl Feed {
     /// Whether the key is known to be good; an end if it is known not to be.
     async fn check_key(&self) -> Result<bool, Ending> {
         let Some(key) = self.key else { return Ok(true) };
-        match self.served.look_up(key).await {
+        match self.served.look_up(key, NO_ADDRESS).await {
             Ok(Some(known)) if known.is_good(self.served.now()) => Ok(true),
             Ok(_) => Err(Ending::Revoked),
             Err(_) => Ok(false),

@@ -1,0 +1,89 @@
+//! Which key ids exist, as far as this process knows.
+
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
+
+use guildhall_core::{access::KeyId, time::UnixMs};
+
+/// Ids that are remembered: the newest ones, about 2 MiB. Older ones are found as well, but not before those of other callers.
+const MOST: usize = 100_000;
+/// How often the store is asked for new ids, at most.
+const REFRESH_EVERY: Duration = Duration::from_secs(5);
+/// By how much the clocks of two processes may differ.
+const CLOCK_SKEW: Duration = Duration::from_secs(600);
+
+#[derive(Debug, Default)]
+pub(super) struct Directory {
+    ids: HashSet<KeyId>,
+    /// When it was last read, by the wall clock; nothing before the first time.
+    read_at: Option<UnixMs>,
+    /// When a read was last begun.
+    refreshed: Option<Instant>,
+}
+
+impl Directory {
+    pub(super) fn contains(&self, id: KeyId) -> bool {
+        self.ids.contains(&id)
+    }
+
+    pub(super) fn insert(&mut self, id: KeyId) {
+        if self.ids.len() < MOST {
+            self.ids.insert(id);
+        }
+    }
+
+    pub(super) fn remove(&mut self, id: KeyId) {
+        self.ids.remove(&id);
+    }
+
+    /// Whether the caller has to read new ids now.
+    pub(super) fn begin_refresh(&mut self, now: Instant) -> bool {
+        let is_due = self.refreshed.is_none_or(|at| now.saturating_duration_since(at) >= REFRESH_EVERY);
+        if is_due {
+            self.refreshed = Some(now);
+        }
+        is_due
+    }
+
+    /// Which ids to read: those created since, and how many.
+    pub(super) fn wanted(&self) -> (UnixMs, usize) {
+        let skew = u64::try_from(CLOCK_SKEW.as_millis()).unwrap_or(u64::MAX);
+        (UnixMs::new(self.read_at.map_or(0, |at| at.millis().saturating_sub(skew))), MOST)
+    }
+
+    /// Adds ids that were read at this time.
+    pub(super) fn add(&mut self, ids: Vec<KeyId>, read_at: UnixMs) {
+        ids.into_iter().for_each(|id| self.insert(id));
+        self.read_at = Some(read_at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_ids_are_read_not_too_often_and_from_where_the_last_read_ended() {
+        let (mut directory, start) = (Directory::default(), Instant::now());
+        assert_eq!(directory.wanted().0, UnixMs::new(0));
+        assert!(directory.begin_refresh(start) && !directory.begin_refresh(start));
+        directory.add(vec![KeyId::from_chance(1)], UnixMs::new(1_000_000));
+        assert!(directory.contains(KeyId::from_chance(1)));
+        assert_eq!(directory.wanted().0, UnixMs::new(400_000));
+        assert!(!directory.begin_refresh(start + REFRESH_EVERY / 2));
+        assert!(directory.begin_refresh(start + REFRESH_EVERY));
+    }
+
+    #[test]
+    fn ids_are_bounded() {
+        let mut directory = Directory::default();
+        let ids = (0..MOST as u128 + 5).map(KeyId::from_chance).collect();
+        directory.add(ids, UnixMs::new(1));
+        assert_eq!(directory.ids.len(), MOST);
+        directory.remove(KeyId::from_chance(0));
+        directory.insert(KeyId::from_chance(u128::MAX));
+        assert!(directory.contains(KeyId::from_chance(u128::MAX)));
+    }
+}

@@ -1,0 +1,301 @@
+//! Looks keys up in the store, with a bound on look-ups and none on callers.
+//!
+//! ```text
+//!  key ──▶ keyring: looked up a moment ago ────────────────────────────────────▶ found, or unknown
+//!             └──▶ directory: does the id exist? ──▶ queue ──▶ few batches at once ──▶ store
+//! ```
+//!
+//! Ids are no secrets, but they cannot be guessed. So a flood of wrong keys names ids that do not exist, or a few that do. The
+//! former wait behind keys that exist and behind those of other addresses; the latter are compared with the digest that the
+//! keyring has. A valid key is found whatever else its address sends, also right after a start.
+
+mod directory;
+mod queue;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use guildhall_actors::{
+    access::{Key, KeyStore},
+    operations::{StoreError, WallClock},
+};
+use guildhall_core::access::KeyId;
+use tokio::{
+    runtime::Handle,
+    sync::{OnceCell, watch},
+    time::timeout,
+};
+
+use self::{
+    directory::Directory,
+    queue::{LookupQueue, QueueLimits},
+};
+use super::{
+    events::{KeyLookedUp, LookupResult},
+    keyring::Keyring,
+};
+use crate::{events::emit, settings::Network};
+
+/// How long a caller waits for its key to be looked up.
+const WAIT: Duration = Duration::from_secs(5);
+/// Batches that the store is asked for at once.
+const WORKERS: usize = 2;
+/// Ids in one batch.
+const BATCH: usize = 64;
+/// Ids that wait without being known to exist.
+const LIMITS: QueueLimits = QueueLimits { per_address: 256, total: 4_096 };
+
+/// Why it is not known whether a key exists.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LookupError {
+    /// Too many keys wait, or the store took too long.
+    #[error("the key was not looked up in time, since too many others are")]
+    Busy,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+type Found = Result<Option<Arc<Key>>, StoreError>;
+/// Who waits for an id: those of one address, or all if the id is known to exist.
+type Waiter = (Option<Network>, KeyId);
+
+/// Looks keys up. Clones share everything.
+#[derive(Clone)]
+pub(super) struct KeyLookup {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    keyring: Arc<Keyring>,
+    state: Mutex<State>,
+    /// Set once the directory has been read for the first time.
+    loaded: OnceCell<()>,
+    clock: WallClock,
+}
+
+struct State {
+    queue: LookupQueue<Network, KeyId>,
+    waiters: HashMap<Waiter, watch::Sender<Option<Found>>>,
+    workers: usize,
+    directory: Directory,
+}
+
+impl std::fmt::Debug for KeyLookup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KeyLookup").finish_non_exhaustive()
+    }
+}
+
+/// Where keys are, and the runtime that it belongs to.
+#[derive(Clone)]
+pub(super) struct KeySource {
+    pub(super) keys: Arc<dyn KeyStore>,
+    pub(super) runtime: Handle,
+}
+
+impl KeyLookup {
+    pub(super) fn new(keyring: Arc<Keyring>) -> Self {
+        let state = State {
+            queue: LookupQueue::new(LIMITS),
+            waiters: HashMap::new(),
+            workers: 0,
+            directory: Directory::default(),
+        };
+        let shared = Shared { keyring, state: Mutex::new(state), loaded: OnceCell::new(), clock: WallClock::system() };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// The key with this id, for a caller at this address; nothing if there is none. A result of a moment ago still holds.
+    pub(super) async fn find(
+        &self,
+        source: &KeySource,
+        id: KeyId,
+        address: Network,
+    ) -> Result<Option<Arc<Key>>, LookupError> {
+        if let Some(known) = self.shared.keyring.recall(id, Instant::now()) {
+            return Ok(known);
+        }
+        let found = match timeout(WAIT, self.look_up(source, id, address)).await {
+            Ok(found) => found,
+            Err(_) => Err(LookupError::Busy),
+        };
+        emit(KeyLookedUp {
+            result: match &found {
+                Ok(Some(_)) => LookupResult::Found,
+                Ok(None) => LookupResult::Unknown,
+                Err(LookupError::Busy) => LookupResult::Busy,
+                Err(LookupError::Store(_)) => LookupResult::Failed,
+            },
+        });
+        found
+    }
+
+    /// Adds an id that this process has just created.
+    pub(super) fn created(&self, id: KeyId) {
+        self.shared.lock().directory.insert(id);
+    }
+
+    async fn look_up(&self, source: &KeySource, id: KeyId, address: Network) -> Result<Option<Arc<Key>>, LookupError> {
+        self.shared.loaded.get_or_try_init(|| self.load(source)).await?;
+        let mut found = self.wait_for(source, id, address).ok_or(LookupError::Busy)?;
+        let found = found.wait_for(Option::is_some).await;
+        // The sender is gone: another id needed the room.
+        let found = found.ok().and_then(|found| found.clone()).ok_or(LookupError::Busy)?;
+        Ok(found?)
+    }
+
+    /// Reads which ids exist, before any is classified.
+    async fn load(&self, source: &KeySource) -> Result<(), StoreError> {
+        self.shared.lock().directory.begin_refresh(Instant::now());
+        let (shared, keys) = (Arc::clone(&self.shared), Arc::clone(&source.keys));
+        let loading = source.runtime.spawn(async move { shared.refresh(&*keys).await });
+        loading.await.unwrap_or_else(|_| Err(StoreError::Unavailable("the process is ending".to_owned())))
+    }
+
+    /// Joins those who wait for an id; nothing if there is no room.
+    fn wait_for(&self, source: &KeySource, id: KeyId, address: Network) -> Option<watch::Receiver<Option<Found>>> {
+        let mut state = self.shared.lock();
+        let exists = state.directory.contains(id);
+        if !exists && state.directory.begin_refresh(Instant::now()) {
+            let (shared, keys) = (Arc::clone(&self.shared), Arc::clone(&source.keys));
+            // An error is reported by the store; the next unknown id tries again.
+            source.runtime.spawn(async move { drop(shared.refresh(&*keys).await) });
+        }
+        let waiter = ((!exists).then_some(address), id);
+        if let Some(found) = state.waiters.get(&waiter) {
+            return Some(found.subscribe());
+        }
+        match waiter.0 {
+            None => state.queue.push_existing(id),
+            Some(address) => {
+                if let Some((address, evicted)) = state.queue.push(address, id).ok()? {
+                    state.waiters.remove(&(Some(address), evicted));
+                }
+            }
+        }
+        let (sender, found) = watch::channel(None);
+        state.waiters.insert(waiter, sender);
+        if state.workers < WORKERS {
+            state.workers += 1;
+            let (shared, keys) = (Arc::clone(&self.shared), Arc::clone(&source.keys));
+            source.runtime.spawn(async move { Worker(shared).run(&*keys).await });
+        }
+        Some(found)
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No code panics while it is locked.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads which ids exist, or which are new since the last time.
+    async fn refresh(&self, keys: &dyn KeyStore) -> Result<(), StoreError> {
+        let (since, limit) = self.lock().directory.wanted();
+        let now = self.clock.now();
+        let ids = keys.key_ids(since, limit).await?;
+        self.lock().directory.add(ids, now);
+        Ok(())
+    }
+
+    /// The next ids that a caller still waits for; nothing if there are none, and then the worker has ended.
+    fn next_batch(&self) -> Vec<Waiter> {
+        let mut state = self.lock();
+        loop {
+            let mut batch = state.queue.take(BATCH);
+            if batch.is_empty() {
+                state.workers -= 1;
+                return batch;
+            }
+            // The callers of these are gone.
+            batch.retain(|waiter| {
+                let waits = state.waiters.get(waiter).is_some_and(|sender| !sender.is_closed());
+                if !waits {
+                    state.waiters.remove(waiter);
+                }
+                waits
+            });
+            if !batch.is_empty() {
+                return batch;
+            }
+        }
+    }
+
+    fn answer(&self, batch: &[Waiter], found: impl Fn(KeyId) -> Found, asked: Instant) {
+        for waiter in batch {
+            let found = found(waiter.1);
+            let mut state = self.lock();
+            if let Ok(key) = &found {
+                self.keyring.remember(waiter.1, key.clone(), asked);
+                match key {
+                    Some(_) => state.directory.insert(waiter.1),
+                    None => state.directory.remove(waiter.1),
+                }
+            }
+            if let Some(sender) = state.waiters.remove(waiter) {
+                drop(sender.send(Some(found)));
+            }
+        }
+    }
+}
+
+/// Takes batches until there are none.
+struct Worker(Arc<Shared>);
+
+impl Worker {
+    async fn run(self, keys: &dyn KeyStore) {
+        let mut guard = WorkerGuard { shared: &self.0, batch: Vec::new(), ended: false };
+        loop {
+            guard.batch = self.0.next_batch();
+            if guard.batch.is_empty() {
+                guard.ended = true;
+                return;
+            }
+            let (ids, asked) = (guard.batch.iter().map(|(_, id)| *id).collect(), Instant::now());
+            match keys.find_keys(ids).await {
+                Ok(found) => {
+                    let found: HashMap<KeyId, Arc<Key>> =
+                        found.into_iter().map(|key| (key.made.id, Arc::new(key))).collect();
+                    self.0.answer(&guard.batch, |id| Ok(found.get(&id).cloned()), asked);
+                }
+                // One row that cannot be read must not keep the others out.
+                Err(StoreError::Corrupt(_)) if guard.batch.len() > 1 => {
+                    for waiter in &guard.batch {
+                        let asked = Instant::now();
+                        let found = keys.key(waiter.1).await.map(|key| key.map(Arc::new));
+                        self.0.answer(std::slice::from_ref(waiter), |_| found.clone(), asked);
+                    }
+                }
+                Err(error) => self.0.answer(&guard.batch, |_| Err(error.clone()), asked),
+            }
+        }
+    }
+}
+
+/// Counts a worker that panicked or was cancelled as ended, and releases those who wait for its batch.
+struct WorkerGuard<'a> {
+    shared: &'a Shared,
+    batch: Vec<Waiter>,
+    /// It ended by itself, and is counted already.
+    ended: bool,
+}
+
+impl Drop for WorkerGuard<'_> {
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        let mut state = self.shared.lock();
+        state.workers -= 1;
+        for waiter in &self.batch {
+            state.waiters.remove(waiter);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

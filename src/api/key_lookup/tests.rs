@@ -1,0 +1,236 @@
+//! Look-ups while the store is slow, fails, or is asked for much.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use guildhall_actors::{
+    access::{Added, AuditFilter, AuditRow, KeyFilter, NewKey, Note, Revoked, Rotated},
+    operations::StoreFuture,
+};
+use guildhall_core::{access::Grant, time::UnixMs};
+use tokio::{
+    sync::Semaphore,
+    task::{JoinHandle, yield_now},
+};
+
+use super::*;
+
+/// A store that answers a look-up when a test lets it.
+struct SlowKeys {
+    existing: Vec<KeyId>,
+    /// Ids that it says exist, but not from the start.
+    later: Vec<KeyId>,
+    corrupt: Option<KeyId>,
+    permits: Semaphore,
+    running: AtomicUsize,
+    most_running: AtomicUsize,
+    batches: AtomicUsize,
+}
+
+impl SlowKeys {
+    fn new(existing: Vec<KeyId>) -> Self {
+        Self {
+            existing,
+            later: Vec::new(),
+            corrupt: None,
+            permits: Semaphore::new(0),
+            running: AtomicUsize::new(0),
+            most_running: AtomicUsize::new(0),
+            batches: AtomicUsize::new(0),
+        }
+    }
+
+    fn read(&self, id: KeyId) -> Result<Option<Key>, StoreError> {
+        if self.corrupt == Some(id) {
+            return Err(StoreError::Corrupt("a row".to_owned()));
+        }
+        let exists = self.existing.contains(&id) || self.later.contains(&id);
+        Ok(exists.then(|| Key {
+            made: NewKey {
+                id,
+                tenant: Arc::from("acme"),
+                name: "a key".to_owned(),
+                digest: [0; 32],
+                grant: Grant::everything(),
+                created_at: UnixMs::new(1),
+                expires_at: None,
+            },
+            revoked_at: None,
+            rotated_to: None,
+        }))
+    }
+}
+
+impl KeyStore for SlowKeys {
+    fn within(self: Arc<Self>, _tenant: Arc<str>) -> Arc<dyn KeyStore> {
+        self
+    }
+
+    fn key(&self, id: KeyId) -> StoreFuture<'_, Option<Key>> {
+        Box::pin(async move { self.read(id) })
+    }
+
+    fn find_keys(&self, ids: Vec<KeyId>) -> StoreFuture<'_, Vec<Key>> {
+        Box::pin(async move {
+            assert!(ids.len() <= BATCH);
+            self.batches.fetch_add(1, Ordering::SeqCst);
+            let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
+            self.most_running.fetch_max(running, Ordering::SeqCst);
+            let permit = self.permits.acquire().await;
+            self.running.fetch_sub(1, Ordering::SeqCst);
+            permit.map_err(|_| StoreError::Unavailable("it is gone".to_owned()))?.forget();
+            ids.into_iter().filter_map(|id| self.read(id).transpose()).collect()
+        })
+    }
+
+    fn key_ids(&self, _since: UnixMs, _limit: usize) -> StoreFuture<'_, Vec<KeyId>> {
+        Box::pin(async move { Ok(self.existing.clone()) })
+    }
+
+    fn keys(&self, _filter: KeyFilter) -> StoreFuture<'_, Vec<Key>> {
+        unreachable!("look-ups list no keys")
+    }
+
+    fn add_key(&self, _key: NewKey, _note: Note) -> StoreFuture<'_, Added> {
+        unreachable!("look-ups change nothing")
+    }
+
+    fn revoke_key(&self, _id: KeyId, _note: Note) -> StoreFuture<'_, Revoked> {
+        unreachable!("look-ups change nothing")
+    }
+
+    fn rotate_key(&self, _old: KeyId, _new: NewKey, _until: UnixMs, _note: Note) -> StoreFuture<'_, Rotated> {
+        unreachable!("look-ups change nothing")
+    }
+
+    fn note(&self, _note: Note) -> StoreFuture<'_, ()> {
+        unreachable!("look-ups change nothing")
+    }
+
+    fn audit(&self, _filter: AuditFilter) -> StoreFuture<'_, Vec<AuditRow>> {
+        unreachable!("look-ups read no audit")
+    }
+
+    fn sweep_access(&self, _before: UnixMs) -> StoreFuture<'_, u64> {
+        unreachable!("look-ups change nothing")
+    }
+}
+
+type Outcome = Result<Option<Arc<Key>>, LookupError>;
+
+struct Fixture {
+    keys: Arc<SlowKeys>,
+    lookup: KeyLookup,
+}
+
+impl Fixture {
+    fn new(keys: SlowKeys) -> Self {
+        Self { keys: Arc::new(keys), lookup: KeyLookup::new(Arc::default()) }
+    }
+
+    fn find(&self, id: KeyId, address: &str) -> JoinHandle<Outcome> {
+        let source = KeySource { keys: Arc::clone(&self.keys) as Arc<dyn KeyStore>, runtime: Handle::current() };
+        let (lookup, address) = (self.lookup.clone(), Network::of(address.parse().unwrap(), 32));
+        tokio::spawn(async move { lookup.find(&source, id, address).await })
+    }
+
+    /// Lets the store answer so many batches.
+    async fn answer(&self, batches: usize) {
+        self.keys.permits.add_permits(batches);
+        settle().await;
+    }
+}
+
+/// Runs every task as far as it gets. There is one thread, and nothing waits for time.
+async fn settle() {
+    for _ in 0..1_000 {
+        yield_now().await;
+    }
+}
+
+fn id(number: usize) -> KeyId {
+    KeyId::from_chance(number as u128)
+}
+
+#[tokio::test]
+async fn a_flood_delays_neither_existing_keys_nor_other_addresses() {
+    let fixture = Fixture::new(SlowKeys { later: vec![id(2)], ..SlowKeys::new(vec![id(1)]) });
+    let flood: Vec<_> = (1_000..3_000).map(|number| fixture.find(id(number), "192.0.2.1")).collect();
+    settle().await;
+    let own = fixture.find(id(1), "192.0.2.1");
+    let new = fixture.find(id(2), "198.51.100.1");
+    settle().await;
+    // The batches that were running, and the next one.
+    fixture.answer(WORKERS + 1).await;
+    assert!(own.is_finished() && own.await.unwrap().unwrap().is_some(), "a key that exists, of the same address");
+    assert!(new.is_finished() && new.await.unwrap().unwrap().is_some(), "a new key of another address");
+    fixture.answer(1_000).await;
+    let mut answers = [0; 2];
+    for one in flood {
+        match one.await.unwrap() {
+            Ok(found) => {
+                assert!(found.is_none());
+                answers[0] += 1;
+            }
+            Err(LookupError::Busy) => answers[1] += 1,
+            Err(LookupError::Store(error)) => panic!("{error}"),
+        }
+    }
+    assert!(answers[0] >= LIMITS.per_address && answers[1] > 1_000, "{answers:?}");
+    assert!(fixture.keys.most_running.load(Ordering::SeqCst) <= WORKERS);
+    let state = fixture.lookup.shared.lock();
+    assert!(state.waiters.is_empty() && state.workers == 0);
+}
+
+#[tokio::test]
+async fn callers_of_one_key_share_a_look_up() {
+    let fixture = Fixture::new(SlowKeys::new(vec![id(1)]));
+    let callers: Vec<_> = (0..500).map(|_| fixture.find(id(1), "192.0.2.1")).collect();
+    settle().await;
+    fixture.answer(1).await;
+    for caller in callers {
+        assert!(caller.await.unwrap().unwrap().is_some());
+    }
+    assert_eq!(fixture.keys.batches.load(Ordering::SeqCst), 1);
+    assert!(fixture.find(id(1), "192.0.2.1").await.unwrap().unwrap().is_some(), "and it is remembered");
+}
+
+#[tokio::test]
+async fn a_failed_store_is_an_error_and_not_an_unknown_key() {
+    let fixture = Fixture::new(SlowKeys::new(vec![id(1)]));
+    fixture.keys.permits.close();
+    for number in [1, 2] {
+        let found = fixture.find(id(number), "192.0.2.1").await.unwrap();
+        assert!(matches!(found, Err(LookupError::Store(StoreError::Unavailable(_)))), "{found:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_cannot_be_read_keeps_no_other_key_out() {
+    let fixture = Fixture::new(SlowKeys { corrupt: Some(id(2)), ..SlowKeys::new(vec![id(1), id(2), id(3)]) });
+    // The workers are busy, so that these three wait and become one batch.
+    let busy: Vec<_> = (10..10 + WORKERS).map(|number| fixture.find(id(number), "192.0.2.1")).collect();
+    settle().await;
+    let found: Vec<_> = [1, 2, 3].map(|number| fixture.find(id(number), "192.0.2.1")).into();
+    settle().await;
+    fixture.answer(busy.len() + 3).await;
+    let mut exist = Vec::new();
+    for one in found {
+        exist.push(one.await.unwrap().ok().map(|key| key.is_some()));
+    }
+    assert_eq!(exist, [Some(true), None, Some(true)]);
+}
+
+#[tokio::test]
+async fn callers_that_hang_up_are_not_looked_up() {
+    let fixture = Fixture::new(SlowKeys::new(Vec::new()));
+    let busy: Vec<_> = (10..10 + WORKERS).map(|number| fixture.find(id(number), "192.0.2.1")).collect();
+    settle().await;
+    let gone: Vec<_> = (100..300).map(|number| fixture.find(id(number), "192.0.2.1")).collect();
+    settle().await;
+    gone.iter().for_each(JoinHandle::abort);
+    settle().await;
+    fixture.answer(1_000).await;
+    assert!(busy.iter().all(JoinHandle::is_finished));
+    assert!(fixture.keys.batches.load(Ordering::SeqCst) <= WORKERS * 2, "only what was taken before");
+    assert!(fixture.lookup.shared.lock().waiters.is_empty());
+}
