@@ -18,6 +18,7 @@ mod m0009_tenants;
 mod m0010_budget_spend;
 mod m0011_guilds_apart;
 mod m0012_callers;
+mod m0016_admin_key;
 
 pub use sea_orm_migration::MigratorTrait;
 use sea_orm_migration::{
@@ -44,6 +45,7 @@ impl MigratorTrait for Migrator {
             Box::new(m0010_budget_spend::STEP),
             Box::new(m0011_guilds_apart::STEP),
             Box::new(m0012_callers::STEP),
+            Box::new(m0016_admin_key::STEP),
         ]
     }
 }

@@ -7,6 +7,7 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use tempfile::NamedTempFile;
 
 use super::keyring;
 use crate::{chance, private_files, settings::Token};
@@ -29,6 +30,18 @@ impl AdminKey {
     #[must_use]
     pub fn new(key: &Token) -> Self {
         Self { digest: keyring::digest(key.expose()) }
+    }
+
+    /// Will know the key with this SHA-256.
+    #[must_use]
+    pub fn from_digest(digest: [u8; 32]) -> Self {
+        Self { digest }
+    }
+
+    /// The SHA-256 of the key.
+    #[must_use]
+    pub fn digest(&self) -> [u8; 32] {
+        self.digest
     }
 
     /// Whether this is the key. Takes the same time for every wrong one of a length.
@@ -80,17 +93,49 @@ pub enum AdminKeyError {
     Chance,
 }
 
+/// The key in a file that only this user can read; nothing if there is no file.
+///
+/// # Errors
+///
+/// When the file cannot be read, holds something else, or can be read by others.
+pub fn find(file: &Path) -> Result<Option<Token>, AdminKeyError> {
+    match fs::metadata(file) {
+        Ok(metadata) => read(file, &metadata).map(Some),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(AdminKeyError::Read { file: file.to_owned(), error }),
+    }
+}
+
 /// The key in a file that only this user can read; one is made if there is no file. Also whether it was.
 ///
 /// # Errors
 ///
 /// When the file cannot be read or made, holds something else, or can be read by others.
 pub fn find_or_make(file: &Path) -> Result<(Token, bool), AdminKeyError> {
-    match fs::metadata(file) {
-        Ok(metadata) => read(file, &metadata).map(|key| (key, false)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => make(file),
-        Err(error) => Err(AdminKeyError::Read { file: file.to_owned(), error }),
+    match find(file)? {
+        Some(key) => Ok((key, false)),
+        None => make(file),
     }
+}
+
+/// A new key.
+///
+/// # Errors
+///
+/// When the system has no random bytes.
+pub fn generate() -> Result<Token, AdminKeyError> {
+    let bytes: [u8; 32] = chance::bytes().map_err(|_| AdminKeyError::Chance)?;
+    Ok(Token::new(format!("gh_admin_{}", URL_SAFE_NO_PAD.encode(bytes))))
+}
+
+/// Puts a key into a file that only this user can read, in place of the one that is there.
+///
+/// # Errors
+///
+/// When the file cannot be written.
+pub fn write(file: &Path, key: &Token) -> Result<(), AdminKeyError> {
+    let written = temporary(file, key).and_then(|new| new.persist(file).map(drop).map_err(|failed| failed.error));
+    written.map_err(|error| AdminKeyError::Write { file: file.to_owned(), error })
 }
 
 fn read(file: &Path, metadata: &fs::Metadata) -> Result<Token, AdminKeyError> {
@@ -116,11 +161,11 @@ fn read(file: &Path, metadata: &fs::Metadata) -> Result<Token, AdminKeyError> {
 }
 
 fn make(file: &Path) -> Result<(Token, bool), AdminKeyError> {
-    let bytes: [u8; 32] = chance::bytes().map_err(|_| AdminKeyError::Chance)?;
-    let key = format!("gh_admin_{}", URL_SAFE_NO_PAD.encode(bytes));
-    match write_new(file, &key) {
-        Ok(()) => Ok((Token::new(key), true)),
-        // Another process has just created it.
+    let key = generate()?;
+    // Of two processes that start together one wins.
+    let written = temporary(file, &key).and_then(|new| new.persist_noclobber(file).map_err(|failed| failed.error));
+    match written {
+        Ok(_) => Ok((key, true)),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             let metadata = fs::metadata(file).map_err(|error| AdminKeyError::Read { file: file.to_owned(), error })?;
             read(file, &metadata).map(|key| (key, false))
@@ -129,20 +174,15 @@ fn make(file: &Path) -> Result<(Token, bool), AdminKeyError> {
     }
 }
 
-/// Writes the key to a temporary file and moves it to its name, so that a reader never sees a part of it and of two processes
-/// that start together one wins.
-///
-/// # Errors
-///
-/// [`io::ErrorKind::AlreadyExists`] when the file exists.
-fn write_new(file: &Path, key: &str) -> io::Result<()> {
+/// A temporary file beside a key's file that holds the key, to be moved there: a reader never sees a part of it. It is created with
+/// mode 0600, and removed when it is dropped.
+fn temporary(file: &Path, key: &Token) -> io::Result<NamedTempFile> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     private_files::create_folder(folder)?;
-    // Created with mode 0600, and removed when it is dropped.
-    let mut temporary = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(folder)?;
-    writeln!(temporary, "{key}")?;
-    temporary.as_file().sync_all()?;
-    temporary.persist_noclobber(file).map(drop).map_err(|failed| failed.error)
+    let mut new = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(folder)?;
+    writeln!(new, "{}", key.expose())?;
+    new.as_file().sync_all()?;
+    Ok(new)
 }
 
 #[cfg(test)]
@@ -192,8 +232,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("admin.key");
         for text in [&b""[..], b"short", b"has a space in its middle", b"\xff\xfe0123456789012345", &[b'a'; 5_000]] {
-            let _ = fs::remove_file(&file);
-            write_new(&file, "").unwrap();
+            write(&file, &Token::new("")).unwrap();
             fs::write(&file, text).unwrap();
             let error = find_or_make(&file).unwrap_err();
             assert!(matches!(error, AdminKeyError::NoKey { .. }), "{error}");

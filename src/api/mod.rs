@@ -10,7 +10,7 @@
 //!
 //! Every connection passes the edge first: how many there are, how slow they may be, and TLS.
 
-mod admin_key;
+pub mod admin_key;
 mod body;
 mod control;
 mod edge;
@@ -22,6 +22,7 @@ mod keyring;
 mod line;
 mod listener;
 mod openapi;
+mod operator_key;
 mod origin;
 mod policies;
 mod problem;
@@ -29,10 +30,10 @@ mod readiness;
 mod request_name;
 
 pub use self::{
-    admin_key::{AdminKey, AdminKeyError, find_or_make},
+    admin_key::{AdminKey, AdminKeyError},
     control::{Control, ControlConfig, GateDesk, ShardDesk, Shelf, StreamsConfig, WAYS, Way},
     edge::{Certificates, CertificatesError, EdgeConfig},
-    events::AdminKeyInFile,
+    events::{AdminKeyElsewhere, AdminKeyInFile},
     interactions::Endpoint,
     listener::{API_BIND, BindError, Bound, Closer, INTERACTIONS_BIND, Listener, bind, bind_for},
     openapi::description,

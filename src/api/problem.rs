@@ -96,7 +96,8 @@ impl Problem {
                 "A key is needed",
                 "Send `Authorization: Bearer <key>` with a key that is still good: one that was made with \
                  `POST /v1/keys`, or api.admin_key of the settings; if that is not set, the daemon has made one, and its \
-                 log names the file that holds it.",
+                 log names the file that holds it. Processes that share a store accept one generated key, which is in a file \
+                 of one of them: copy that file, or set api.admin_key_file in all of them.",
             ),
             Self::Forbidden => (
                 StatusCode::FORBIDDEN,

@@ -26,8 +26,8 @@ use super::{
 };
 use crate::{
     api::{
-        self, AdminKey, BindError, Certificates, CertificatesError, Control, Endpoint, GateDesk, Listener, Readiness,
-        ShardDesk, Shelf,
+        self, BindError, Certificates, CertificatesError, Control, Endpoint, GateDesk, Listener, Readiness, ShardDesk,
+        Shelf,
     },
     discord::{
         FatalClose, IdentifyQueue, Reconnects, ShardEnd, ShardEvent, Shards, ShardsConfig,
@@ -187,10 +187,14 @@ impl Daemon {
             .map(|key| api::bind_for(settings.interactions.bind, api::INTERACTIONS_BIND).map(|bound| (bound, key)));
         let posts = posts.transpose()?;
         let store = Store::approach(&settings.store).await?;
-        let control = Control::new(AdminKey::new(&key.key), api_part::control(&settings.api));
+        let key = key.settle(&settings.store).await?;
+        let control = Control::new(key.key, api_part::control(&settings.api));
         let control = control.behind(api_part::proxies(&settings.api));
         control.open_keys(Arc::new(store.clone()));
         control.open_erasure(Arc::new(store.clone()));
+        if key.stored.is_some() {
+            control.share_admin_key();
+        }
         let recorder = metrics::install()?;
         let spans = SpansPart::start(settings).map_err(|error| StartError::Spans(error.to_string()))?;
         process::record_start();

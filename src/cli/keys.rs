@@ -11,9 +11,13 @@ use super::{
     listing::{self, Wanted},
     output::{Cell, Output, Paint, Table, Tint, fields, print, text, time},
     remote::Remote,
+    setting_flags::{self, SettingFlags},
     span, suggest,
 };
-use crate::client::{Ask, Client, Pages, part};
+use crate::{
+    app::{self, admin_key},
+    client::{Ask, Client, Pages, part},
+};
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
@@ -25,6 +29,18 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    #[command(flatten)]
+    Remote(RemoteCommand),
+    /// Replace the generated admin key that the processes of a PostgreSQL share; needs the store, not a running daemon
+    RotateAdmin {
+        #[command(flatten)]
+        settings: Box<SettingFlags>,
+    },
+}
+
+/// What is asked of a running daemon.
+#[derive(Debug, Subcommand)]
+enum RemoteCommand {
     /// Make a key, and print it alone on standard output: this is the only time that it is shown
     Create {
         /// What it is for
@@ -75,8 +91,12 @@ enum Command {
 }
 
 pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
-    args.remote.run(file, async |client, out| match args.command {
-        Command::Create { name, mut scopes, guilds, expires, tenant } => {
+    let command = match args.command {
+        Command::Remote(command) => command,
+        Command::RotateAdmin { settings } => return rotate_admin(file, *settings),
+    };
+    args.remote.run(file, async |client, out| match command {
+        RemoteCommand::Create { name, mut scopes, guilds, expires, tenant } => {
             scopes.extend(guilds.into_iter().map(|guild| format!("guild:{guild}")));
             let mut body = json!({ "name": name, "scopes": scopes });
             if let Some(expires) = expires {
@@ -87,25 +107,35 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
             }
             given(out, &client.send(&Ask::post("/v1/keys").with(body)).await?.body)
         }
-        Command::List { tenant, wanted } => {
+        RemoteCommand::List { tenant, wanted } => {
             let given = vec![("tenant", tenant)];
             let most = wanted.most();
             let pages = Pages { path: "/v1/keys", list: "keys", cursor: "cursor", given, most, feature: None };
             listing::show(client, out, pages, "There are no keys but the admin key.", table).await
         }
-        Command::Show { id } => {
+        RemoteCommand::Show { id } => {
             let key = client.get(format!("/v1/keys/{}", part(&id))).await?.body;
             out.show(&key, |paint| whole(&key, paint))?;
             Ok(ExitCode::SUCCESS)
         }
-        Command::Revoke { ids } => revoke(client, out, &ids).await,
-        Command::Rotate { id, overlap } => {
+        RemoteCommand::Revoke { ids } => revoke(client, out, &ids).await,
+        RemoteCommand::Rotate { id, overlap } => {
             let ask = Ask::post(format!("/v1/keys/{}/rotate", part(&id)));
             let answered = client.send(&ask.with(json!({ "overlap_s": overlap.as_secs() }))).await?;
             out.note(&format!("The old key {id} is good for {} more.", span::told(overlap)));
             given(out, &answered.body)
         }
     })
+}
+
+fn rotate_admin(file: Option<PathBuf>, flags: SettingFlags) -> anyhow::Result<ExitCode> {
+    let settings = setting_flags::load(file, flags)?.settings;
+    let file = app::block_on(admin_key::rotate(&settings))??;
+    println!(
+        "The new admin key is in {}. Running processes of this store accept it within 2 seconds, and the old one no longer.",
+        file.display()
+    );
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Prints a key that was made: the secret alone, so that it can be piped, and the rest aside.

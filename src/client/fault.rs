@@ -188,13 +188,15 @@ impl fmt::Display for Refusal {
                 return write!(
                     f,
                     "the daemon{place} does not take the key from {origin}: it is wrong, over or of another daemon; give one \
-                     with --key-file PATH or GUILDHALL_KEY"
+                     with --key-file PATH or GUILDHALL_KEY. Processes that share a store accept one generated key: their logs and \
+                     `guildhall doctor` name its host and file"
                 );
             }
             (StatusCode::UNAUTHORIZED, _, None) => {
                 return f.write_str(
                     "the daemon asks for a key, and none was found; give one with --key-file PATH or GUILDHALL_KEY. Without \
-                     either it is api.admin_key of the settings, or the file admin.key beside the store",
+                     either it is api.admin_key of the settings, or the file admin.key beside the store. Processes that share a \
+                     store have one such file: their logs and `guildhall doctor` name its host and path",
                 );
             }
             (StatusCode::FORBIDDEN, Some(scope), origin) => {

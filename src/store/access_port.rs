@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use guildhall_actors::{
     access::{
-        Added, AuditFilter, AuditRow, DataSubject, Erased, ErasureCursor, ErasureStore, Key, KeyFilter, KeyStore,
-        NewKey, Note, Revoked, Rotated,
+        Added, AuditFilter, AuditRow, DataSubject, Erased, ErasureCursor, ErasureStore, GeneratedAdminKey, Key, KeyFilter,
+        KeyStore, NewKey, Note, Revoked, Rotated,
     },
     operations::StoreFuture,
 };
 use guildhall_core::{access::KeyId, time::UnixMs};
 
 use super::{
-    Store,
+    Store, admin_key,
     port::{answer, look},
     read::access,
     write::{Answer, Job},
@@ -21,6 +21,10 @@ use super::{
 impl KeyStore for Store {
     fn within(self: Arc<Self>, tenant: Arc<str>) -> Arc<dyn KeyStore> {
         Arc::new(self.of_tenant(tenant))
+    }
+
+    fn admin_key(&self) -> StoreFuture<'_, Option<GeneratedAdminKey>> {
+        Box::pin(self.read(admin_key::read(&self.shared.reading)))
     }
 
     fn key(&self, id: KeyId) -> StoreFuture<'_, Option<Key>> {

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use guildhall_actors::access::GeneratedAdminKey;
 use sea_orm::{ConnectionTrait as _, DbBackend};
 use tokio::time::timeout;
 
 use super::{
-    OpenError,
+    OpenError, admin_key,
     connect::{self, Reader},
     migrate::{self, Step},
     read::totals,
@@ -25,6 +26,8 @@ pub struct Looked {
     pub took: Duration,
     /// What is kept under the key that was asked for.
     pub kept: Option<String>,
+    /// The generated admin key that processes of the store accept.
+    pub admin_key: Option<GeneratedAdminKey>,
 }
 
 /// Looks at a store, and at what it keeps under a key. Nothing if its file is not there yet.
@@ -59,5 +62,6 @@ async fn read(reading: &Reader, key: &str) -> Result<Looked, OpenError> {
     let steps = migrate::steps(reading).await?;
     // A store that lacks the table has kept nothing.
     let kept = totals::state(reading, key).await.unwrap_or(None);
-    Ok(Looked { engine: format!("{name} {version}").trim_end().to_owned(), steps, took, kept })
+    let admin_key = admin_key::read(reading).await.unwrap_or(None);
+    Ok(Looked { engine: format!("{name} {version}").trim_end().to_owned(), steps, took, kept, admin_key })
 }

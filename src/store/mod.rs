@@ -11,6 +11,7 @@
 //! it renews ([`members`]), each queue one owner and a fence, and every write locks the queues that it is about first.
 
 mod access_port;
+mod admin_key;
 mod budgets_port;
 mod changes_port;
 #[cfg(test)]
@@ -46,6 +47,12 @@ use tokio::{
     time::timeout,
 };
 
+pub use self::{
+    admin_key::{Claim, claim as claim_admin_key},
+    leases::SqlLeases,
+    look::{Looked, look},
+    members::Notice,
+};
 use self::{
     connect::{Reader, Session, View},
     file_lock::{FileLock, LockError},
@@ -54,11 +61,6 @@ use self::{
     rows::query,
     trouble::{Meaning, Trouble},
     write::{Request, Writer},
-};
-pub use self::{
-    leases::SqlLeases,
-    look::{Looked, look},
-    members::Notice,
 };
 use crate::{
     private_files,

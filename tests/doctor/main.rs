@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod admin_key;
 mod discord;
 mod files;
 mod keeps;

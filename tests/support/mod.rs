@@ -60,6 +60,12 @@ impl Guildhall {
             .env("GUILDHALL__LOG__FORMAT", "json")
     }
 
+    /// Runs it in this folder instead of one of its own.
+    pub(crate) fn within(mut self, folder: &std::path::Path) -> Self {
+        self.command.current_dir(folder);
+        self
+    }
+
     pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
         self.command.env(name, value);
         self

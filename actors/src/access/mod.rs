@@ -13,4 +13,4 @@ mod store;
 pub use caller::{Caller, DEFAULT_TENANT, default_tenant};
 pub use erasure::{DataSubject, Erased, ErasureCursor, ErasureStore};
 pub use note::{Action, AuditFilter, AuditRow, Note};
-pub use store::{Added, Key, KeyFilter, KeyStore, NewKey, Revoked, Rotated};
+pub use store::{Added, GeneratedAdminKey, Key, KeyFilter, KeyStore, NewKey, Revoked, Rotated};

@@ -46,6 +46,21 @@ impl Key {
     }
 }
 
+/// An admin key that a process generated because none was set. The key itself is in a file of that process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GeneratedAdminKey {
+    /// SHA-256 of the key.
+    pub digest: [u8; 32],
+    /// The host that has the file.
+    pub host: String,
+    /// The absolute path of the file.
+    pub file: String,
+    /// The process that generated the key, or last started with it.
+    pub instance: String,
+    /// When it was generated.
+    pub created_at: UnixMs,
+}
+
 /// Which keys. The newest come first.
 #[derive(Clone, Debug, Default)]
 pub struct KeyFilter {
@@ -92,6 +107,9 @@ pub enum Rotated {
 pub trait KeyStore: Send + Sync {
     /// The same store as a tenant sees it: whatever is asked through it is that tenant's.
     fn within(self: Arc<Self>, tenant: Arc<str>) -> Arc<dyn KeyStore>;
+
+    /// The generated admin key that all processes of the store accept; nothing if there is none.
+    fn admin_key(&self) -> StoreFuture<'_, Option<GeneratedAdminKey>>;
 
     /// A key, whether it is still good or not.
     fn key(&self, id: KeyId) -> StoreFuture<'_, Option<Key>>;

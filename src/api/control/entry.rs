@@ -202,7 +202,7 @@ async fn recognise(
     let shown = shown.and_then(|shown| shown.split_once(' '));
     let shown = shown.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, key)| key.trim());
     let Some(shown) = shown else { return Ok(None) };
-    if served.control.key.fits(shown) {
+    if served.control.key.fits(shown, || served.key_source()).await {
         return Ok(Some(Caller { request: named, ..Caller::operator() }));
     }
     let Some(shown) = KeyText::read(shown) else { return Ok(None) };

@@ -65,6 +65,7 @@ use super::{
     body::Room,
     key_lookup::{KeyLookup, KeySource, LookupError},
     keyring::Keyring,
+    operator_key::OperatorKey,
     origin::Proxies,
     policies::{self, Policies, PoliciesConfig},
     problem::{Problem, Told},
@@ -112,7 +113,7 @@ impl Default for ControlConfig {
 /// What the API needs. It answers from the start, and says that it cannot do anything yet until the desk is there.
 #[derive(Clone, Debug)]
 pub struct Control {
-    key: AdminKey,
+    key: Arc<OperatorKey>,
     config: ControlConfig,
     desk: Arc<OnceLock<Arc<Desk>>>,
     shelf: Arc<OnceLock<Arc<Shelf>>>,
@@ -159,7 +160,7 @@ impl Control {
     pub fn new(key: AdminKey, config: ControlConfig) -> Self {
         let keyring = Arc::<Keyring>::default();
         Self {
-            key,
+            key: Arc::new(OperatorKey::new(key)),
             config,
             desk: Arc::default(),
             shelf: Arc::default(),
@@ -197,6 +198,11 @@ impl Control {
     /// From now on this is where keys are, and notes of what was done with them. A second one changes nothing.
     pub fn open_keys(&self, keys: Arc<dyn KeyStore>) {
         drop(self.keys.set(Keys(keys)));
+    }
+
+    /// From now on the admin key is the one whose digest is in the store of keys: another process may replace it.
+    pub fn share_admin_key(&self) {
+        self.key.share();
     }
 
     /// From now on operations can be followed here, and waited for. A second one changes nothing. To be called on the runtime
@@ -262,11 +268,15 @@ impl Served {
         })
     }
 
+    /// Where keys are looked up: not as a tenant, since whose key it is, is not known before.
+    fn key_source(&self) -> Option<KeySource> {
+        let Keys(keys) = self.control.keys.get()?;
+        Some(KeySource { keys: Arc::clone(keys), runtime: self.runtime.clone() })
+    }
+
     /// The key with this id, for a caller at this address; nothing if there is none. A result of a moment ago still holds.
     async fn look_up(&self, id: KeyId, from: IpAddr) -> Result<Option<Arc<Key>>, Told> {
-        let Keys(keys) = self.control.keys.get().ok_or(Problem::Starting)?;
-        // Not as a tenant: whose key it is, is not known before.
-        let source = KeySource { keys: Arc::clone(keys), runtime: self.runtime.clone() };
+        let source = self.key_source().ok_or(Problem::Starting)?;
         self.control.lookup.find(&source, id, policies::owner(from)).await.map_err(|error| match error {
             LookupError::Busy => Problem::Busy.says(format!("Nothing was done: {error}. Try again in a moment.")),
             LookupError::Store(error) => refusal::of_store(&error),

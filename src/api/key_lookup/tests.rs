@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use guildhall_actors::{
-    access::{Added, AuditFilter, AuditRow, KeyFilter, NewKey, Note, Revoked, Rotated},
+    access::{Added, AuditFilter, AuditRow, GeneratedAdminKey, KeyFilter, NewKey, Note, Revoked, Rotated},
     operations::StoreFuture,
 };
 use guildhall_core::{access::Grant, time::UnixMs};
@@ -63,6 +63,10 @@ impl SlowKeys {
 impl KeyStore for SlowKeys {
     fn within(self: Arc<Self>, _tenant: Arc<str>) -> Arc<dyn KeyStore> {
         self
+    }
+
+    fn admin_key(&self) -> StoreFuture<'_, Option<GeneratedAdminKey>> {
+        unreachable!("look-ups read no admin key")
     }
 
     fn key(&self, id: KeyId) -> StoreFuture<'_, Option<Key>> {

@@ -13,14 +13,14 @@ use crate::{
     discord::application_of,
     redis::{self, RedisConfig},
     settings::{Settings, Store, StoreUrl},
-    store::{self, migrate::Step},
+    store::{self, Looked, migrate::Step},
 };
 
 /// An answer that takes longer is worth a word.
 const SLOW: Duration = Duration::from_millis(100);
 
-/// Whether the store is there and fits this program; what the gate has kept in it.
-pub(super) async fn store(settings: &Settings, tell: &mut impl FnMut(Finding)) -> Option<String> {
+/// Whether the store is there and fits this program; what was seen of it.
+pub(super) async fn store(settings: &Settings, tell: &mut impl FnMut(Finding)) -> Option<Looked> {
     let url = &settings.store.url;
     if let StoreUrl::Sqlite(path) = url
         && let Some(why) = unwritable(path)
@@ -46,7 +46,7 @@ pub(super) async fn store(settings: &Settings, tell: &mut impl FnMut(Finding)) -
                 let advice = "every accepted operation waits for it: bring it closer, or see what else uses it";
                 tell(Finding::warn("store", format!("it took {} ms to answer", looked.took.as_millis()), advice));
             }
-            looked.kept
+            Some(looked)
         }
         Err(error) => {
             let says = error.to_string();

@@ -8,6 +8,7 @@
 //!
 //! It only looks. Discord is asked a few things, one at a time and with a pause between them, and no more once it says no.
 
+mod admin_key;
 mod bot;
 mod daemon;
 mod discord;
@@ -92,10 +93,11 @@ pub async fn examine(examination: &Examination<'_>, mut tell: impl FnMut(Finding
     tell(bot::clock(&caller));
     // Before the store is opened: SQLite would create files of the mode that is reported.
     files::permissions(settings, &mut tell);
-    let kept = keeps::store(settings, &mut tell).await;
+    let looked = keeps::store(settings, &mut tell).await;
+    tell(admin_key::examine(settings, looked.as_ref()));
     keeps::redis(settings, &mut tell).await;
     tell(Finding::skip("rabbitmq", "not configured: this version has no broker"));
     let is_there = daemon::ready(&examination.daemon, &mut tell).await;
-    tell(daemon::ban_budget(settings, is_there, kept).await);
+    tell(daemon::ban_budget(settings, is_there, looked.and_then(|looked| looked.kept)).await);
     roles::look(examination, bot, &mut caller, &mut tell).await;
 }

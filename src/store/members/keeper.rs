@@ -14,6 +14,7 @@ use crate::{
     events::emit,
     settings::{Lease, Store as Settings},
     store::{
+        admin_key::host_name,
         connect::Session,
         events::{InstancesCounted, LeaseHeld, ProcessDisowned, StoreFailed, TakenOver},
         rows::{Cell, Rows, query, with_rows},
@@ -35,6 +36,12 @@ struct Seen {
     live: BTreeSet<(Uuid, bool)>,
     /// When the next lease of another ends, if it is not renewed.
     next_end: Option<Duration>,
+}
+
+/// The name that this process has among those of a store.
+pub(in crate::store) fn instance_name(settings: &Settings) -> String {
+    let own = || format!("{}-{}", host_name(), std::process::id());
+    settings.instance.clone().unwrap_or_else(own)
 }
 
 /// Keeps this process among the living.
@@ -62,10 +69,7 @@ impl Keeper {
         session: Session,
         channel: String,
     ) -> Result<Self, Trouble> {
-        let name = settings.instance.clone().unwrap_or_else(|| {
-            let host = rustix::system::uname();
-            format!("{}-{}", host.nodename().to_string_lossy(), std::process::id())
-        });
+        let name = instance_name(settings);
         let mut keeper = Self {
             members,
             connection,

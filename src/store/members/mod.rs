@@ -35,7 +35,7 @@ use uuid::Uuid;
 
 pub(super) use self::{
     ear::listen,
-    keeper::Keeper,
+    keeper::{Keeper, instance_name},
     slots::{SLOT, Slots},
     tenure::{Held, HeldShard, Tenure},
     word::Said,

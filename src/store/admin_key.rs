@@ -1,0 +1,93 @@
+//! The generated admin key that all processes of a PostgreSQL accept.
+
+use guildhall_actors::access::GeneratedAdminKey;
+use sea_orm::ConnectionTrait;
+use tokio::time::timeout;
+
+use super::{
+    OpenError, connect, let_go, members::instance_name, operation_row::time, rows::query, trouble::Trouble, write,
+};
+use crate::settings::Store as Settings;
+
+/// The name of this host.
+pub(super) fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// The generated admin key, if there is one.
+pub(super) async fn read(on: &impl ConnectionTrait) -> Result<Option<GeneratedAdminKey>, Trouble> {
+    const SELECT: &str = "SELECT digest, host, file, instance, created_at FROM generated_admin_key WHERE id = 1";
+    let rows = query(on, SELECT, Vec::new()).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let digest: Vec<u8> = row.try_get_by_index(0)?;
+    let corrupt = |_| Trouble::Corrupt("generated_admin_key has a digest that cannot be read".to_owned());
+    Ok(Some(GeneratedAdminKey {
+        digest: digest.try_into().map_err(corrupt)?,
+        host: row.try_get_by_index(1)?,
+        file: row.try_get_by_index(2)?,
+        instance: row.try_get_by_index(3)?,
+        created_at: time(row.try_get_by_index(4)?),
+    }))
+}
+
+/// Which stored key a new one may replace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// The first key stays. The file that it came from may replace it: that is how it is rotated.
+    First,
+    /// Any.
+    Replace,
+}
+
+/// Stores the digest of a key that is in a file of this host, if it may. Returns the key that is accepted from now on.
+///
+/// # Errors
+///
+/// When the store cannot be reached.
+pub async fn claim(
+    settings: &Settings,
+    digest: [u8; 32],
+    file: &str,
+    claim: Claim,
+) -> Result<GeneratedAdminKey, OpenError> {
+    let late = |_| OpenError::Lost(format!("no answer within {} ms", settings.timeout.as_millis()));
+    let on = timeout(settings.timeout, connect::direct(settings)).await.map_err(late)?.map_err(OpenError::engine)?;
+    let own = GeneratedAdminKey {
+        digest,
+        host: host_name(),
+        file: file.to_owned(),
+        instance: instance_name(settings),
+        created_at: time(write::now()),
+    };
+    let claimed = timeout(settings.timeout, claim_on(&on, &own, claim)).await;
+    let_go(on).await;
+    claimed.map_err(late)?.map_err(OpenError::trouble)
+}
+
+async fn claim_on(
+    on: &impl ConnectionTrait,
+    own: &GeneratedAdminKey,
+    claim: Claim,
+) -> Result<GeneratedAdminKey, Trouble> {
+    // One statement, so that of processes that start together one wins.
+    const CLAIM: &str = "INSERT INTO generated_admin_key (id, digest, host, file, instance, created_at)
+        VALUES (1, $1, $2, $3, $4, $5) ON CONFLICT (id) DO UPDATE SET
+            digest = excluded.digest,
+            host = excluded.host,
+            file = excluded.file,
+            instance = excluded.instance,
+            created_at = CASE WHEN generated_admin_key.digest = excluded.digest
+                THEN generated_admin_key.created_at ELSE excluded.created_at END
+        WHERE $6 = 1 OR (generated_admin_key.host = excluded.host AND generated_admin_key.file = excluded.file)";
+    let values = vec![
+        own.digest.to_vec().into(),
+        own.host.clone().into(),
+        own.file.clone().into(),
+        own.instance.clone().into(),
+        write::signed(own.created_at.millis()).into(),
+        i64::from(claim == Claim::Replace).into(),
+    ];
+    query(on, CLAIM, values).await?;
+    let stored = read(on).await?;
+    stored.ok_or_else(|| Trouble::Corrupt("generated_admin_key lost its row".to_owned()))
+}
