@@ -30,7 +30,7 @@ pub(in crate::store) async fn key(on: &impl ConnectionTrait, id: KeyId) -> Resul
 pub(in crate::store) async fn find_keys(on: &impl ConnectionTrait, ids: &[KeyId]) -> Result<Vec<Key>, Trouble> {
     const IDS: Shape = Shape(&[("id", Holds::Text)]);
     // A cross join, so that SQLite searches the keys by id, whatever it believes about their number.
-    let sql = format!("{} FROM {{v}} CROSS JOIN api_keys k WHERE k.id = v.id", KEY_COLUMNS);
+    let sql = format!("{KEY_COLUMNS} FROM {{v}} CROSS JOIN api_keys k WHERE k.id = v.id");
     let rows = Rows::of(ids.iter().map(|id| Cell::Text(id.as_str())));
     with_rows(on, &sql, IDS, rows, Vec::new()).await?.iter().map(read_key).collect()
 }
