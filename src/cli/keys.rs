@@ -32,10 +32,7 @@ enum Command {
     #[command(flatten)]
     Remote(RemoteCommand),
     /// Replace the generated admin key that the processes of a PostgreSQL share; needs the store, not a running daemon
-    RotateAdmin {
-        #[command(flatten)]
-        settings: Box<SettingFlags>,
-    },
+    RotateAdmin,
 }
 
 /// What is asked of a running daemon.
@@ -93,7 +90,7 @@ enum RemoteCommand {
 pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
     let command = match args.command {
         Command::Remote(command) => command,
-        Command::RotateAdmin { settings } => return rotate_admin(file, *settings),
+        Command::RotateAdmin => return rotate_admin(file),
     };
     args.remote.run(file, async |client, out| match command {
         RemoteCommand::Create { name, mut scopes, guilds, expires, tenant } => {
@@ -128,8 +125,8 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     })
 }
 
-fn rotate_admin(file: Option<PathBuf>, flags: SettingFlags) -> anyhow::Result<ExitCode> {
-    let settings = setting_flags::load(file, flags)?.settings;
+fn rotate_admin(file: Option<PathBuf>) -> anyhow::Result<ExitCode> {
+    let settings = setting_flags::load(file, SettingFlags::default())?.settings;
     let file = app::block_on(admin_key::rotate(&settings))??;
     println!(
         "The new admin key is in {}. Running processes of this store accept it within 2 seconds, and the old one no longer.",

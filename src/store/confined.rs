@@ -24,7 +24,7 @@ use super::{
 };
 
 /// The tables that are the engine's own: no row of them is a tenant's, and the API's role cannot even ask for one.
-const ENGINES: [&str; 12] = [
+const ENGINES: [&str; 13] = [
     "seaql_migrations",
     "instances",
     "leases",
@@ -37,6 +37,7 @@ const ENGINES: [&str; 12] = [
     "switches",
     "marks",
     "budget_spend",
+    "generated_admin_key",
 ];
 
 /// Those of the engine's tables that everybody may read.
