@@ -1,11 +1,11 @@
-//! Permissions that let somebody take a guild over.
+//! Dangerous permissions: those that let a member take over or moderate a guild.
 
-use serde_json::Value;
-
-use crate::operation::{Payload, payload::Overwrite};
+use std::fmt;
 
 /// Discord's bits of them.
-const DANGERS: [(u64, &str); 10] = [
+const NAMES: [(u64, &str); 13] = [
+    (1 << 1, "KICK_MEMBERS"),
+    (1 << 2, "BAN_MEMBERS"),
     (1 << 3, "ADMINISTRATOR"),
     (1 << 4, "MANAGE_CHANNELS"),
     (1 << 5, "MANAGE_GUILD"),
@@ -16,109 +16,91 @@ const DANGERS: [(u64, &str); 10] = [
     (1 << 30, "MANAGE_GUILD_EXPRESSIONS"),
     (1 << 33, "MANAGE_EVENTS"),
     (1 << 34, "MANAGE_THREADS"),
+    (1 << 40, "MODERATE_MEMBERS"),
 ];
 
-/// Those of them that an operation grants, by name.
-#[must_use]
-pub fn dangers(payload: &Payload) -> Vec<&'static str> {
-    let granted = match payload {
-        Payload::CreateRole(create) => create.role.permissions.unwrap_or(0),
-        Payload::EnsureRole(ensure) => ensure.role.permissions.unwrap_or(0),
-        Payload::CreateChannel(create) => allowed(create.channel.overwrites.as_deref().unwrap_or_default()),
-        Payload::EnsureChannel(ensure) => allowed(ensure.channel.overwrites.as_deref().unwrap_or_default()),
-        Payload::UpdatePermissions(update) => allowed(&update.overwrites),
-        Payload::ReplaceOverwrites(replace) => allowed(&replace.overwrites),
-        Payload::Request(request) => request.body.as_ref().map_or(0, written),
-        Payload::DeleteRole(_)
-        | Payload::AssignRole(_)
-        | Payload::RemoveRole(_)
-        | Payload::DeleteChannel(_)
-        | Payload::SetMemberRoles(_)
-        | Payload::Reorder(_)
-        | Payload::EnsureMessage(_)
-        | Payload::SendMessage(_)
-        | Payload::EditMessage(_)
-        | Payload::DeleteMessage(_)
-        | Payload::SendDm(_)
-        | Payload::DeferReply(_)
-        | Payload::SendFollowup(_)
-        | Payload::EditOriginal(_)
-        | Payload::Read(_) => 0,
-    };
-    DANGERS.into_iter().filter(|(bit, _)| granted & bit != 0).map(|(_, name)| name).collect()
+/// The dangerous ones of these permissions.
+pub(super) fn dangerous(bits: u64) -> u64 {
+    NAMES.iter().fold(0, |all, (bit, _)| all | bits & bit)
 }
 
-fn allowed(overwrites: &[Overwrite]) -> u64 {
-    overwrites.iter().fold(0, |all, overwrite| all | overwrite.allow)
+/// The names of the dangerous ones of these permissions.
+fn names(bits: u64) -> String {
+    let names: Vec<_> = NAMES.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, name)| *name).collect();
+    names.join(", ")
 }
 
-/// What a body in the caller's own words grants, wherever it says so. What cannot be read may be anything.
-fn written(body: &Value) -> u64 {
-    match body {
-        Value::Object(fields) => fields.iter().fold(0, |all, (name, value)| {
-            all | match name.as_str() {
-                "permissions" | "allow" | "allow_new" | "permissions_new" => bits(value),
-                _ => written(value),
+/// Why an operation needs the scope `danger`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Danger {
+    /// It grants these permissions.
+    Grants(u64),
+    /// It gives a member a role that has dangerous permissions.
+    Role {
+        /// The role.
+        role: u64,
+        /// Its permissions in the whole guild.
+        everywhere: u64,
+        /// What overwrites allow it in single channels.
+        in_channels: u64,
+    },
+    /// It removes a denial of these permissions from a channel.
+    LiftsDenial {
+        /// The role or member that they were denied.
+        target: u64,
+        /// The permissions.
+        bits: u64,
+    },
+    /// It gives the guild another owner.
+    Ownership,
+    /// It gives channels the overwrites of their category.
+    CategorySync,
+    /// It names roles in a way that cannot be read.
+    UnreadableRole,
+    /// It changes overwrites in a way that cannot be read.
+    UnreadableOverwrite,
+    /// It is a call that is not known to be harmless.
+    UnknownCall,
+}
+
+impl fmt::Display for Danger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Grants(bits) => write!(f, "grants {}", names(bits)),
+            Self::Role { role, everywhere, .. } if dangerous(everywhere) != 0 => {
+                write!(f, "assigns role {role}, which grants {}", names(everywhere))
             }
-        }),
-        Value::Array(values) => values.iter().fold(0, |all, value| all | written(value)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
-    }
-}
-
-fn bits(value: &Value) -> u64 {
-    match value {
-        Value::Null => 0,
-        Value::Number(number) => number.as_u64().unwrap_or(u64::MAX),
-        Value::String(text) => text.trim().parse().unwrap_or(u64::MAX),
-        // Command permissions are a list of objects, each of which says who, not what.
-        Value::Array(_) | Value::Object(_) => written(value),
-        Value::Bool(_) => u64::MAX,
+            Self::Role { role, in_channels, .. } => {
+                write!(f, "assigns role {role}, which grants {} in at least one channel", names(in_channels))
+            }
+            Self::LiftsDenial { target, bits } => {
+                write!(f, "removes the denial of {} for {target} in a channel", names(bits))
+            }
+            Self::Ownership => f.write_str("transfers the ownership of the guild"),
+            Self::CategorySync => f.write_str("gives channels the permissions of their category"),
+            Self::UnreadableRole => f.write_str("names a role by something else than its id"),
+            Self::UnreadableOverwrite => f.write_str("changes permission overwrites in an unknown format"),
+            Self::UnknownCall => f.write_str("makes a call whose effect on permissions is unknown"),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-    use crate::operation::Kind;
 
-    fn of(kind: Kind, payload: &Value) -> Vec<&'static str> {
-        dangers(&Payload::parse(kind, payload, Some(42)).unwrap())
+    #[test]
+    fn reason_names_role_and_permissions() {
+        let role = Danger::Role { role: 5, everywhere: 1 << 3 | 1 << 10, in_channels: 1 << 13 };
+        assert_eq!(role.to_string(), "assigns role 5, which grants ADMINISTRATOR");
+        let role = Danger::Role { role: 5, everywhere: 1 << 10, in_channels: 1 << 13 };
+        assert_eq!(role.to_string(), "assigns role 5, which grants MANAGE_MESSAGES in at least one channel");
+        assert_eq!(Danger::Grants(1 << 2 | 1 << 40).to_string(), "grants BAN_MEMBERS, MODERATE_MEMBERS");
     }
 
     #[test]
-    fn a_role_or_an_overwrite_that_grants_management_is_dangerous_however_it_is_granted() {
-        let manage = (1u64 << 28 | 1 << 10).to_string();
-        assert_eq!(of(Kind::CreateRole, &json!({"name": "a", "permissions": manage})), ["MANAGE_ROLES"]);
-        assert_eq!(of(Kind::EnsureRole, &json!({"key": "a", "name": "a", "permissions": manage})), ["MANAGE_ROLES"]);
-        let overwrites = json!([{"role_id": "5", "allow": "1024"}, {"user_id": "6", "allow": manage}]);
-        let channel = json!({"name": "a", "overwrites": overwrites});
-        assert_eq!(of(Kind::CreateChannel, &channel), ["MANAGE_ROLES"]);
-        let channel = json!({"name": "a", "key": "a", "overwrites": overwrites});
-        assert_eq!(of(Kind::EnsureChannel, &channel), ["MANAGE_ROLES"]);
-        let update = json!({"channel_id": "9", "overwrites": overwrites});
-        assert_eq!(of(Kind::UpdatePermissions, &update), ["MANAGE_ROLES"]);
-        assert_eq!(of(Kind::ReplaceOverwrites, &update), ["MANAGE_ROLES"]);
-    }
-
-    #[test]
-    fn what_is_denied_or_harmless_is_not() {
-        assert_eq!(of(Kind::CreateRole, &json!({"name": "a", "permissions": "1024"})), [""; 0]);
-        let update = json!({"channel_id": "9", "overwrites": [{"role_id": "5", "deny": "8"}]});
-        assert_eq!(of(Kind::UpdatePermissions, &update), [""; 0]);
-        assert_eq!(of(Kind::AssignRole, &json!({"user_id": "1", "role_id": "2"})), [""; 0]);
-    }
-
-    #[test]
-    fn a_callers_own_words_are_looked_through_and_what_cannot_be_read_may_be_anything() {
-        let request = |body: Value| json!({"method": "PATCH", "path": "/guilds/42/roles/5", "body": body});
-        assert_eq!(of(Kind::Request, &request(json!({"permissions": "8"}))), ["ADMINISTRATOR"]);
-        assert_eq!(of(Kind::Request, &request(json!({"permissions": 8}))), ["ADMINISTRATOR"]);
-        let deep = json!({"permission_overwrites": [{"id": "1", "allow": " 8 "}]});
-        assert_eq!(of(Kind::Request, &request(deep)), ["ADMINISTRATOR"]);
-        assert_eq!(of(Kind::Request, &request(json!({"permissions": "0x8"}))).len(), DANGERS.len());
-        assert_eq!(of(Kind::Request, &request(json!({"permissions": "1024", "name": "8"}))), [""; 0]);
+    fn only_listed_permissions_are_dangerous() {
+        assert_eq!(dangerous(u64::MAX).count_ones(), 13);
+        assert_eq!(dangerous(1 << 10 | 1 << 11), 0);
     }
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Scope, dangers};
-use crate::operation::{Payload, payload::Method};
+use super::{Danger, Effect, Scope};
+use crate::operation::Payload;
 
 /// What comes before a guild's id among scopes.
 const GUILD: &str = "guild:";
@@ -57,8 +57,8 @@ pub enum Lack {
     #[error("needs a key with the scope {}", .0.name())]
     Scope(Scope),
     /// The scope for granting such permissions.
-    #[error("grants {}, which needs a key with the scope {}", .0.join(", "), Scope::Danger.name())]
-    Danger(Vec<&'static str>),
+    #[error("{0}; this needs a key with the scope {scope}", scope = Scope::Danger.name())]
+    Danger(Danger),
 }
 
 impl Grant {
@@ -137,15 +137,17 @@ impl Grant {
         self.scopes.iter().any(|own| own.covers(scope))
     }
 
-    /// What it lacks for submitting such an operation, in a guild or in none.
+    /// What it lacks for submitting such an operation, in a guild or in none, as far as the payload tells. What the roles
+    /// grant that the operation assigns is a question of its own: see [`Effect::assigned`].
     #[must_use]
     pub fn lacks(&self, payload: &Payload, guild: Option<u64>) -> Option<Lack> {
         if (guild.is_none() || leaves(payload, guild)) && !self.may(Scope::Application) {
             return Some(Lack::Scope(Scope::Application));
         }
-        let reads = matches!(payload, Payload::Request(request) if request.method == Method::Get);
-        let dangers = if reads { Vec::new() } else { dangers(payload) };
-        (!dangers.is_empty() && !self.may(Scope::Danger)).then_some(Lack::Danger(dangers))
+        if self.may(Scope::Danger) {
+            return None;
+        }
+        Effect::of(payload, guild).danger().map(Lack::Danger)
     }
 }
 
@@ -232,7 +234,7 @@ mod tests {
         let role = payload(Kind::CreateRole, &json!({"name": "Boss", "permissions": "8"}), Some(42));
         let plain = grant(&["operations:write"]);
         let lack = plain.lacks(&role, Some(42)).unwrap();
-        assert_eq!(lack.to_string(), "grants ADMINISTRATOR, which needs a key with the scope danger");
+        assert_eq!(lack.to_string(), "grants ADMINISTRATOR; this needs a key with the scope danger");
         assert_eq!(grant(&["operations:write", "danger"]).lacks(&role, Some(42)), None);
         assert_eq!(Grant::everything().lacks(&role, Some(42)), None);
     }

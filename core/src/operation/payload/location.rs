@@ -156,13 +156,13 @@ fn id(value: &Value) -> Result<Option<u64>, Untold> {
     }
 }
 
-fn digits(text: &str) -> Result<u64, Untold> {
+pub(crate) fn digits(text: &str) -> Result<u64, Untold> {
     let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| is_plain).ok_or(Untold::NotAnId)
 }
 
 /// A segment as Discord reads it. What is no text after that is left as it stands: it is no word of ours.
-fn decoded(segment: &str) -> Cow<'_, str> {
+pub(crate) fn decoded(segment: &str) -> Cow<'_, str> {
     if !segment.contains('%') {
         return Cow::Borrowed(segment);
     }

@@ -10,7 +10,7 @@ mod channel;
 pub(crate) mod form;
 mod interaction;
 pub(crate) mod invalid;
-mod location;
+pub(crate) mod location;
 mod message;
 mod misc;
 mod objects;
