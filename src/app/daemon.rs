@@ -3,6 +3,7 @@
 use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use guildhall_actors::{
+    access::{RoleCache, RoleCacheConfig},
     events::{Allowance, EventStore, ShardStore, WantedShards},
     operations::{IdempotencyCache, OperationStore, WallClock},
 };
@@ -231,9 +232,14 @@ impl Daemon {
         control.open_budgets(Arc::clone(budgets.treasury()));
         let who = identity::find(&token, rest.gate.as_ref(), &rest.calls, &part).await?;
         let gate: Arc<dyn guildhall_actors::rest::Rest> = rest.gate.clone();
-        let performer = Performer::new(gate, who.application, who.bot, shared, PerformConfig::default());
+        let roles = Arc::new(RoleCache::new(RoleCacheConfig {
+            max_age: settings.operations.role_max_age,
+            ..RoleCacheConfig::default()
+        }));
+        let performer = Performer::new(gate, who.application, who.bot, shared, PerformConfig::default())
+            .with_roles(Arc::clone(&roles));
         let cache = rest.idempotency().map(|cache| Arc::new(cache) as Arc<dyn IdempotencyCache>);
-        let operations = OperationsPart::start(settings, store, Arc::new(performer), cache, kept);
+        let operations = OperationsPart::start(settings, store, Arc::new(performer), cache, Arc::clone(&roles), kept);
         control.open(Arc::clone(operations.desk()));
         control.open_changes(operations.changes());
         operations.arrive_when(rest.opens(OPENS_WITHIN));
@@ -256,9 +262,12 @@ impl Daemon {
         });
         let interactions = interactions.transpose().map_err(StartError::Serve)?;
         let watched = Arc::clone(&gateway);
-        let observer = Arc::new(move |event| {
-            watched.observe(event);
-            observer(event);
+        let observer = Arc::new(move |event| match event {
+            ShardEvent::PermissionsChanged { guild } => roles.invalidate(guild),
+            ShardEvent::Connected { .. } | ShardEvent::Disconnected { .. } | ShardEvent::OutOfIdentifies { .. } => {
+                watched.observe(event);
+                observer(event);
+            }
         });
         let kept_sessions = Arc::clone(&sessions);
         let queue = IdentifyQueue::new(sessions, found.limits, WallClock::system(), observer.clone());

@@ -47,6 +47,7 @@ impl GatewayPart {
                 state.connected += 1;
                 state.waiting.remove(&shard);
             }
+            ShardEvent::PermissionsChanged { .. } => return,
             ShardEvent::Disconnected { .. } => state.connected = state.connected.saturating_sub(1),
             ShardEvent::OutOfIdentifies { shard, again_in } => {
                 state.waiting.insert(shard);

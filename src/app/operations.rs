@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use actix_rt::Arbiter;
-use guildhall_actors::access::KeyStore as _;
+use guildhall_actors::access::{KeyStore as _, RoleCache};
 use guildhall_actors::budgets::SpendStore as _;
 use guildhall_actors::events::EventStore as _;
 use guildhall_actors::operations::{
@@ -51,6 +51,7 @@ impl OperationsPart {
         store: Store,
         perform: Arc<dyn Perform>,
         cache: Option<Arc<dyn IdempotencyCache>>,
+        roles: Arc<RoleCache>,
         part: PartHandle,
     ) -> Self {
         let arbiter = Arbiter::new();
@@ -64,7 +65,8 @@ impl OperationsPart {
             cache,
             DeskConfig { max_attempts: settings.operations.max_attempts, ..DeskConfig::default() },
             Arc::new(move || clock.now()),
-        );
+        )
+        .with_roles(roles);
         let sweeper = Sweeper {
             store: shared,
             whole: store.clone(),

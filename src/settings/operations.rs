@@ -29,6 +29,8 @@ pub struct Operations {
     pub idle: Duration,
     /// How often the store is asked which queues are due, beside being told.
     pub poll: Duration,
+    /// How long the permissions of a guild's roles are used after they were read.
+    pub role_max_age: Duration,
     /// How often what was kept long enough is removed.
     pub sweep_every: Duration,
     /// How long what became of operations is kept.
@@ -72,6 +74,7 @@ pub(super) fn typed(effective: &[Effective]) -> Operations {
         active_guilds: take!(effective, "operations.active_guilds", Integer).try_into().expect(narrow),
         idle: Duration::from_millis(take!(effective, "operations.idle_ms", Integer)),
         poll: Duration::from_millis(take!(effective, "operations.poll_ms", Integer)),
+        role_max_age: Duration::from_millis(take!(effective, "operations.role_max_age_ms", Integer)),
         sweep_every: Duration::from_millis(take!(effective, "operations.sweep_every_ms", Integer)),
         retention: Retention {
             completed: Duration::from_millis(take!(effective, "retention.completed_ms", Integer)),

@@ -520,6 +520,15 @@ pub(crate) const SCHEMA: &[Key] = &[
         allowed: "a whole number from 10 to 600000",
     },
     Key {
+        path: "operations.role_max_age_ms",
+        kind: Kind::Integer { min: 0, max: 600_000 },
+        default: Some("10000"),
+        help: "How long the permissions of a guild's roles are cached after they were read, in milliseconds. They decide \
+               whether an operation needs the scope danger. Gateway events of the guild end it sooner; 0 reads them for \
+               each operation.",
+        allowed: "a whole number from 0 to 600000",
+    },
+    Key {
         path: "operations.heartbeat_ms",
         kind: Kind::Integer { min: 10, max: 600_000 },
         default: Some("5000"),

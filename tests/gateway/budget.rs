@@ -29,7 +29,7 @@ fn queue(store: &Arc<Counts>, limits: IdentifyLimits) -> (IdentifyQueue, Waits) 
     let told = Arc::clone(&waits);
     let observer = Arc::new(move |event| match event {
         ShardEvent::OutOfIdentifies { again_in, .. } => told.lock().unwrap().push(again_in),
-        ShardEvent::Connected { .. } | ShardEvent::Disconnected { .. } => {}
+        ShardEvent::Connected { .. } | ShardEvent::Disconnected { .. } | ShardEvent::PermissionsChanged { .. } => {}
     });
     let clock = WallClock::anchored(UnixMs::new(1_700_000_000_000));
     (IdentifyQueue::new(store.clone(), limits, clock, observer), waits)

@@ -181,6 +181,7 @@ impl Ear {
                     notes.resumed += u64::from(session == Session::Resumed);
                 }
                 ShardEvent::Disconnected { shard } => assert!(notes.connected.remove(&shard), "it says so once"),
+                ShardEvent::PermissionsChanged { .. } => {}
                 ShardEvent::OutOfIdentifies { again_in, .. } => notes.out_of_identifies.push(again_in),
             }
             drop(notes);

@@ -8,9 +8,11 @@
 mod caller;
 mod erasure;
 mod note;
+mod role_cache;
 mod store;
 
 pub use caller::{Caller, DEFAULT_TENANT, default_tenant};
 pub use erasure::{DataSubject, Erased, ErasureCursor, ErasureStore};
 pub use note::{Action, AuditFilter, AuditRow, Note};
+pub use role_cache::{RoleCache, RoleCacheConfig, RoleRead};
 pub use store::{Added, GeneratedAdminKey, Key, KeyFilter, KeyStore, NewKey, Revoked, Rotated};

@@ -1,5 +1,6 @@
 //! What is told of operations at the desk.
 
+use guildhall_core::access::Danger;
 use guildhall_core::operation::{OperationId, Queue};
 use metrics::{counter, gauge};
 use tracing::info;
@@ -23,6 +24,9 @@ pub const WAITERS: &str = "guildhall_api_waiters";
 /// Operations that named a channel, a webhook or a guild that their caller may not, by where it was found out.
 pub const NAMED_ELSEWHERE: &str = "guildhall_operations_elsewhere_total";
 
+/// Operations that were refused because their key lacks the scope `danger`, by where it was found out.
+pub const DANGER_REFUSED: &str = "guildhall_operations_danger_refused_total";
+
 /// All of them.
 pub(super) const METRICS: &[Metric] = &[
     Metric::counter(KEY_HITS, &["by"], "Idempotency keys used before, by who knew: cache or store."),
@@ -34,6 +38,11 @@ pub(super) const METRICS: &[Metric] = &[
         NAMED_ELSEWHERE,
         &["at"],
         "Operations that named a channel, webhook or guild that is not their caller's, by where it was found out.",
+    ),
+    Metric::counter(
+        DANGER_REFUSED,
+        &["at"],
+        "Operations refused because their key lacks the scope danger: at submission, redrive or retry, or at dispatch.",
     ),
     Metric::gauge(WAITERS, &[], "Callers that wait for the end of what they have submitted."),
 ];
@@ -69,6 +78,22 @@ impl InternalEvent for NamedElsewhere {
     fn emit(self) {
         info!(at = self.at, "an operation names something that is not its caller's, and is not done");
         counter!(NAMED_ELSEWHERE, "at" => self.at).increment(1);
+    }
+}
+
+/// An operation needs the scope `danger`, and its key does not have it.
+#[derive(Debug)]
+pub struct DangerRefused<'a> {
+    /// Where it was found out: `submission` or `dispatch`.
+    pub at: &'static str,
+    /// What the operation does.
+    pub danger: &'a Danger,
+}
+
+impl InternalEvent for DangerRefused<'_> {
+    fn emit(self) {
+        info!(at = self.at, effect = %self.danger, "operation refused: its key lacks the scope danger");
+        counter!(DANGER_REFUSED, "at" => self.at).increment(1);
     }
 }
 

@@ -262,9 +262,7 @@ fn collect(body: &Value, field: &str, found: &mut Vec<u64>) -> Option<()> {
     match body {
         Value::Object(fields) => fields.iter().try_for_each(|(name, value)| match value {
             Value::Null if name == field => Some(()),
-            Value::Array(ids) if name == field => {
-                ids.iter().try_for_each(|id| read_id(id).map(|id| found.push(id)))
-            }
+            Value::Array(ids) if name == field => ids.iter().try_for_each(|id| read_id(id).map(|id| found.push(id))),
             Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) if name == field => None,
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
                 collect(value, field, found)
@@ -443,7 +441,8 @@ mod tests {
 
     #[test]
     fn ordinary_calls_are_harmless() {
-        let message = json!({"content": "hi", "allowed_mentions": {"roles": ["5"]}, "poll": {"allow_multiselect": true}});
+        let message =
+            json!({"content": "hi", "allowed_mentions": {"roles": ["5"]}, "poll": {"allow_multiselect": true}});
         let who = json!({"permissions": [{"id": "5", "type": 1, "permission": true}]});
         for (method, path, body) in [
             ("GET", "/guilds/42/roles", json!(null)),

@@ -61,6 +61,7 @@ pub(super) async fn redrive(request: HttpRequest, served: Data<Served>) -> Answe
     let id = read::id(&request)?;
     let caller = entry::caller_of(&request);
     let again = served.ask(|desk| async move { desk.redrive(&caller, id).await }).await?;
+    let again = again.inspect_err(|error| served.refused_again(&entry::caller_of(&request), error));
     let again = again.map_err(|error| refusal::of_desk(&error))?;
     let body = json!({"id": again, "state": "queued", "redrive_of": id, "href": view::place(again)});
     Ok(HttpResponse::Accepted().insert_header((LOCATION, view::place(again))).json(body))

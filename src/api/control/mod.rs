@@ -44,7 +44,7 @@ use actix_web::{
 };
 use guildhall_actors::{
     access::{Action, Caller, Key, KeyStore},
-    operations::{Changes, Desk, Waits, WaitsConfig, WallClock},
+    operations::{Changes, Desk, Waits, WaitsConfig, WallClock, desk::DeskError},
     policies::SharedPolicies,
 };
 use guildhall_core::{access::KeyId, time::UnixMs};
@@ -291,6 +291,20 @@ impl Served {
             let note = caller.note(Action::Refused, self.now()).saying(what);
             // A store that is away tells of itself.
             self.runtime.spawn(async move { drop(keys.note(note).await) });
+        }
+    }
+
+    /// Notes that a caller may not do an operation again, if that is why it was not done.
+    fn refused_again(&self, caller: &Caller, error: &DeskError) {
+        match error {
+            DeskError::Forbidden { .. } | DeskError::Elsewhere { .. } => self.refused(caller, error.to_string()),
+            DeskError::NoOperation(_)
+            | DeskError::NoGuild(_)
+            | DeskError::NoLetter(_)
+            | DeskError::Unfit { .. }
+            | DeskError::Tried { .. }
+            | DeskError::AlreadyRedriven { .. }
+            | DeskError::Submit(_) => {}
         }
     }
 

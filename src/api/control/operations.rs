@@ -187,6 +187,7 @@ pub(super) async fn retry(request: HttpRequest, served: Data<Served>) -> Answer 
     let id = read::id(&request)?;
     let caller = entry::caller_of(&request);
     let retried = served.ask(|desk| async move { desk.retry(&caller, id).await }).await?;
+    let retried = retried.inspect_err(|error| served.refused_again(&entry::caller_of(&request), error));
     Ok(match retried.map_err(|error| refusal::of_desk(&error))? {
         Retried::Hastened { state } => {
             let body = json!({"id": id, "state": state.name(), "redrive_of": null, "href": view::place(id)});

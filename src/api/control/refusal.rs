@@ -100,6 +100,8 @@ pub(super) fn of_desk(error: &DeskError) -> Told {
                 None => told,
             }
         }
+        DeskError::Forbidden { .. } => Problem::Forbidden.says(format!("{error}.")),
+        DeskError::Elsewhere { .. } => Problem::NotFound.says(format!("{error}.")),
         DeskError::Submit(error) => of_submit_error(error, Shape::One),
     }
 }

@@ -17,6 +17,11 @@ pub enum ShardEvent {
         /// Its number.
         shard: u32,
     },
+    /// Roles of a guild or overwrites of its channels have changed, or may have.
+    PermissionsChanged {
+        /// The guild.
+        guild: u64,
+    },
     /// It needs a new session, and the day's are used up.
     OutOfIdentifies {
         /// Its number.

@@ -13,7 +13,7 @@ use guildhall_actors::{
     operations::WallClock,
     right::Right,
 };
-use guildhall_core::event::{self, Class, Event, Frame};
+use guildhall_core::event::{self, Class, Event, EventName, Frame};
 use guildhall_core::time::UnixMs;
 use tokio::{
     sync::watch,
@@ -126,6 +126,17 @@ enum Next {
     /// Somebody wants another connection.
     Restart,
     End(ShardEnd),
+}
+
+/// The guild whose roles or overwrites an event changes, or may change.
+fn permissions_changed(event: &Event) -> Option<u64> {
+    match &event.name {
+        EventName::Known(
+            "role.create" | "role.update" | "role.delete" | "channel.create" | "channel.update" | "channel.delete"
+            | "guild.create" | "guild.delete",
+        ) => event.guild,
+        EventName::Known(_) | EventName::Other(_) => None,
+    }
 }
 
 impl<Q: Queue + Clone + Unpin> Runner<Q> {
@@ -379,6 +390,9 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
         self.tally.count(shard, &event);
         self.last = seq;
         self.last_dispatch = self.last_frame;
+        if let Some(guild) = permissions_changed(&event) {
+            (self.observer)(ShardEvent::PermissionsChanged { guild });
+        }
         match (event.class, event.name.as_str()) {
             (Class::Gateway, "gateway.ready") => self.began(seq),
             (Class::Gateway, "gateway.resumed") => {

@@ -45,7 +45,7 @@ pub(super) async fn check(errand: &Errand<'_>) -> Result<(), Stop> {
 }
 
 /// Asks Discord where something belongs, and keeps it.
-async fn look_up(errand: &Errand<'_>, name: &Location) -> Result<Whose, Stop> {
+pub(super) async fn look_up(errand: &Errand<'_>, name: &Location) -> Result<Whose, Stop> {
     let path = match name {
         Location::Channel(id) => format!("/channels/{id}"),
         Location::Webhook(id, None) => format!("/webhooks/{id}"),

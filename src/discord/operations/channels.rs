@@ -1,6 +1,7 @@
 //! Channels and categories.
 
 use guildhall_actors::operations::Done;
+use guildhall_core::access::Denials;
 use guildhall_core::operation::payload::{ChannelType, CreateChannel, DeleteChannel, EnsureChannel, NewChannel};
 use guildhall_core::operation::{FailureClass, ManagedKind};
 use http::Method;
@@ -8,6 +9,7 @@ use serde::Serialize;
 use twilight_model::id::Id;
 use twilight_model::id::marker::ChannelMarker;
 
+use super::danger;
 use super::errand::{Errand, id, named, read};
 use super::likeness;
 use super::overwrites::{self, Wire};
@@ -161,6 +163,10 @@ async fn adjust(errand: &Errand<'_>, payload: &EnsureChannel, seen: &SeenChannel
     let form = Form::whole(wanted)?.beside(wanted.kind, seen);
     if form.says_nothing() {
         return Ok(false);
+    }
+    if form.permission_overwrites.is_some() {
+        let denials = Denials::of(wanted.overwrites.as_deref().unwrap_or_default());
+        danger::check_denials(errand, &denials, &seen.permission_overwrites)?;
     }
     let convertible = |kind| [ChannelType::Text.number(), ChannelType::Announcement.number()].contains(&kind);
     if form.kind.is_some() && !(convertible(wanted.kind.number()) && convertible(seen.kind)) {

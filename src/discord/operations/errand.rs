@@ -1,6 +1,7 @@
 //! One operation on its way: it makes the calls, with the operation's marker, lane and patience.
 
 use bytes::Bytes;
+use guildhall_actors::access::RoleCache;
 use guildhall_actors::operations::Work;
 use guildhall_actors::rest::{Answered, Body, Request};
 use guildhall_core::access::Whose;
@@ -67,6 +68,11 @@ impl<'a> Errand<'a> {
     /// Keeps which guild one belongs to, and tells whose it is.
     pub(super) async fn learn(&self, location: Location, guild: Option<u64>) -> Result<Whose, Stop> {
         Ok(self.performer.known.learn(location, guild).await?)
+    }
+
+    /// The permissions of roles that were read lately.
+    pub(super) fn roles(&self) -> &'a RoleCache {
+        &self.performer.roles
     }
 
     /// Those of these objects that belong to nobody yet.

@@ -12,6 +12,7 @@
 mod anything;
 mod bounds;
 mod channels;
+mod danger;
 mod errand;
 mod interactions;
 mod known;
@@ -30,6 +31,7 @@ mod verdict;
 use std::sync::Arc;
 use std::time::Duration;
 
+use guildhall_actors::access::{RoleCache, RoleCacheConfig};
 use guildhall_actors::operations::{Done, Perform, PerformFuture, Performed, Reconciled, Work};
 use guildhall_actors::rest::Rest;
 use guildhall_core::operation::Payload;
@@ -79,6 +81,7 @@ pub struct Performer {
     application: Id<ApplicationMarker>,
     bot: Id<UserMarker>,
     known: Box<dyn Known>,
+    roles: Arc<RoleCache>,
     config: PerformConfig,
 }
 
@@ -106,12 +109,21 @@ impl Performer {
         known: impl Known + 'static,
         config: PerformConfig,
     ) -> Self {
-        Self { rest, calls: Calls::new(application), application, bot, known: Box::new(known), config }
+        let roles = Arc::new(RoleCache::new(RoleCacheConfig::default()));
+        Self { rest, calls: Calls::new(application), application, bot, known: Box::new(known), roles, config }
+    }
+
+    /// Uses this cache of roles' permissions, which others can look into and remove entries from.
+    #[must_use]
+    pub fn with_roles(self, roles: Arc<RoleCache>) -> Self {
+        Self { roles, ..self }
     }
 }
 
 async fn perform(errand: &Errand<'_>) -> Result<Done, Stop> {
     bounds::check(errand).await?;
+    danger::check(errand).await?;
+    let _changes = danger::Changes::of(*errand);
     match &errand.work.payload {
         Payload::CreateRole(payload) => roles::create(errand, payload).await,
         Payload::DeleteRole(payload) => roles::delete(errand, payload).await,

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use guildhall_core::access::{Bounds, Grant, ScopeSet};
+use guildhall_core::access::{Bounds, ScopeSet};
 use guildhall_core::operation::payload::Location;
-use guildhall_core::operation::{Kind, OperationId, Payload};
+use guildhall_core::operation::{Kind, Payload};
 use guildhall_core::time::UnixMs;
 use guildhall_core::trace::Trace;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::asked::{Asked, Submission, Wrong};
+use super::permit::{Again, Needs, parse};
 use super::{Desk, SubmitProblem};
 use crate::access::Caller;
 use crate::operations::{DeadLetter, IdempotencyKey, NewOperation, StoreError};
@@ -20,13 +21,11 @@ pub(super) const TOLD_MOST: usize = 1_000;
 
 /// What the operations of one submission have in common.
 struct Drafting {
+    caller: Caller,
     tenant: Arc<str>,
-    scope: Arc<str>,
-    grant: Arc<Grant>,
     bounds: Bounds,
     scopes: ScopeSet,
     guild: Option<u64>,
-    trace: Option<Trace>,
 }
 
 /// An operation, the places that it names if not all of them are its caller's, and what its caller lacks for it.
@@ -47,10 +46,9 @@ impl Desk {
     /// All operations of a submission as the store keeps them, or all that is wrong with any of them.
     pub(super) fn draft(&self, submission: Submission) -> Result<Drafts, SubmitProblem> {
         let Submission { caller, guild, operations } = submission;
-        let (bounds, trace) = (caller.bounds(), caller.trace);
-        let (tenant, scope, grant) = (caller.tenant.unwrap_or_default(), caller.key, caller.grant);
-        let scopes = ScopeSet::of(&grant);
-        let draft = Drafting { tenant, scope, grant, bounds, scopes, guild, trace };
+        let (bounds, scopes) = (caller.bounds(), ScopeSet::of(&caller.grant));
+        let tenant = caller.tenant.clone().unwrap_or_default();
+        let draft = Drafting { caller, tenant, bounds, scopes, guild };
         let (count, most) = (operations.len(), self.config.batch_most);
         if count == 0 {
             return Err(SubmitProblem::Empty);
@@ -118,7 +116,7 @@ impl Desk {
             tenant: Arc::clone(&drafting.tenant),
             queue: payload.queue(guild),
             guild,
-            caller: Arc::clone(&drafting.scope),
+            caller: Arc::clone(&drafting.caller.key),
             bounds: drafting.bounds,
             scopes: drafting.scopes,
             kind: asked.kind,
@@ -129,21 +127,14 @@ impl Desk {
             eligible_at: now + asked.delay,
             deadline_at: asked.deadline.map(|deadline| now + deadline),
             deployment: None,
-            trace: asked.trace.or(drafting.trace),
+            trace: asked.trace.or(drafting.caller.trace),
             reason: asked.reason,
-            idempotency: asked.key.map(|key| IdempotencyKey { scope: Arc::clone(&drafting.scope), key }),
+            idempotency: asked.key.map(|key| IdempotencyKey { scope: Arc::clone(&drafting.caller.key), key }),
             refers_to: payload.operations(),
             redrive_of: None,
             created_at: now,
         };
-        let lack = drafting.grant.lacks(&payload, guild).map(|lack| lack.to_string());
-        let (names, lack) = match (drafting.bounds, payload.locations()) {
-            (Bounds::Anywhere, _) => (Vec::new(), lack),
-            (Bounds::Tenant | Bounds::Guild, Ok(names)) => (names, lack),
-            (Bounds::Tenant | Bounds::Guild, Err(untold)) => {
-                (Vec::new(), lack.or_else(|| Some(format!("{untold}; that needs a key with the scope admin"))))
-            }
-        };
+        let Needs { lack, names } = self.needs(&drafting.caller, &payload, guild);
         Ok(Drafted { operation, names, lack })
     }
 
@@ -170,7 +161,7 @@ impl Desk {
             trace: caller.trace,
             reason: letter.reason.clone(),
             idempotency: None,
-            refers_to: references(letter.id, letter.kind, letter.guild, &letter.payload)?,
+            refers_to: parse(&Again::from(letter))?.operations(),
             redrive_of: Some(letter.id),
             created_at: now,
         })
@@ -188,20 +179,12 @@ impl Desk {
             deadline_at: None,
             trace: caller.trace.or(first.trace),
             idempotency: None,
-            refers_to: references(first.id, first.kind, first.guild, &first.payload)?,
+            refers_to: parse(&Again::from(&first))?.operations(),
             redrive_of: Some(first.id),
             created_at: now,
             ..first
         })
     }
-}
-
-/// The operations that a payload refers to which the store has kept.
-fn references(id: OperationId, kind: Kind, guild: Option<u64>, payload: &str) -> Result<Vec<OperationId>, StoreError> {
-    let unreadable = |why: String| StoreError::Corrupt(format!("the payload of operation {id}: {why}"));
-    let value: Value = serde_json::from_str(payload).map_err(|error| unreadable(error.to_string()))?;
-    let payload = Payload::parse(kind, &value, guild).map_err(|invalid| unreadable(invalid.to_string()))?;
-    Ok(payload.operations())
 }
 
 /// What tells whether two submissions ask for the same. No part can run over into the next: kinds and guilds hold no line

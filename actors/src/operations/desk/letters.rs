@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use guildhall_core::operation::OperationId;
 
+use super::permit::Again;
 use super::{Desk, DeskError};
 use crate::access::{Action, Caller};
 use crate::operations::{DeadLetter, LetterFilter, NewOperation, OperationStore, StoreError, SubmitError};
@@ -91,6 +92,7 @@ impl Desk {
         if letter.redriven_as.is_some() {
             return Err(DeskError::AlreadyRedriven { id, by: letter.redriven_as });
         }
+        self.check_again(caller, Again::from(&letter)).await?;
         let again = self.draft_again(caller, &letter)?;
         let note = caller.note(action, self.now()).in_guild(letter.guild).on(&id);
         let kept = self.do_again(&self.store.noting(caller, note), vec![again]).await?;
@@ -164,9 +166,18 @@ impl Desk {
         letters: Vec<DeadLetter>,
         summary: &mut Redriven,
     ) {
+        let all: Vec<_> = letters.iter().map(Again::from).collect();
+        let refusals = match self.refusals(caller, &all).await {
+            Ok(refusals) => refusals,
+            Err(error) => {
+                (summary.stopped, summary.more) = (Some(error.into()), true);
+                return;
+            }
+        };
         let mut batch = Vec::with_capacity(letters.len());
-        for letter in letters {
-            match self.draft_again(caller, &letter) {
+        for (letter, refusal) in letters.iter().zip(refusals) {
+            let again = refusal.map_or_else(|| self.draft_again(caller, letter).map_err(DeskError::from), Err);
+            match again {
                 Ok(again) => batch.push(again),
                 Err(error) => summary.skipped.push(Skipped { id: letter.id, why: error.to_string() }),
             }

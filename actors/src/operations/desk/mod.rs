@@ -14,6 +14,7 @@ mod asked;
 mod draft;
 mod letters;
 mod names;
+mod permit;
 mod standing;
 mod submit;
 mod vault;
@@ -29,6 +30,7 @@ use guildhall_core::time::UnixMs;
 use self::names::Names;
 use self::vault::Vault;
 use super::{IdempotencyCache, OperationStore, Pausable, StoreError, SubmitError};
+use crate::access::RoleCache;
 
 pub use self::asked::{Accepted, Asked, Submission, Wrong, key_problem};
 pub use self::letters::{Discarded, Redriven, Skipped};
@@ -130,6 +132,22 @@ pub enum DeskError {
         /// What does it.
         by: Option<OperationId>,
     },
+    /// The caller's key does not allow what the operation does.
+    #[error("operation {id} {lack}")]
+    Forbidden {
+        /// Which.
+        id: OperationId,
+        /// What the key lacks.
+        lack: String,
+    },
+    /// The operation names something that the caller may not name.
+    #[error("operation {id} cannot be done again: {why}")]
+    Elsewhere {
+        /// Which.
+        id: OperationId,
+        /// What it names.
+        why: String,
+    },
     /// It cannot be accepted again.
     #[error(transparent)]
     Submit(#[from] SubmitError),
@@ -146,6 +164,7 @@ pub struct Desk {
     store: Vault,
     hears: Arc<dyn Hears>,
     cache: Option<Arc<dyn IdempotencyCache>>,
+    roles: Option<Arc<RoleCache>>,
     config: DeskConfig,
     now: WallTime,
     names: Mutex<Names>,
@@ -161,7 +180,13 @@ impl Desk {
         config: DeskConfig,
         now: WallTime,
     ) -> Self {
-        Self { store: Vault::new(store), hears, cache, config, now, names: Mutex::default() }
+        Self { store: Vault::new(store), hears, cache, roles: None, config, now, names: Mutex::default() }
+    }
+
+    /// Refuses operations that assign a role which is known to be dangerous, unless their key has the scope for it.
+    #[must_use]
+    pub fn with_roles(self, roles: Arc<RoleCache>) -> Self {
+        Self { roles: Some(roles), ..self }
     }
 
     /// Its bounds.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use guildhall_core::operation::{OperationId, Queue, State};
 
+use super::permit::Again;
 use super::{Desk, DeskError};
 use crate::access::{Action, Caller, DEFAULT_TENANT, Note};
 use crate::operations::{Instance, ListFilter, Pausable, Shown, StoreError};
@@ -91,7 +92,7 @@ impl Desk {
     ///
     /// # Errors
     ///
-    /// When there is none, or it is under way or has succeeded.
+    /// When there is none, it is under way or has succeeded, or the caller could not submit it.
     pub async fn retry(&self, caller: &Caller, id: OperationId) -> Result<Retried, DeskError> {
         let shown = match self.show(caller, id).await {
             // The letter of a dead operation outlives it.
@@ -107,6 +108,7 @@ impl Desk {
         match shown.stored.state {
             State::Queued | State::Delayed | State::Retrying => {
                 let guild = shown.stored.operation.guild;
+                self.check_again(caller, Again::from(&shown.stored.operation)).await?;
                 let note = caller.note(Action::OperationsRetry, self.now()).in_guild(guild).on(&id);
                 self.hasten(caller, note, id).await
             }
@@ -114,6 +116,7 @@ impl Desk {
             State::NeedsReview => {
                 let note =
                     caller.note(Action::OperationsRetry, self.now()).in_guild(shown.stored.operation.guild).on(&id);
+                self.check_again(caller, Again::from(&shown.stored.operation)).await?;
                 let again = self.draft_from(caller, shown.stored.operation)?;
                 let kept = self.do_again(&self.store.noting(caller, note), vec![again]).await?;
                 let id = *kept.first().ok_or(DeskError::AlreadyRedriven { id, by: None })?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use guildhall_core::access::{Whose, no_such};
+use guildhall_core::access::no_such;
 use guildhall_core::operation::payload::Location;
 use guildhall_core::operation::{Queue, State};
 use guildhall_core::time::UnixMs;
@@ -12,7 +12,7 @@ use super::draft::{Drafts, TOLD_MOST};
 use super::{Accepted, Desk, Submission, Wrong};
 use crate::access::{Action, Caller, Note};
 use crate::operations::{IdempotencyKey, NewOperation, Remembered, StoreError, SubmitError, Submitted};
-use crate::telemetry::desk::{KeyFound, KeyIsNew, NamedElsewhere};
+use crate::telemetry::desk::{KeyFound, KeyIsNew};
 use crate::telemetry::emit;
 use crate::telemetry::operations::OperationEnqueued;
 
@@ -136,24 +136,13 @@ impl Desk {
         guild: Option<u64>,
         names: Vec<(usize, Location)>,
     ) -> Result<(), SubmitProblem> {
-        if names.is_empty() {
-            return Ok(());
-        }
-        let asked = names.iter().map(|(_, location)| location.clone()).collect();
-        let whose = self.ask::<_, StoreError>(self.store.judge().whose(asked)).await?;
-        let (bounds, tenant) = (caller.bounds(), caller.tenant.as_deref().unwrap_or_default());
-        let is_elsewhere =
-            |whose: &Option<Whose>| whose.as_ref().is_some_and(|whose| !bounds.admit(tenant, guild, whose));
-        let elsewhere = names.into_iter().zip(whose).filter(|(_, whose)| is_elsewhere(whose));
+        let elsewhere = self.elsewhere(caller, names, |_| guild).await?;
         let wrong: Vec<_> = elsewhere
-            .map(|((index, location), _)| (index, Wrong::new("payload", no_such(&location, guild))))
+            .into_iter()
+            .map(|(index, location)| (index, Wrong::new("payload", no_such(&location, guild))))
             .take(TOLD_MOST)
             .collect();
-        if wrong.is_empty() {
-            return Ok(());
-        }
-        emit(NamedElsewhere { at: "submission" });
-        Err(SubmitProblem::Elsewhere(wrong))
+        if wrong.is_empty() { Ok(()) } else { Err(SubmitProblem::Elsewhere(wrong)) }
     }
 
     /// Tells whoever carries operations out that these queues have new ones.
