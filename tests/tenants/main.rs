@@ -5,6 +5,7 @@
 
 mod audit;
 mod channels;
+mod danger;
 mod matrix;
 #[path = "../support/postgres.rs"]
 mod postgres;

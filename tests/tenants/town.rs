@@ -75,6 +75,11 @@ pub(crate) fn scopes_of_tenants() -> Vec<&'static str> {
 
 impl Town {
     pub(crate) async fn open(engine: Engine) -> Self {
+        Self::open_with(engine, &[]).await
+    }
+
+    /// With these settings, too.
+    pub(crate) async fn open_with(engine: Engine, settings: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = match engine {
             Engine::Sqlite => format!("sqlite:{}/guildhall.db", folder.path().display()),
@@ -88,7 +93,9 @@ impl Town {
         let limits = LimitConfig::off();
         let config = SimConfig { bots: vec![bot], guilds: 4, members: 1, channels: 2, limits, ..SimConfig::default() };
         let sim = Sim::start(config).await.unwrap();
-        let running = Guildhall::serve(&sim.gateway_url())
+        let program = Guildhall::serve(&sim.gateway_url());
+        let program = settings.iter().fold(program, |program, (name, value)| program.env(name, value));
+        let running = program
             .env("GUILDHALL__DISCORD__API_URL", &sim.api_url())
             .env("GUILDHALL__STORE__URL", &url)
             .env("GUILDHALL__STORE__ROW_SECURITY", required)
@@ -195,6 +202,11 @@ impl Town {
             assert!(Instant::now() < deadline, "never: {path}: {} {}", answer.status, answer.body);
             block_in_place(|| std::thread::sleep(Duration::from_millis(20)));
         }
+    }
+
+    /// Reads metrics until they are as they should be.
+    pub(crate) fn until_metrics(&self, is_so: impl Fn(&str) -> bool) {
+        self.until("/metrics", |answer| is_so(&answer.body));
     }
 
     /// Submits an operation, and gives its id.

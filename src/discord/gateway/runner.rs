@@ -387,12 +387,13 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
 
     fn event(&mut self, event: Event, read_at: Instant) {
         let (shard, seq) = (self.number(), event.origin.seq);
-        self.tally.count(shard, &event);
-        self.last = seq;
-        self.last_dispatch = self.last_frame;
+        // At once: operations are checked with what is known of roles.
         if let Some(guild) = permissions_changed(&event) {
             (self.observer)(ShardEvent::PermissionsChanged { guild });
         }
+        self.tally.count(shard, &event);
+        self.last = seq;
+        self.last_dispatch = self.last_frame;
         match (event.class, event.name.as_str()) {
             (Class::Gateway, "gateway.ready") => self.began(seq),
             (Class::Gateway, "gateway.resumed") => {
