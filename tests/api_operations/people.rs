@@ -1,6 +1,11 @@
 //! What people do to operations and guilds: take them back, try them again, pause them.
 
+use std::sync::Arc;
+
+use guildhall_actors::access::{Caller, default_tenant};
 use guildhall_actors::operations::Pausable;
+use guildhall_actors::operations::desk::{DeskError, Retried};
+use guildhall_core::access::{Grant, Scope};
 use guildhall_core::operation::State;
 use serde_json::json;
 
@@ -78,6 +83,36 @@ fn an_operation_that_is_over_is_done_again_as_another_and_only_once() {
 
             api.post(&format!("/v1/operations/{id}/retry"), json!({})).await.is_problem(409, "already-redriven");
             assert!(api.heard().is_empty());
+        }
+    });
+}
+
+#[test]
+fn retry_needs_the_scopes_of_a_submission_in_every_state() {
+    run(async {
+        let api = Api::start();
+        let caller = |scopes: &[&str]| {
+            let grant = Arc::new(Grant::read(scopes.iter().copied()).unwrap());
+            Caller { tenant: Some(default_tenant()), grant, ..Caller::operator() }
+        };
+        let (without, with) = (caller(&["operations:write"]), caller(&["operations:write", "danger"]));
+        for state in [State::Queued, State::Delayed, State::Retrying, State::Dead, State::NeedsReview] {
+            let boss = json!({"kind": "create_role", "payload": {"name": "Boss", "permissions": "8"}});
+            let id = api.post(&format!("/v1/guilds/{GUILD}/operations"), boss).await.text("id");
+            api.store.become_state(&id, state);
+            api.heard();
+            let operation = id.parse().unwrap();
+            match api.desk.retry(&without, operation).await {
+                Err(DeskError::Forbidden { lack, .. }) => assert!(lack.contains("grants ADMINISTRATOR"), "{lack}"),
+                other => panic!("{}: {other:?}", state.name()),
+            }
+            assert!(api.heard().is_empty(), "{}", state.name());
+            let retried = api.desk.retry(&with, operation).await.unwrap();
+            // Neither key can give the new operation more than both have.
+            if let Retried::Again { id } = retried {
+                let again = api.store.kept(&id.to_string());
+                assert!(again.scopes.allow(Scope::Danger) && !again.scopes.allow(Scope::Admin));
+            }
         }
     });
 }

@@ -498,6 +498,14 @@ async fn redrive_and_retry_need_the_scopes_of_a_submission() {
     let filter = json!({"guild_id": guild.to_string(), "kind": "assign_role"});
     let bulk = town.with(&stage.without.text, "POST", "/v1/dead-letters/redrive", &filter);
     assert!(bulk.body.contains(&fine), "{}", bulk.body);
+    // Expediting one that waits needs the scope, cancelling it does not.
+    let mut waiting = dangerous.clone();
+    waiting["delay_ms"] = json!(3_600_000);
+    let id = town.submit(ADMIN, guild, &waiting);
+    let retry = format!("/v1/operations/{id}/retry");
+    assert_eq!(town.with(&stage.without.text, "POST", &retry, &Value::Null).status, 403);
+    let cancelled = town.with(&stage.without.text, "POST", &format!("/v1/operations/{id}/cancel"), &Value::Null);
+    assert_eq!(cancelled.status, 200, "{}", cancelled.body);
     // Throwing it away needs no more than before.
     let gone = town.with(&stage.without.text, "DELETE", &format!("/v1/dead-letters/{forbidden}"), &Value::Null);
     assert!(gone.status < 300, "{}", gone.body);

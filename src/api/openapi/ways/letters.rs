@@ -127,7 +127,8 @@ fn show() -> About {
 
 fn redrive() -> About {
     About::new(Tag::DeadLetters, "redrive_dead_letter", "Do a dead letter again")
-        .says("As another operation, from the end of its queue. No letter is done again twice.")
+        .says("As another operation, from the end of its queue. No letter is done again twice. Needs the scopes that submitting \
+             the operation needs.")
         .path("id", operation_id(), "The letter.")
         .answers(202, "It is done again.", named("DoneAgain"), [("another operation", done_again())])
         .with(Sent::Location)
@@ -142,7 +143,7 @@ fn redrive_all() -> About {
     });
     let none = json!({"redriven": 0, "operations": [], "skipped": [], "more": false, "stopped": null});
     About::new(Tag::DeadLetters, "redrive_dead_letters", "Do all dead letters again that fit")
-        .says("Those that nothing does again yet, the oldest first.")
+        .says("Those that nothing does again yet, the oldest first. Letters that the key could not submit are skipped.")
         .takes(named("WhichLetters"), [("all that were forbidden", json!({"class": "forbidden"})), ("all", json!({}))])
         .answers(202, "Some are done again.", named("Redriven"), [("redriven", redriven)])
         .answers(200, "There was nothing to be done again.", named("Redriven"), [("none", none)])
