@@ -8,6 +8,7 @@ mod stage;
 
 mod bounds;
 mod channels;
+mod danger;
 mod doubt_channels;
 mod doubt_messages;
 mod doubt_roles;

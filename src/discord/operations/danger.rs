@@ -151,7 +151,8 @@ impl<'a> Changes<'a> {
             | Payload::EditOriginal(_)
             | Payload::Read(_) => false,
         };
-        changes.then_some(Self(errand))
+        // Lazily: dropping one has an effect.
+        changes.then(|| Self(errand))
     }
 }
 
