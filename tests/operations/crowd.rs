@@ -9,6 +9,7 @@ use std::{
 };
 
 use guildhall::{api::Readiness, app::OperationsPart, settings, store::Store};
+use guildhall_actors::access::{RoleCache, RoleCacheConfig};
 use guildhall_actors::operations::{
     Done, NewOperation, OperationStore as _, Perform, PerformFuture, Performed, Reconciled, Work,
 };
@@ -130,7 +131,8 @@ fn a_hundred_thousand_operations_wait_in_the_store_and_not_in_memory() {
             changed: Notify::new(),
         });
         let part = Readiness::default().register("store");
-        let operations = OperationsPart::start(&settings, store.clone(), door.clone(), None, part);
+        let roles = Arc::new(RoleCache::new(RoleCacheConfig::default()));
+        let operations = OperationsPart::start(&settings, store.clone(), door.clone(), None, roles, part);
         let waits = async {
             door.until(|door| door.inside.load(Ordering::SeqCst) == ACTIVE).await;
             door.permits.add_permits(DONE);

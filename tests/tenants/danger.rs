@@ -236,12 +236,12 @@ async fn every_way_to_give_a_role_is_judged_by_its_permissions() {
                 }
                 None => {
                     stage.is_done(&name, &answer);
-                    assert_eq!(stage.held(), [role.id.clone()], "{name}");
+                    assert_eq!(stage.held(), [role.id.as_str()], "{name}");
                 }
             }
             stage.hold(&[]);
             stage.is_done(&name, &stage.submit(with, &operation));
-            assert_eq!(stage.held(), [role.id.clone()], "{name}");
+            assert_eq!(stage.held(), [role.id.as_str()], "{name}");
         }
     }
 }

@@ -11,6 +11,7 @@ use guildhall::app::OperationsPart;
 use guildhall::discord::operations::{PerformConfig, Performer};
 use guildhall::settings::{self, Settings, Sources};
 use guildhall::store::Store;
+use guildhall_actors::access::{RoleCache, RoleCacheConfig};
 use guildhall_actors::operations::{Desk, OperationStore};
 use guildhall_actors::rest::{Gate, GateConfig};
 use guildhall_core::limit::LimitConfig;
@@ -50,7 +51,9 @@ impl Works {
         let known: Arc<dyn OperationStore> = Arc::new(store.clone());
         let performer = Performer::new(gate, Id::new(1), Id::new(2), known, PerformConfig::default());
         let kept = Readiness::default().register("store");
-        let part = OperationsPart::start(settings, store.clone(), Arc::new(performer), None, kept);
+        let roles = Arc::new(RoleCache::new(RoleCacheConfig::default()));
+        let performer = performer.with_roles(Arc::clone(&roles));
+        let part = OperationsPart::start(settings, store.clone(), Arc::new(performer), None, roles, kept);
         Self { store, part }
     }
 
