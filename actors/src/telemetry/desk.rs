@@ -3,7 +3,7 @@
 use guildhall_core::access::Danger;
 use guildhall_core::operation::{OperationId, Queue};
 use metrics::{counter, gauge};
-use tracing::info;
+use tracing::{debug, info};
 
 use super::{InternalEvent, Metric};
 use crate::operations::Pausable;
@@ -92,7 +92,8 @@ pub struct DangerRefused<'a> {
 
 impl InternalEvent for DangerRefused<'_> {
     fn emit(self) {
-        info!(at = self.at, effect = %self.danger, "operation refused: its key lacks the scope danger");
+        // One submission can hold many.
+        debug!(at = self.at, effect = %self.danger, "operation refused: its key lacks the scope danger");
         counter!(DANGER_REFUSED, "at" => self.at).increment(1);
     }
 }

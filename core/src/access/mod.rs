@@ -14,6 +14,7 @@ mod effect;
 mod grant;
 mod guild_roles;
 mod key;
+mod request_calls;
 mod request_effect;
 mod scope;
 mod scope_set;

@@ -31,7 +31,7 @@ pub enum Scope {
     Audit,
     /// Operations that belong to no guild, and calls to Discord in the caller's own words.
     Application,
-    /// Granting ADMINISTRATOR or what lets somebody manage a guild.
+    /// Giving a member or a role a dangerous permission, by any kind of operation.
     Danger,
     /// Responding to interactions that this deployment has not received.
     InteractionsAny,

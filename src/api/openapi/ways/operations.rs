@@ -77,8 +77,8 @@ fn accepts(about: About) -> About {
 fn submit_in_guild() -> About {
     let about = About::new(Tag::Operations, "submit_in_guild", "Submit operations of a guild")
         .says(format!(
-            "One operation, or many as `{{\"operations\": […]}}`. They are done one at a time, in the order accepted. Granting \
-             ADMINISTRATOR or a MANAGE permission also needs the scope `danger`; `request`, and `read` outside the guild, \
+            "One operation, or many as `{{\"operations\": […]}}`. They are done one at a time, in the order accepted. Whatever gives \
+             a dangerous permission also needs the scope `danger`; `request`, and `read` outside the guild, \
              need `application`.\n\n{ACCEPTED}"
         ))
         .path("guild_id", snowflake(), "The guild.")
