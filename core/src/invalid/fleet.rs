@@ -20,6 +20,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::holders::ListedCounts;
+use super::owner::Holder;
+use super::runs::Run;
 use super::slots::Slots;
 use super::{InvalidConfig, Spent};
 use crate::lane::Lane;
@@ -39,7 +42,7 @@ pub enum WhenLost {
 }
 
 /// What a process tells whoever keeps the common count, and what it asks by that: to be lent more, or again as much.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// When it asks.
     pub asked: Timestamp,
@@ -55,6 +58,14 @@ pub struct Ask {
     pub total: u32,
     /// How many processes had places lent, as it remembers.
     pub holders: u32,
+    /// How many one key, tenant or guild may have.
+    pub cap: u32,
+    /// How many it may add for any one of them unasked. It keeps to that like to the ceiling.
+    pub exposure: u32,
+    /// Who its invalid answers are charged to that are in no common count that it has heard of.
+    pub runs: Vec<Run>,
+    /// The large holders as it remembers them, for a keeper that has forgotten.
+    pub large: Vec<(Holder, u32)>,
 }
 
 /// What the keeper of the common count answers.
@@ -74,6 +85,14 @@ pub struct Synced {
     pub holders: u32,
     /// Calls that the others had under way when they were last heard.
     pub elsewhere: u32,
+    /// How many it may add for any one holder unasked, from now on.
+    pub exposure: u32,
+    /// How many the others may.
+    pub elsewhere_exposure: u32,
+    /// What a holder that is not listed may have, at most.
+    pub floor: u32,
+    /// The common counts of the large holders: how many leave the window, and in how long. In that order.
+    pub large: Vec<(Holder, Vec<(Duration, u32)>)>,
 }
 
 /// What a process itself has counted and has under way.
@@ -103,6 +122,11 @@ pub(super) struct Fleet {
     members: u32,
     holders: u32,
     elsewhere: u32,
+    /// What may be added for one holder unasked, here and elsewhere.
+    pub(super) exposure: u32,
+    pub(super) elsewhere_exposure: u32,
+    /// The common counts of holders.
+    pub(super) common: ListedCounts,
 }
 
 impl Fleet {
@@ -118,6 +142,9 @@ impl Fleet {
             members: 1,
             holders: 0,
             elsewhere: 0,
+            exposure: 0,
+            elsewhere_exposure: 0,
+            common: ListedCounts::none(),
         }
     }
 
@@ -172,7 +199,7 @@ impl Fleet {
     pub(super) fn check(&self, lane: Lane, config: &InvalidConfig, own: Own, now: Timestamp) -> Result<(), Spent> {
         if self.lease.is_none() {
             return match self.when_lost {
-                WhenLost::Stop => Err(Spent { until: now + SOON, reason: "invalid_requests_unheard" }),
+                WhenLost::Stop => Err(Spent::new(now + SOON, "invalid_requests_unheard")),
                 WhenLost::Share => Ok(()),
             };
         }
@@ -180,7 +207,7 @@ impl Fleet {
         let wanted = own.exposed() - self.acknowledged + 1;
         let (most, share) = (config.percent(Lane::Interactive), config.percent(lane));
         let fits = wanted <= lent && wanted.saturating_mul(u64::from(most)) <= lent.saturating_mul(u64::from(share));
-        if fits { Ok(()) } else { Err(Spent { until: now + SOON, reason: "invalid_requests_lent" }) }
+        if fits { Ok(()) } else { Err(Spent::new(now + SOON, "invalid_requests_lent")) }
     }
 
     /// Whether half of what was lent is taken: time to ask for more.
@@ -188,11 +215,17 @@ impl Fleet {
         (own.exposed() - self.acknowledged) * 2 >= self.ceiling - self.acknowledged
     }
 
-    pub(super) fn ask(&mut self, own: Own, now: Timestamp) -> Ask {
+    /// `exposed` is the most that may have to be added for one holder.
+    pub(super) fn ask(&mut self, own: Own, runs: Vec<Run>, exposed: u32, cap: u32, now: Timestamp) -> Ask {
         self.turn(now);
         // Without a lease it holds only what is still under way.
         let ceiling = if self.lease.is_some() { self.ceiling } else { 0 };
         self.ceiling = ceiling.max(own.exposed());
+        let exposure = if self.lease.is_some() { self.exposure } else { 0 };
+        self.exposure = exposure.max(exposed);
+        let large = self.common.holders().map(|holder| (holder.clone(), self.common.listed(holder, now)));
+        let mut large: Vec<(Holder, u32)> = large.filter(|(_, count)| *count > 0).collect();
+        large.sort_unstable();
         Ask {
             asked: now,
             counted: own.counted,
@@ -201,13 +234,18 @@ impl Fleet {
             ceiling: self.ceiling,
             total: self.slots.total(now),
             holders: self.holders,
+            cap,
+            exposure: self.exposure,
+            runs,
+            large,
         }
     }
 
-    pub(super) fn synced(&mut self, synced: &Synced, own: Own, now: Timestamp) {
-        let Synced { asked, acknowledged, ceiling, ref slots, members, holders, elsewhere } = *synced;
+    /// Whether the answer could be taken.
+    pub(super) fn synced(&mut self, synced: &Synced, own: Own, now: Timestamp) -> bool {
+        let Synced { asked, acknowledged, ceiling, ref slots, members, holders, elsewhere, .. } = *synced;
         if acknowledged < self.acknowledged || acknowledged > own.counted {
-            return;
+            return false;
         }
         self.lease = Some(asked + self.window);
         self.acknowledged = acknowledged;
@@ -216,7 +254,14 @@ impl Fleet {
         self.members = members.max(1);
         self.holders = holders;
         self.elsewhere = elsewhere;
+        self.exposure = synced.exposure;
+        self.elsewhere_exposure = synced.elsewhere_exposure;
+        let large = synced.large.iter().map(|(holder, slots)| {
+            (holder.clone(), slots.iter().map(|(leaves, count)| (now + *leaves, *count)).collect())
+        });
+        self.common = ListedCounts::new(self.window, large, synced.floor, asked + self.window);
         self.turn(now);
+        true
     }
 
     /// Gives back all that was lent but for what is still under way.

@@ -1,5 +1,6 @@
 //! Several ledgers over one budget, with their keeper, beside an address that counts for itself.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -26,7 +27,7 @@ struct World {
     processes: Vec<Process>,
     names: u64,
     /// Every invalid answer that Discord has given.
-    invalid: Vec<Timestamp>,
+    invalid: Vec<(Timestamp, CallOwner)>,
     /// When the keeper knew nothing.
     births: Vec<Timestamp>,
     /// Questions that are still on their way, and that nobody waits for any more.
@@ -100,8 +101,12 @@ impl World {
     }
 
     fn admit(&mut self, who: usize, lane: Lane) -> Result<(), Spent> {
+        self.admit_for(who, lane, CallOwner::default())
+    }
+
+    fn admit_for(&mut self, who: usize, lane: Lane, owner: CallOwner) -> Result<(), Spent> {
         let process = &mut self.processes[who];
-        let reservation = process.ledger.admit(lane, None, &route(), self.now)?;
+        let reservation = process.ledger.admit(lane, owner, &route(), self.now)?;
         process.calls.push(reservation);
         Ok(())
     }
@@ -110,8 +115,9 @@ impl World {
         let process = &mut self.processes[who];
         if !process.calls.is_empty() {
             let reservation = process.calls.swap_remove(which % process.calls.len());
+            let owner = reservation.owner.clone();
             process.ledger.settle(reservation, was_invalid, self.now);
-            self.invalid.extend(was_invalid.then_some(self.now));
+            self.invalid.extend(was_invalid.then_some((self.now, owner)));
         }
     }
 
@@ -126,7 +132,7 @@ impl World {
     fn kill(&mut self, who: usize) {
         let successor = self.process();
         let dead = std::mem::replace(&mut self.processes[who], successor);
-        self.invalid.extend(dead.calls.iter().map(|_| self.now));
+        self.invalid.extend(dead.calls.iter().map(|call| (self.now, call.owner.clone())));
     }
 
     /// What holds: the limit; and if the keeper forgot everything more than once while what it lent then is held, the
@@ -139,7 +145,25 @@ impl World {
     }
 
     fn counted(&self) -> usize {
-        self.invalid.iter().filter(|seen| self.now.since(**seen) < WINDOW).count()
+        self.invalid.iter().filter(|(seen, _)| self.now.since(*seen) < WINDOW).count()
+    }
+
+    /// What each holder will have if all that is under way comes back invalid.
+    fn worst_of_holders(&self) -> HashMap<Holder, usize> {
+        let in_window = self.invalid.iter().filter(|(seen, _)| self.now.since(*seen) < WINDOW).map(|(_, owner)| owner);
+        let in_flight = self.processes.iter().flat_map(|process| process.calls.iter().map(|call| &call.owner));
+        let mut worst = HashMap::new();
+        in_window.chain(in_flight).flat_map(CallOwner::holders).for_each(|holder| *worst.entry(holder).or_default() += 1);
+        worst
+    }
+
+    /// What a holder may have: its cap; and if the keeper forgot everything while what it granted is held, the reserve of
+    /// exposure each time.
+    fn bound_of_holder(&self) -> usize {
+        let held = WINDOW * 2 + Duration::from_secs(60);
+        let births = self.births.iter().filter(|born| self.now.since(**born) <= held).count();
+        let cap = self.config.share_cap() as usize;
+        cap + births.saturating_sub(1) * (cap / 10)
     }
 
     /// What Discord will have counted if all that is under way comes back invalid.
@@ -161,6 +185,7 @@ enum Action {
     Admit {
         who: usize,
         lane: Lane,
+        owner: u64,
         times: usize,
     },
     Settle {
@@ -198,7 +223,8 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
     let who = || 0..16_usize;
     let millis = prop_oneof![20 => 0..2_000_u64, 2 => 0..60_000_u64, 1 => 0..700_000_u64];
     let action = prop_oneof![
-        20 => (who(), lane, 1..5_usize).prop_map(|(who, lane, times)| Action::Admit { who, lane, times }),
+        20 => (who(), lane, 0..6_u64, 1..5_usize)
+            .prop_map(|(who, lane, owner, times)| Action::Admit { who, lane, owner, times }),
         30 => (who(), any::<usize>(), prop::bool::weighted(0.9))
             .prop_map(|(who, which, was_invalid)| Action::Settle { who, which, was_invalid }),
         25 => (who(), fate).prop_map(|(who, fate)| Action::Sync { who, fate }),
@@ -210,13 +236,26 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
     prop::collection::vec(action, 1..600)
 }
 
+/// One of few, so that some come near their share; nobody in particular for the last.
+fn owner_of(number: u64) -> CallOwner {
+    let key = |key: &str, tenant: &str, guild| Submitter::of(&key.into(), &tenant.into()).in_guild(Some(guild));
+    match number {
+        0 => key("a", "acme", 1),
+        1 => key("a", "acme", 2),
+        2 => key("b", "acme", 2),
+        3 => key("c", "rival", 3),
+        4 => CallOwner::from(Some(3)),
+        _ => CallOwner::default(),
+    }
+}
+
 impl World {
     fn act(&mut self, action: Action) {
         let count = self.processes.len();
         match action {
-            Action::Admit { who, lane, times } => {
+            Action::Admit { who, lane, owner, times } => {
                 for _ in 0..times {
-                    let _ = self.admit(who % count, lane);
+                    let _ = self.admit_for(who % count, lane, owner_of(owner));
                 }
             }
             Action::Settle { who, which, was_invalid } => self.settle(who % count, which, was_invalid),
@@ -268,6 +307,7 @@ impl World {
                 if let [first, _, ..] = reach[..] {
                     self.kill(first);
                     self.sync(first);
+                    while self.admit_for(first, Lane::Interactive, owner_of(1)).is_ok() {}
                     while self.admit(first, Lane::Interactive).is_ok() {}
                 }
                 reach.iter().for_each(|who| self.sync(*who));
@@ -288,6 +328,9 @@ proptest! {
         for action in actions {
             world.act(action);
             prop_assert!(world.worst() <= world.bound(), "{} after {action:?}", world.worst());
+            for (holder, worst) in world.worst_of_holders() {
+                prop_assert!(worst <= world.bound_of_holder(), "{holder} has {worst} after {action:?}");
+            }
             for process in &world.processes {
                 prop_assert!(process.ledger.next_wake().is_none_or(|wake| wake > Timestamp::ZERO));
             }
@@ -460,8 +503,19 @@ fn an_answer_that_makes_no_sense_changes_nothing() {
     world.spend(0, Lane::Interactive).unwrap();
     let before = world.processes[0].ledger.snapshot(world.now);
     let ask = world.processes[0].ledger.ask(world.now).unwrap();
-    let absurd =
-        Synced { asked: ask.asked, acknowledged: 7, ceiling: 9, slots: vec![], members: 0, holders: 0, elsewhere: 0 };
+    let absurd = Synced {
+        asked: ask.asked,
+        acknowledged: 7,
+        ceiling: 9,
+        slots: vec![],
+        members: 0,
+        holders: 0,
+        elsewhere: 0,
+        exposure: 0,
+        elsewhere_exposure: 0,
+        floor: 0,
+        large: vec![],
+    };
     world.processes[0].ledger.synced(&absurd, world.now);
     assert_eq!(world.processes[0].ledger.snapshot(world.now), before);
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Ask, Synced};
+use super::{Ask, Holder, Synced};
 use crate::time::Timestamp;
 
 /// Into how many slots the window is cut.
@@ -32,11 +32,19 @@ const PARTS: u64 = 10;
 /// More processes than that cannot be heard.
 const MOST: usize = 1_000;
 
+/// A holder is large, and listed, from one part in so many of what it may have.
+const LARGE: u64 = 8;
+
+/// How many large holders one process can remember.
+const MOST_LARGE: usize = 1_000;
+
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     acknowledged: u64,
     ceiling: u64,
     in_flight: u64,
+    /// What it may add for any one holder unasked.
+    exposure: u64,
     number: u64,
     heard: u64,
 }
@@ -64,6 +72,12 @@ pub struct Keeper {
     /// How many processes had places lent then, and how many of them were heard since.
     holders: u64,
     returned: u64,
+    /// What was counted for each key, tenant and guild, by the number of its slot.
+    charged: BTreeMap<Holder, BTreeMap<u64, u64>>,
+    /// What processes remember of them: how many, and until when they count.
+    remembered_charged: BTreeMap<Holder, (u64, u64)>,
+    /// What was granted out of the reserve of exposure since it was born.
+    drawn_exposure: u64,
 }
 
 impl Keeper {
@@ -80,6 +94,9 @@ impl Keeper {
             remembered: (0, 0),
             holders: 0,
             returned: 0,
+            charged: BTreeMap::new(),
+            remembered_charged: BTreeMap::new(),
+            drawn_exposure: 0,
         }
     }
 
@@ -89,6 +106,7 @@ impl Keeper {
         let now = now.micros() / 1_000;
         let born = self.hear(process, number, ask, server, now)?;
         self.count(self.new_of(process, ask), now);
+        self.charge(process, ask, now);
         if !self.entries.contains_key(process) {
             self.remember(ask, now);
         }
@@ -108,6 +126,8 @@ impl Keeper {
             granted = granted.min(ask.ceiling.max(wanted.min(ask.ceiling + reserve.saturating_sub(drawn))));
             drawn += granted.saturating_sub(ask.ceiling);
         }
+        let (exposure, elsewhere_exposure) = self.grant_exposure(process, ask, missing, born, now);
+        let (floor, large) = self.large(u64::from(ask.cap), born, now);
         let recent = || others().filter(|entry| now - entry.heard < RECENT_MS);
         let synced = Synced {
             asked: ask.asked,
@@ -117,12 +137,20 @@ impl Keeper {
             members: narrow(recent().count() as u64 + 1),
             holders: narrow(others().count() as u64 + 1 + missing),
             elsewhere: narrow(recent().map(|entry| entry.in_flight).sum()),
+            exposure: narrow(exposure),
+            elsewhere_exposure: narrow(elsewhere_exposure),
+            floor,
+            large,
         };
         self.drawn = drawn;
+        if now - born < SETTLING_MS {
+            self.drawn_exposure += exposure.saturating_sub(ask.exposure.into());
+        }
         // A lower ceiling is only asked for: until the process says that it keeps to it, it may not.
         let ceiling = granted.max(ask.ceiling);
-        self.entries
-            .insert(process.to_owned(), Entry { acknowledged: ask.counted, ceiling, in_flight, number, heard: now });
+        let exposure = exposure.max(ask.exposure.into());
+        let entry = Entry { acknowledged: ask.counted, ceiling, in_flight, exposure, number, heard: now };
+        self.entries.insert(process.to_owned(), entry);
         Some(synced)
     }
 
@@ -131,6 +159,7 @@ impl Keeper {
         let now = now.micros() / 1_000;
         if self.hear(process, number, ask, server, now).is_some() {
             self.count(self.new_of(process, ask) + u64::from(ask.in_flight), now);
+            self.charge(process, ask, now);
             if self.entries.remove(process).is_none() {
                 self.remember(ask, now);
             }
@@ -157,7 +186,66 @@ impl Keeper {
             Some(_) | None => {
                 self.born = Some((now, server.to_owned()));
                 self.drawn = 0;
+                self.drawn_exposure = 0;
                 Some(now)
+            }
+        }
+    }
+
+    /// What a process may add for any one holder unasked, and what the others may. All together may add half of what a holder
+    /// may have, shared out evenly.
+    fn grant_exposure(&self, process: &str, ask: &Ask, missing: u64, born: u64, now: u64) -> (u64, u64) {
+        let others = self.entries.iter().filter(|(name, _)| *name != process).map(|(_, entry)| entry);
+        let (count, granted) = others.fold((0, 0), |(count, sum), entry| (count + 1, sum + entry.exposure));
+        let (cap, asked) = (u64::from(ask.cap), u64::from(ask.exposure));
+        let half = (cap / 2).max(1);
+        let unknown = if missing > 0 { (half * missing).div_ceil(self.holders) } else { 0 };
+        let fair = (half / (count + 1 + missing)).max(1);
+        let exposure = fair.min(half.saturating_sub(granted + unknown));
+        if now - born >= SETTLING_MS {
+            return (exposure, granted + unknown);
+        }
+        // Those who were granted something before it was born come and tell; meanwhile newcomers get a little.
+        let reserve = cap / PARTS;
+        let little = (reserve / 4).max(1).min(asked + reserve.saturating_sub(self.drawn_exposure));
+        (exposure.min(asked.max(little)), half + reserve)
+    }
+
+    /// What a holder that is not listed may have at most, and those with more. What was forgotten when this was born was less
+    /// than that for everyone who is not remembered.
+    fn large(&self, cap: u64, born: u64, now: u64) -> (u32, Vec<(Holder, Vec<(Duration, u32)>)>) {
+        let large = (cap / LARGE).max(1);
+        let floor = large - 1;
+        let forgotten = (now - born < self.window && floor > 0).then(|| (born + self.window, floor));
+        let mut listed = Vec::new();
+        let remembered = self.remembered_charged.keys().filter(|holder| !self.charged.contains_key(holder));
+        for holder in self.charged.keys().chain(remembered) {
+            let slots = self.charged.get(holder).into_iter().flatten();
+            let slots = slots.map(|(slot, count)| (self.leaves(*slot), *count));
+            let mut all: Vec<(u64, u64)> =
+                slots.chain(self.remembered_charged.get(holder).map(|(count, until)| (*until, *count))).collect();
+            if all.iter().map(|(_, count)| count).sum::<u64>() >= large {
+                all.extend(forgotten);
+                all.sort_unstable();
+                let leaving = all.into_iter().map(|(leaves, count)| (Duration::from_millis(leaves - now), narrow(count)));
+                listed.push((holder.clone(), leaving.collect()));
+            }
+        }
+        listed.sort_unstable();
+        (narrow(floor + forgotten.map_or(0, |(_, floor)| floor)), listed)
+    }
+
+    /// Counts for holders what is new.
+    fn charge(&mut self, process: &str, ask: &Ask, now: u64) {
+        let known = self.entries.get(process).map(|entry| entry.acknowledged);
+        let from = known.unwrap_or(ask.counted - ask.unacknowledged);
+        let slot = now / self.width();
+        for run in &ask.runs {
+            let new = run.after(from);
+            if new > 0 {
+                for holder in run.owner.holders() {
+                    *self.charged.entry(holder).or_default().entry(slot).or_default() += new;
+                }
             }
         }
     }
@@ -170,6 +258,12 @@ impl Keeper {
     fn remember(&mut self, ask: &Ask, now: u64) {
         if u64::from(ask.total) > self.remembered.0 {
             self.remembered = (ask.total.into(), now + self.window);
+        }
+        for (holder, count) in ask.large.iter().take(MOST_LARGE) {
+            let remembered = self.remembered_charged.entry(holder.clone()).or_default();
+            if u64::from(*count) > remembered.0 {
+                *remembered = ((*count).into(), now + self.window);
+            }
         }
         if ask.holders > 0 {
             self.holders = self.holders.max(ask.holders.into());
@@ -200,6 +294,11 @@ impl Keeper {
         let (width, window, hold) = (self.width(), self.window, self.hold());
         self.slots.retain(|slot, _| (slot + 1) * width + window > now);
         self.entries.retain(|_, entry| now - entry.heard <= hold);
+        self.charged.retain(|_, slots| {
+            slots.retain(|slot, _| (slot + 1) * width + window > now);
+            !slots.is_empty()
+        });
+        self.remembered_charged.retain(|_, (_, until)| *until > now);
         if self.remembered.1 <= now {
             self.remembered = (0, 0);
         }

@@ -3,7 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Ledger, Slots};
+use super::holders::ListedCounts;
+use super::{Holder, Ledger, Slots};
 use crate::memory::{Age, lasting_ms};
 use crate::time::Timestamp;
 
@@ -33,7 +34,69 @@ impl LedgerMemory {
     }
 }
 
+/// How many holders are remembered.
+const MOST_HOLDERS: usize = 256;
+
+/// What the ledger must not forget of keys, tenants and guilds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HoldersMemory {
+    /// The largest, as [`Holder::encode`] names them: how long so many still count.
+    holders: Vec<(String, Vec<(u64, u32)>)>,
+    /// What any other may have, at most.
+    others: u32,
+}
+
 impl Ledger {
+    /// What must not be forgotten of holders.
+    #[must_use]
+    pub fn remember_holders(&self, now: Timestamp) -> HoldersMemory {
+        let mut known: Vec<(u32, &Holder)> =
+            self.known_holders().into_iter().map(|holder| (self.shown_used(holder, now), holder)).collect();
+        known.retain(|(used, _)| *used > 0);
+        known.sort_unstable_by(|one, other| other.cmp(one));
+        let others = known.get(MOST_HOLDERS).map_or(0, |(used, _)| *used).max(self.recalled_holders.floor(now));
+        known.truncate(MOST_HOLDERS);
+        let slots = |holder: &Holder| {
+            let mut slots: Vec<(u64, u32)> = self
+                .shown_leaving(holder, now)
+                .into_iter()
+                .filter(|(end, count)| *end > now && *count > 0)
+                .map(|(end, count)| (lasting_ms(end.since(now)), count))
+                .collect();
+            slots.sort_unstable_by(|one, other| other.cmp(one));
+            slots.truncate(MOST);
+            slots
+        };
+        HoldersMemory {
+            holders: known.iter().map(|(_, holder)| (holder.encode(), slots(holder))).collect(),
+            others,
+        }
+    }
+
+    /// Takes over what an earlier life of this process remembered of holders. If it ended suddenly, any of them may have so
+    /// many more.
+    pub fn recall_holders(&mut self, memory: &HoldersMemory, more: u32, age: Age, now: Timestamp) {
+        let longest = self.config.window + self.config.window / 60;
+        let until = now + longest;
+        let listed = memory.holders.iter().take(MOST_HOLDERS).filter_map(|(holder, slots)| {
+            let holder = Holder::decode(holder)?;
+            let left = |&(lasting, count): &(u64, u32)| {
+                Some((now + age.left(lasting)?.min(longest), count.min(MOST_COUNTED)))
+            };
+            let mut slots: Vec<(Timestamp, u32)> = slots.iter().take(MOST).filter_map(left).collect();
+            if more > 0 {
+                slots.push((now + self.config.window, more));
+            }
+            slots.sort_unstable();
+            Some((holder, slots))
+        });
+        // One that was not among the largest is not held back for what it may not have done.
+        let floor = memory.others.saturating_add(more).min(self.config.share_cap() / 2);
+        self.recalled_holders = ListedCounts::new(self.config.window, listed, floor, until);
+        self.find_largest(now);
+    }
+
     /// What must not be forgotten. Calls under way are not in it, since most of them only wait for their turn.
     #[must_use]
     pub fn remember(&self, now: Timestamp) -> LedgerMemory {

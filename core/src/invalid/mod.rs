@@ -6,14 +6,22 @@
 //! Calls under way may all come back invalid. So a call reserves its place before it goes, and `used + in flight` stays
 //! below the threshold of its lane: whatever comes back, the limit holds.
 //!
+//! No key, tenant or guild may hold more than a share of it: see `share.rs`.
+//!
 //! Processes behind the same address share one budget. [`Ledger::share`] makes a process one of them; what follows from
 //! that, and why the limit still holds, is told in `fleet.rs`.
 
 mod fleet;
 #[cfg(test)]
 mod fleet_tests;
+mod holders;
 mod keeper;
 mod memory;
+mod owner;
+mod runs;
+mod share;
+#[cfg(test)]
+mod share_tests;
 mod slots;
 mod spenders;
 #[cfg(test)]
@@ -21,7 +29,10 @@ mod tests;
 
 pub use fleet::{Ask, FleetSnapshot, Synced, WhenLost};
 pub use keeper::Keeper;
-pub use memory::LedgerMemory;
+pub use memory::{HoldersMemory, LedgerMemory};
+pub use owner::{CallOwner, Holder, HolderKind, Submitter};
+pub use runs::Run;
+pub use share::{HolderSnapshot, OverShare, ShareSnapshot};
 pub use spenders::Spender;
 
 use std::time::Duration;
@@ -33,6 +44,8 @@ use crate::route::RouteKey;
 use crate::time::Timestamp;
 
 use fleet::{Fleet, Own};
+use holders::{Holders, ListedCounts};
+use runs::Runs;
 use slots::Slots;
 use spenders::Spenders;
 
@@ -52,6 +65,8 @@ pub struct InvalidConfig {
     pub operation_percent: u32,
     /// Everything stops at this share of the limit, in percent.
     pub interactive_percent: u32,
+    /// What one key, tenant or guild may hold of the limit, in percent.
+    pub share_percent: u32,
 }
 
 impl Default for InvalidConfig {
@@ -62,6 +77,7 @@ impl Default for InvalidConfig {
             background_percent: 50,
             operation_percent: 80,
             interactive_percent: 95,
+            share_percent: 25,
         }
     }
 }
@@ -86,7 +102,7 @@ impl InvalidConfig {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a reservation that is not settled takes its place forever"]
 pub struct Reservation {
-    guild: Option<u64>,
+    owner: CallOwner,
     route: RouteKey,
 }
 
@@ -94,19 +110,28 @@ impl Reservation {
     /// The guild that the call is made for, if for one.
     #[must_use]
     pub const fn guild(&self) -> Option<u64> {
-        self.guild
+        self.owner.guild
     }
 }
 
 /// Too much of the budget is spent for this lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the budget of invalid requests is spent for now")]
 pub struct Spent {
     /// When there is room again, as far as can be told.
     pub until: Timestamp,
     /// The reason, for metrics: `invalid_requests` if the lane is stopped by what is counted, `invalid_requests_lent` if
-    /// this process has used up its part, `invalid_requests_unheard` if it has not heard of the others for too long.
+    /// this process has used up its part, `invalid_requests_unheard` if it has not heard of the others for too long,
+    /// `invalid_requests_{key,tenant,guild}_share` if the caller has used up its share.
     pub reason: &'static str,
+    /// Who has used up its share, if that is why.
+    pub share: Option<OverShare>,
+}
+
+impl Spent {
+    const fn new(until: Timestamp, reason: &'static str) -> Self {
+        Self { until, reason, share: None }
+    }
 }
 
 /// The ledger of one address, or of one of the processes behind it.
@@ -122,6 +147,17 @@ pub struct Ledger {
     fleet: Option<Fleet>,
     /// Those of earlier lives of this process, and of whom they shared the address with.
     recalled: Slots,
+    /// Who has how much of it here.
+    holders: Holders,
+    /// Invalid answers that the keeper of the common count has not acknowledged, by who they are charged to.
+    runs: Runs,
+    /// What holders had in earlier lives of this process.
+    recalled_holders: ListedCounts,
+    /// What the largest holder has, and when it was last looked for.
+    largest: u32,
+    largest_at: Timestamp,
+    /// Calls held back because of a share.
+    held_by_share: u64,
 }
 
 impl Ledger {
@@ -136,26 +172,33 @@ impl Ledger {
             spenders: Spenders::new(config.window),
             fleet: None,
             recalled: Slots::new(config.window),
+            holders: Holders::new(config.window),
+            runs: Runs::default(),
+            recalled_holders: ListedCounts::none(),
+            largest: 0,
+            largest_at: Timestamp::ZERO,
+            held_by_share: 0,
         }
     }
 
     /// From now on there are other processes behind this address. Until the first [`Ledger::synced`] this one lets nothing
     /// out, unless it is to go by its share alone.
     pub fn share(&mut self, when_lost: WhenLost, now: Timestamp) {
-        let in_window = u64::from(self.slots.total(now));
-        self.fleet = Some(Fleet::new(self.config.window, when_lost, self.own(), self.counted - in_window));
+        let forgotten = self.counted - u64::from(self.slots.total(now));
+        self.unacknowledge(forgotten, now);
+        self.fleet = Some(Fleet::new(self.config.window, when_lost, self.own(), forgotten));
     }
 
-    /// Reserves a place for a call, made for this guild on this route.
+    /// Reserves a place for a call of this owner on this route.
     ///
     /// # Errors
     ///
-    /// Refused if, with this call and all those under way, the threshold of its lane could be passed, or what was lent to
-    /// this process.
+    /// Refused if, with this call and all those under way, the threshold of its lane could be passed, what was lent to this
+    /// process, or the share of one of its holders.
     pub fn admit(
         &mut self,
         lane: Lane,
-        guild: Option<u64>,
+        owner: impl Into<CallOwner>,
         route: &RouteKey,
         now: Timestamp,
     ) -> Result<Reservation, Spent> {
@@ -163,28 +206,34 @@ impl Ledger {
         let used = self.used(now);
         if used.saturating_add(self.under_way()) >= threshold {
             let until = if used < threshold { now + SOON } else { self.below(threshold, now) };
-            return Err(Spent { until, reason: "invalid_requests" });
+            return Err(Spent::new(until, "invalid_requests"));
         }
         if let Some(fleet) = &self.fleet {
             fleet.check(lane, &self.config, self.own(), now)?;
         }
+        let owner = owner.into();
+        self.check_share(&owner, now)?;
+        self.holders.reserve(&owner);
         self.in_flight += 1;
-        Ok(Reservation { guild, route: route.clone() })
+        Ok(Reservation { owner, route: route.clone() })
     }
 
     /// Takes back the reservation of a call that has ended, and counts it if its answer was invalid.
     pub fn settle(&mut self, reservation: Reservation, was_invalid: bool, now: Timestamp) {
-        let Reservation { guild, route } = reservation;
+        let Reservation { owner, route } = reservation;
         self.in_flight -= 1;
         if was_invalid {
             self.counted += 1;
             self.slots.add(now);
-            self.spenders.add(guild, route, now);
+            self.charge(&owner, now);
+            self.spenders.add(owner.guild, route, now);
         }
+        self.holders.release(&owner);
     }
 
     /// How many are counted at `now`, over all processes as far as this one knows.
     pub fn used(&mut self, now: Timestamp) -> u32 {
+        self.turn_holders(now);
         let own = self.own();
         let in_window = self.slots.total(now);
         let recalled = self.recalled.total(now);
@@ -253,15 +302,20 @@ impl Ledger {
 
     /// What to tell the keeper of the common count; nothing if there is none.
     pub fn ask(&mut self, now: Timestamp) -> Option<Ask> {
-        let own = self.own();
-        self.fleet.as_mut().map(|fleet| fleet.ask(own, now))
+        self.ask_with(false, now)
+    }
+
+    fn ask_with(&mut self, leaves: bool, now: Timestamp) -> Option<Ask> {
+        let (own, cap) = (self.own(), self.config.share_cap());
+        let (runs, exposed) = (self.told_runs(leaves), self.holders.most_exposed());
+        self.fleet.as_mut().map(|fleet| fleet.ask(own, runs, exposed, cap, now))
     }
 
     /// The keeper of the common count has answered.
     pub fn synced(&mut self, synced: &Synced, now: Timestamp) {
         let own = self.own();
-        if let Some(fleet) = &mut self.fleet {
-            fleet.synced(synced, own, now);
+        if self.fleet.as_mut().is_some_and(|fleet| fleet.synced(synced, own, now)) {
+            self.acknowledge(synced.acknowledged, now);
         }
     }
 
@@ -270,7 +324,7 @@ impl Ledger {
         if let Some(fleet) = &mut self.fleet {
             fleet.leave();
         }
-        self.ask(now)
+        self.ask_with(true, now)
     }
 
     /// What is to be seen.
@@ -290,6 +344,7 @@ impl Ledger {
             },
             shared: self.fleet.as_mut().map(|fleet| fleet.snapshot(own, now)),
             top_spenders: self.spenders.top(now),
+            share: self.share_snapshot(now),
         }
     }
 }
@@ -315,6 +370,8 @@ pub struct LedgerSnapshot {
     pub shared: Option<FleetSnapshot>,
     /// Who spent it, the largest first.
     pub top_spenders: Vec<Spender>,
+    /// What each key, tenant and guild may hold, and who holds the most.
+    pub share: ShareSnapshot,
 }
 
 /// Where each lane stops, in invalid requests.

@@ -15,6 +15,16 @@ struct Slot {
     count: u32,
 }
 
+/// How long a slot is, in microseconds.
+pub(super) fn slot_width(window: Duration) -> u64 {
+    (u64::try_from(window.as_micros()).unwrap_or(u64::MAX) / SLOTS).max(1)
+}
+
+/// When what is counted at `now` leaves: by the end of its slot, so that it never leaves early.
+pub(super) fn slot_end(width: u64, window: Duration, now: Timestamp) -> Timestamp {
+    Timestamp::from_micros((now.micros() / width).saturating_add(1).saturating_mul(width)) + window
+}
+
 /// At most one slot more than [`SLOTS`], the oldest first.
 #[derive(Debug)]
 pub(super) struct Slots {
@@ -26,16 +36,13 @@ pub(super) struct Slots {
 
 impl Slots {
     pub(super) fn new(window: Duration) -> Self {
-        let width = u64::try_from(window.as_micros()).unwrap_or(u64::MAX) / SLOTS;
-        Self { width: width.max(1), window, slots: VecDeque::new(), total: 0 }
+        Self { width: slot_width(window), window, slots: VecDeque::new(), total: 0 }
     }
 
     pub(super) fn add(&mut self, now: Timestamp) {
         self.forget(now);
         self.total += 1;
-        // Counted by the end of the slot, so that it never leaves early.
-        let closes = Timestamp::from_micros((now.micros() / self.width).saturating_add(1).saturating_mul(self.width));
-        let end = closes + self.window;
+        let end = slot_end(self.width, self.window, now);
         match self.slots.back_mut() {
             Some(last) if last.end >= end => last.count += 1,
             Some(_) | None => self.slots.push_back(Slot { end, count: 1 }),
@@ -65,6 +72,12 @@ impl Slots {
     pub(super) fn total(&mut self, now: Timestamp) -> u32 {
         self.forget(now);
         self.total
+    }
+
+    /// The same, without dropping what has left.
+    pub(super) fn total_at(&self, now: Timestamp) -> u32 {
+        let counts = self.slots.iter().filter(|slot| slot.end > now);
+        counts.fold(0, |sum, slot| sum.saturating_add(slot.count))
     }
 
     /// When the total will have fallen below `most`, if nothing is added.

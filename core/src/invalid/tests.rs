@@ -15,8 +15,12 @@ fn route() -> RouteKey {
 }
 
 fn spend(ledger: &mut Ledger, count: u32, now: Timestamp) {
+    spend_for(ledger, None, count, now);
+}
+
+fn spend_for(ledger: &mut Ledger, guild: Option<u64>, count: u32, now: Timestamp) {
     for _ in 0..count {
-        let reservation = ledger.admit(Lane::Interactive, Some(1), &route(), now).unwrap();
+        let reservation = ledger.admit(Lane::Interactive, guild, &route(), now).unwrap();
         ledger.settle(reservation, true, now);
     }
 }
@@ -86,7 +90,7 @@ fn the_count_falls_by_time_alone_and_then_there_is_nothing_to_wake_for() {
 #[test]
 fn the_snapshot_names_who_spent_it() {
     let mut ledger = Ledger::new(InvalidConfig::default());
-    spend(&mut ledger, 5, at(0));
+    spend_for(&mut ledger, Some(1), 5, at(0));
     let snapshot = ledger.snapshot(at(0));
     assert_eq!((snapshot.used, snapshot.in_flight), (5, 0));
     assert_eq!((snapshot.top_spenders[0].guild, snapshot.top_spenders[0].count), (Some(1), 5));

@@ -1,0 +1,214 @@
+//! How much of the ledger each key, tenant and guild holds.
+//!
+//! Memory is bounded by the ledger itself: every invalid answer in the window and every call in flight has at most three
+//! holders, and a holder exists only while it has one of either.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use super::owner::{CallOwner, Holder};
+use super::slots::{Slots, slot_end, slot_width};
+use crate::time::Timestamp;
+
+/// What one holder has here.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    /// Its invalid answers in the window.
+    pub(super) counted: u32,
+    /// Its calls in flight.
+    pub(super) in_flight: u32,
+    /// Those of its invalid answers that are in no common count yet.
+    pub(super) unacknowledged: u32,
+    /// Its calls refused since one was last admitted.
+    pub(super) refused: u32,
+}
+
+impl Tally {
+    /// What the common count may still have to take from here.
+    pub(super) const fn exposed(&self) -> u32 {
+        self.unacknowledged.saturating_add(self.in_flight)
+    }
+
+    const fn is_empty(&self) -> bool {
+        self.counted == 0 && self.in_flight == 0 && self.unacknowledged == 0
+    }
+}
+
+#[derive(Debug)]
+struct HolderSlot {
+    end: Timestamp,
+    counts: HashMap<Holder, u32>,
+}
+
+/// The holders of this process.
+#[derive(Debug)]
+pub(super) struct Holders {
+    width: u64,
+    window: Duration,
+    /// Counts by when they leave the window, the oldest first.
+    slots: VecDeque<HolderSlot>,
+    tallies: HashMap<Holder, Tally>,
+}
+
+impl Holders {
+    pub(super) fn new(window: Duration) -> Self {
+        Self { width: slot_width(window), window, slots: VecDeque::new(), tallies: HashMap::new() }
+    }
+
+    /// A call of this owner goes out.
+    pub(super) fn reserve(&mut self, owner: &CallOwner) {
+        for holder in owner.holders() {
+            let tally = self.tallies.entry(holder).or_default();
+            tally.in_flight += 1;
+            tally.refused = 0;
+        }
+    }
+
+    /// A call of this owner has ended.
+    pub(super) fn release(&mut self, owner: &CallOwner) {
+        for holder in owner.holders() {
+            self.change(&holder, |tally| tally.in_flight = tally.in_flight.saturating_sub(1));
+        }
+    }
+
+    /// Counts an invalid answer.
+    pub(super) fn count(&mut self, owner: &CallOwner, shared: bool, now: Timestamp) {
+        let end = slot_end(self.width, self.window, now);
+        if self.slots.back().is_none_or(|last| last.end < end) {
+            self.slots.push_back(HolderSlot { end, counts: HashMap::new() });
+        }
+        let Some(slot) = self.slots.back_mut() else { return };
+        for holder in owner.holders() {
+            *slot.counts.entry(holder.clone()).or_default() += 1;
+            let tally = self.tallies.entry(holder).or_default();
+            tally.counted += 1;
+            tally.unacknowledged += u32::from(shared);
+        }
+    }
+
+    /// So many of the invalid answers of this owner are in the common count now, or have left the window.
+    pub(super) fn acknowledge(&mut self, owner: &CallOwner, count: u32) {
+        for holder in owner.holders() {
+            self.change(&holder, |tally| tally.unacknowledged = tally.unacknowledged.saturating_sub(count));
+        }
+    }
+
+    /// All that is counted here is in no common count.
+    pub(super) fn unacknowledge_all(&mut self) {
+        self.tallies.values_mut().for_each(|tally| tally.unacknowledged = tally.counted);
+    }
+
+    /// One more of its calls was refused; how many were before, in a row.
+    pub(super) fn refuse(&mut self, holder: &Holder) -> u32 {
+        let Some(tally) = self.tallies.get_mut(holder) else { return 0 };
+        tally.refused = tally.refused.saturating_add(1);
+        tally.refused - 1
+    }
+
+    fn change(&mut self, holder: &Holder, change: impl FnOnce(&mut Tally)) {
+        if let Some(tally) = self.tallies.get_mut(holder) {
+            change(tally);
+            if tally.is_empty() {
+                self.tallies.remove(holder);
+            }
+        }
+    }
+
+    /// Drops what has left the window; whether there was any.
+    pub(super) fn forget(&mut self, now: Timestamp) -> bool {
+        let mut dropped = false;
+        while let Some(slot) = self.slots.pop_front_if(|slot| slot.end <= now) {
+            dropped = true;
+            for (holder, count) in slot.counts {
+                self.change(&holder, |tally| tally.counted = tally.counted.saturating_sub(count));
+            }
+        }
+        dropped
+    }
+
+    pub(super) fn of(&self, holder: &Holder) -> Tally {
+        self.tallies.get(holder).copied().unwrap_or_default()
+    }
+
+    /// How many of its invalid answers leave the window, and when, the oldest first.
+    pub(super) fn leaving(&self, holder: &Holder) -> impl Iterator<Item = (Timestamp, u32)> {
+        self.slots.iter().filter_map(|slot| Some((slot.end, *slot.counts.get(holder)?)))
+    }
+
+    /// Those who have something here.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&Holder, &Tally)> {
+        self.tallies.iter()
+    }
+
+    /// The most that the common count may have to take for one holder.
+    pub(super) fn most_exposed(&self) -> u32 {
+        self.tallies.values().map(Tally::exposed).max().unwrap_or(0)
+    }
+}
+
+/// Counts of holders from elsewhere: of all processes, or of an earlier life of this one. Only large holders are listed.
+#[derive(Debug)]
+pub(super) struct ListedCounts {
+    listed: HashMap<Holder, Slots>,
+    /// What a holder that is not listed may have, at most.
+    floor: u32,
+    /// Until when.
+    until: Timestamp,
+}
+
+impl ListedCounts {
+    pub(super) fn none() -> Self {
+        Self { listed: HashMap::new(), floor: 0, until: Timestamp::ZERO }
+    }
+
+    pub(super) fn new(
+        window: Duration,
+        listed: impl Iterator<Item = (Holder, Vec<(Timestamp, u32)>)>,
+        floor: u32,
+        until: Timestamp,
+    ) -> Self {
+        let slots = |leaving: Vec<(Timestamp, u32)>| {
+            let mut slots = Slots::new(window);
+            slots.refill(leaving.into_iter());
+            slots
+        };
+        Self { listed: listed.map(|(holder, leaving)| (holder, slots(leaving))).collect(), floor, until }
+    }
+
+    /// What a holder has at most.
+    pub(super) fn of(&self, holder: &Holder, now: Timestamp) -> u32 {
+        match self.listed.get(holder) {
+            Some(slots) => slots.total_at(now),
+            None if now < self.until => self.floor,
+            None => 0,
+        }
+    }
+
+    /// What a holder that is listed has.
+    pub(super) fn listed(&self, holder: &Holder, now: Timestamp) -> u32 {
+        self.listed.get(holder).map_or(0, |slots| slots.total_at(now))
+    }
+
+    /// By when it leaves, the oldest first.
+    pub(super) fn leaving(&self, holder: &Holder) -> Vec<(Timestamp, u32)> {
+        match self.listed.get(holder) {
+            Some(slots) => slots.leaving().collect(),
+            None if self.floor > 0 => vec![(self.until, self.floor)],
+            None => Vec::new(),
+        }
+    }
+
+    pub(super) fn holders(&self) -> impl Iterator<Item = &Holder> {
+        self.listed.keys()
+    }
+
+    /// What a holder that is not listed may have at `now`.
+    pub(super) fn floor(&self, now: Timestamp) -> u32 {
+        if now < self.until { self.floor } else { 0 }
+    }
+
+    /// Drops those whose counts have all left the window.
+    pub(super) fn forget(&mut self, now: Timestamp) {
+        self.listed.retain(|_, slots| slots.total(now) > 0);
+    }
+}

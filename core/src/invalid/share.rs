@@ -1,0 +1,302 @@
+//! The share of the ledger that one key, tenant or guild may hold: a hard cap that is never lent.
+//!
+//! A call is admitted only if, with everything that its holders have in flight, none of them could pass its cap. Processes
+//! that share the budget know the common count of every large holder, and each keeps what it may add unasked for any one
+//! holder (its *exposure*) within what the keeper has granted. So
+//!
+//! ```text
+//!   common count of a holder  +  own exposure  +  exposures granted to the other processes  ≤  cap
+//! ```
+//!
+//! holds for the process that asked last, and the others cannot have added more than they were granted by then.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::fleet::Fleet;
+use super::holders::Tally;
+use super::owner::{CallOwner, Holder, HolderKind};
+use super::runs::Run;
+use super::slots::Slots;
+use super::{InvalidConfig, Ledger, SOON, Spent};
+use crate::time::Timestamp;
+
+/// Calls that are refused one after another are told to come back this far apart, so that they do not all come at once.
+const APART: Duration = Duration::from_millis(10);
+
+/// They are spread over one part in so many of the window, at most.
+const SPREAD: u32 = 10;
+
+/// The largest holder is looked for so many times in a window, if nothing else gives a reason to.
+const SLOTS: u32 = 60;
+
+/// How many holders are shown.
+const SHOWN: usize = 20;
+
+impl InvalidConfig {
+    /// How many invalid requests one key, tenant or guild may have in the window.
+    #[must_use]
+    pub const fn share_cap(&self) -> u32 {
+        let cap = (self.limit as u64 * self.share_percent as u64 / 100) as u32;
+        if cap == 0 { 1 } else { cap }
+    }
+}
+
+/// A holder has no room left in its share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OverShare {
+    /// Who.
+    pub holder: Holder,
+    /// Its invalid requests in the window, and its calls in flight.
+    pub used: u32,
+    /// How many it may have.
+    pub cap: u32,
+}
+
+/// What a holder has, as far as this process knows.
+struct Held {
+    /// Invalid answers in the window.
+    used: u32,
+    /// With calls in flight, and what other processes may add unasked.
+    taken: u32,
+    /// Whether this process may add one more for it unasked.
+    may_add: bool,
+}
+
+impl Ledger {
+    /// Whether a call of this owner may go by the shares of its holders.
+    pub(super) fn check_share(&mut self, owner: &CallOwner, now: Timestamp) -> Result<(), Spent> {
+        let cap = self.config.share_cap();
+        for holder in owner.holders() {
+            let held = self.held(&holder, now);
+            if held.taken < cap && held.may_add {
+                continue;
+            }
+            let room_at = self.room_at(&holder, cap, now);
+            let before = self.holders.refuse(&holder);
+            let apart = APART.saturating_mul(before).min(self.config.window / SPREAD);
+            let used = held.used.saturating_add(self.holders.of(&holder).in_flight);
+            self.held_by_share += 1;
+            return Err(Spent {
+                until: room_at + apart,
+                reason: holder.kind().reason(),
+                share: Some(OverShare { holder, used, cap }),
+            });
+        }
+        Ok(())
+    }
+
+    fn held(&self, holder: &Holder, now: Timestamp) -> Held {
+        let tally = self.holders.of(holder);
+        let Tally { counted, in_flight, unacknowledged, .. } = tally;
+        let here = counted.saturating_add(self.recalled_holders.of(holder, now));
+        match &self.fleet {
+            None => Held { used: here, taken: here.saturating_add(in_flight), may_add: true },
+            Some(fleet) if fleet.is_heard() => {
+                let used = fleet.common.of(holder, now).saturating_add(unacknowledged).max(here);
+                let taken = used.saturating_add(in_flight).saturating_add(fleet.elsewhere_exposure);
+                Held { used, taken, may_add: tally.exposed() < fleet.exposure }
+            }
+            Some(fleet) => {
+                let recalled = self.recalled_holders.of(holder, now);
+                let used = counted.saturating_mul(fleet.members()).saturating_add(recalled);
+                let taken = used.saturating_add(in_flight.saturating_mul(fleet.members()));
+                Held { used, taken, may_add: true }
+            }
+        }
+    }
+
+    /// When a holder will have room by time alone; soon, if calls in flight or other processes are in its way.
+    fn room_at(&self, holder: &Holder, cap: u32, now: Timestamp) -> Timestamp {
+        let below = |most: u32, leaving: Vec<(Timestamp, u32)>| {
+            let mut slots = Slots::new(self.config.window);
+            slots.refill(leaving.into_iter());
+            slots.below(most, now)
+        };
+        let mut here: Vec<(Timestamp, u32)> =
+            self.holders.leaving(holder).chain(self.recalled_holders.leaving(holder)).collect();
+        here.retain(|(end, _)| *end > now);
+        here.sort_unstable();
+        let room_at = match &self.fleet {
+            None => below(cap, here),
+            Some(fleet) if fleet.is_heard() => {
+                let unacknowledged = self.holders.of(holder).unacknowledged;
+                let most = cap.saturating_sub(fleet.elsewhere_exposure);
+                let mut common = fleet.common.leaving(holder);
+                common.retain(|(end, _)| *end > now);
+                // If others may add more than there is, it is up to them.
+                if most <= unacknowledged { now } else { below(most - unacknowledged, common).max(below(most, here)) }
+            }
+            Some(fleet) => below(cap.div_ceil(fleet.members()), here),
+        };
+        room_at.max(now + SOON)
+    }
+
+    /// Drops what has left the window.
+    pub(super) fn turn_holders(&mut self, now: Timestamp) {
+        if self.fleet.is_some() {
+            // As long as they are in the window somewhere.
+            for (owner, count) in self.runs.forget(now.before(self.config.window * 2)) {
+                self.holders.acknowledge(&owner, count);
+            }
+        }
+        let dropped = self.holders.forget(now);
+        if dropped || (self.largest > 0 && now.since(self.largest_at) >= self.config.window / SLOTS) {
+            self.recalled_holders.forget(now);
+            self.find_largest(now);
+        }
+    }
+
+    /// An answer of a call of this owner was invalid: number `self.counted` since the start.
+    pub(super) fn charge(&mut self, owner: &CallOwner, now: Timestamp) {
+        let shared = self.fleet.is_some();
+        self.holders.count(owner, shared, now);
+        if shared {
+            self.runs.add(owner, self.counted, now);
+        }
+        for holder in owner.holders() {
+            self.largest = self.largest.max(self.shown_used(&holder, now));
+        }
+    }
+
+    /// The keeper of the common count has all of the first `number` answers.
+    pub(super) fn acknowledge(&mut self, number: u64, now: Timestamp) {
+        for (owner, count) in self.runs.acknowledge(number) {
+            self.holders.acknowledge(&owner, count);
+        }
+        if let Some(fleet) = &mut self.fleet {
+            // What is granted may be less than what it has in flight already.
+            fleet.exposure = fleet.exposure.max(self.holders.most_exposed());
+        }
+        self.find_largest(now);
+    }
+
+    /// Nothing of what is counted here is in a common count.
+    pub(super) fn unacknowledge(&mut self, forgotten: u64, now: Timestamp) {
+        self.holders.forget(now);
+        self.holders.unacknowledge_all();
+        for (holder, tally) in self.holders.all().filter(|(_, tally)| tally.counted > 0) {
+            let (start, end) = (forgotten, forgotten + u64::from(tally.counted));
+            self.runs.push(Run { owner: holder.into(), start, end }, now);
+        }
+    }
+
+    /// What the keeper is told of holders: invalid answers that it may not know of and, when the process leaves, calls in
+    /// flight.
+    pub(super) fn told_runs(&self, leaves: bool) -> Vec<Run> {
+        let unacknowledged = self.runs.iter().cloned();
+        let in_flight = self.holders.all().filter(|(_, tally)| leaves && tally.in_flight > 0);
+        let in_flight = in_flight.map(|(holder, tally)| Run {
+            owner: holder.into(),
+            start: self.counted,
+            end: self.counted + u64::from(tally.in_flight),
+        });
+        unacknowledged.chain(in_flight).collect()
+    }
+
+    /// What is shown of a holder: what is certain, not what it may have at most.
+    pub(super) fn shown_used(&self, holder: &Holder, now: Timestamp) -> u32 {
+        let Tally { counted, unacknowledged, .. } = self.holders.of(holder);
+        let here = counted.saturating_add(self.recalled_holders.listed(holder, now));
+        let common = self.fleet.as_ref().filter(|fleet| fleet.is_heard());
+        let common = common.map_or(0, |fleet| fleet.common.listed(holder, now).saturating_add(unacknowledged));
+        here.max(common)
+    }
+
+    /// By when it leaves.
+    pub(super) fn shown_leaving(&self, holder: &Holder, now: Timestamp) -> Vec<(Timestamp, u32)> {
+        let Tally { counted, unacknowledged, .. } = self.holders.of(holder);
+        let recalled = self.recalled_holders.listed(holder, now);
+        if let Some(fleet) = self.fleet.as_ref().filter(|fleet| fleet.is_heard())
+            && fleet.common.listed(holder, now).saturating_add(unacknowledged) > counted.saturating_add(recalled)
+        {
+            let mut common = fleet.common.leaving(holder);
+            common.push((now + self.config.window, unacknowledged));
+            return common;
+        }
+        let here = self.holders.leaving(holder);
+        if recalled > 0 { here.chain(self.recalled_holders.leaving(holder)).collect() } else { here.collect() }
+    }
+
+    pub(super) fn known_holders(&self) -> HashSet<&Holder> {
+        let common = self.fleet.iter().flat_map(|fleet: &Fleet| fleet.common.holders());
+        self.holders.all().map(|(holder, _)| holder).chain(self.recalled_holders.holders()).chain(common).collect()
+    }
+
+    pub(super) fn find_largest(&mut self, now: Timestamp) {
+        let used = self.known_holders().into_iter().map(|holder| self.shown_used(holder, now));
+        self.largest = used.max().unwrap_or(0);
+        self.largest_at = now;
+    }
+
+    /// How much of its share the largest holder has used.
+    #[must_use]
+    pub fn largest_share_ratio(&self) -> f64 {
+        f64::from(self.largest) / f64::from(self.config.share_cap())
+    }
+
+    /// What is to be seen of shares.
+    pub(super) fn share_snapshot(&self, now: Timestamp) -> ShareSnapshot {
+        let cap = self.config.share_cap();
+        let mut holders: Vec<HolderSnapshot> = self
+            .known_holders()
+            .into_iter()
+            .map(|holder| {
+                let (held, in_flight) = (self.held(holder, now), self.holders.of(holder).in_flight);
+                let used = self.shown_used(holder, now);
+                let room_in = || self.room_at(holder, cap, now).since(now);
+                let capped = used.saturating_add(in_flight) >= cap || (used > 0 && held.taken >= cap);
+                HolderSnapshot {
+                    by: holder.kind(),
+                    id: holder.id(),
+                    used,
+                    in_flight,
+                    ratio: f64::from(used) / f64::from(cap),
+                    capped,
+                    room_in_ms: capped.then(|| u64::try_from(room_in().as_millis()).unwrap_or(u64::MAX)),
+                }
+            })
+            .collect();
+        let capped = holders.iter().filter(|holder| holder.capped).count();
+        let order = |holder: &HolderSnapshot| (holder.used, holder.in_flight);
+        holders.sort_unstable_by(|one, other| order(other).cmp(&order(one)).then_with(|| one.id.cmp(&other.id)));
+        holders.truncate(SHOWN);
+        ShareSnapshot { percent: self.config.share_percent, cap, held: self.held_by_share, capped, holders }
+    }
+}
+
+/// What is to be seen of shares.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ShareSnapshot {
+    /// The share, in percent of the limit.
+    pub percent: u32,
+    /// How many invalid requests that is.
+    pub cap: u32,
+    /// Calls of this process that were held back because of it, since the start.
+    pub held: u64,
+    /// How many holders have no room left.
+    pub capped: usize,
+    /// The largest holders, the largest first.
+    pub holders: Vec<HolderSnapshot>,
+}
+
+/// What is to be seen of a holder.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HolderSnapshot {
+    /// What it is.
+    pub by: HolderKind,
+    /// Its id or name.
+    pub id: String,
+    /// Its invalid requests in the window.
+    pub used: u32,
+    /// Its calls in flight in this process.
+    pub in_flight: u32,
+    /// `used / cap`.
+    pub ratio: f64,
+    /// Whether its calls wait.
+    pub capped: bool,
+    /// When there is room again.
+    pub room_in_ms: Option<u64>,
+}
