@@ -7,10 +7,14 @@
 -- Times are milliseconds by this server's clock. All numbers are whole and below 2^53.
 
 local LEDGER = KEYS[1]
--- hash: s:<slot> -> how many; p:<process> -> 'acknowledged ceiling in_flight number heard';
+-- hash: s:<slot> -> how many; p:<process> -> 'acknowledged ceiling in_flight exposure number heard';
 --       born, server -> since when this knows of everything, and on which server;
 --       drawn -> what was lent out of the reserve since then;
---       remembered -> 'count until', holders, returned -> what processes knew of before that
+--       remembered -> 'count until', holders, returned -> what processes knew of before that;
+--       drawn_exposure -> what was granted out of the reserve of exposure since then;
+--       h:<holder> -> a holder that may be large; r:<holder> -> 'count until', what processes knew of it
+-- KEYS[2], [3], [4] -> one generation of counts each, one window long: <holder> -> '<slot>=<count> <slot>=<count> …';
+--       generation -> its number. A holder is k:<key>, t:<tenant> or g:<guild>.
 
 local how, process = ARGV[1], ARGV[2] -- 'sync' or 'leave'
 local number = tonumber(ARGV[3])      -- of the question: one that was given up for lost may still arrive after the next
@@ -19,6 +23,12 @@ local in_flight, ceiling = tonumber(ARGV[6]), tonumber(ARGV[7])
 local total, holders = tonumber(ARGV[8]), tonumber(ARGV[9])
 local limit, window = tonumber(ARGV[10]), tonumber(ARGV[11])
 local server = ARGV[12]
+local cap, exposure = tonumber(ARGV[13]), tonumber(ARGV[14])
+-- then: how many runs and how many large holders; of each run where it starts, where it ends, and up to three holders; of
+-- each large holder its name and its count
+local runs, remembers = tonumber(ARGV[15]), tonumber(ARGV[16])
+local FIRST_RUN = 17
+local FIRST_LARGE = FIRST_RUN + 5 * runs
 
 local SLOTS = 60
 -- The places of a silent process are held for its lease, the window after that, and the longest call.
@@ -33,6 +43,10 @@ local RECENT = 5 * 1000
 local PARTS = 10
 -- More processes than that cannot be heard.
 local MOST = 1000
+-- A holder is large, and listed, from one part in so many of what it may have.
+local LARGE = 8
+-- How many large holders one process can remember.
+local MOST_LARGE = 1000
 
 local call, max, min, floor = redis.call, math.max, math.min, math.floor
 
@@ -45,6 +59,7 @@ local now = tonumber(time[1]) * 1000 + floor(tonumber(time[2]) / 1000)
 local width = max(floor(window / SLOTS), 1)
 
 local slots, others, fields = {}, {}, {}
+local maybe_large, remembered_of = {}, {}
 local mine
 local all = call('HGETALL', LEDGER)
 for at = 1, #all, 2 do
@@ -58,18 +73,77 @@ for at = 1, #all, 2 do
             slots[#slots + 1] = { leaves, tonumber(value) }
         end
     elseif kind == 'p:' then
-        local a, c, f, n, heard = value:match('^(%d+) (%d+) (%d+) (%d+) (%d+)$')
-        local entry = { acknowledged = tonumber(a), ceiling = tonumber(c), in_flight = tonumber(f), number = tonumber(n),
-            heard = tonumber(heard) }
-        if now - entry.heard > HOLD then
+        local a, c, f, e, n, heard = value:match('^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
+        local entry = { acknowledged = tonumber(a), ceiling = tonumber(c), in_flight = tonumber(f), exposure = tonumber(e),
+            number = tonumber(n), heard = tonumber(heard) }
+        -- One that cannot be read is of an earlier version, which no longer runs.
+        if not entry.heard or now - entry.heard > HOLD then
             call('HDEL', LEDGER, field)
         elseif name == process then
             mine = entry
         else
             others[#others + 1] = entry
         end
+    elseif kind == 'h:' then
+        maybe_large[name] = true
+    elseif kind == 'r:' then
+        local count, leaves = value:match('^(%d+) (%d+)$')
+        if tonumber(leaves) <= now then
+            call('HDEL', LEDGER, field)
+        else
+            remembered_of[name] = { tonumber(leaves), tonumber(count) }
+        end
     else
         fields[field] = value
+    end
+end
+
+-- The counts of holders, by generations: what is older than the last two has left the window.
+local generation = floor(now / (window + width))
+
+local function generation_key(number)
+    return KEYS[2 + number % 3]
+end
+
+-- What a holder has: when it leaves, and how many.
+local function counted_of(holder)
+    local found = {}
+    for back = 0, 1 do
+        local key, wanted = generation_key(generation - back), whole(generation - back)
+        if call('HGET', key, 'generation') == wanted then
+            for slot, count in (call('HGET', key, holder) or ''):gmatch('(%d+)=(%d+)') do
+                local leaves = (tonumber(slot) + 1) * width + window
+                if leaves > now then
+                    found[#found + 1] = { leaves, tonumber(count) }
+                end
+            end
+        end
+    end
+    return found
+end
+
+local function sum_of(counts)
+    local sum = 0
+    for _, one in ipairs(counts) do
+        sum = sum + one[2]
+    end
+    return sum
+end
+
+-- Counts for a holder what is new.
+local function charge(holder, new)
+    local key, slot = generation_key(generation), whole(floor(now / width))
+    if call('HGET', key, 'generation') ~= whole(generation) then
+        call('DEL', key)
+        call('HSET', key, 'generation', whole(generation))
+        call('PEXPIRE', key, whole(3 * (window + width)))
+    end
+    local before = call('HGET', key, holder) or ''
+    local rest, last, count = before:match('^(.-)(%d+)=(%d+) $')
+    if last == slot then
+        call('HSET', key, holder, rest .. slot .. '=' .. whole(tonumber(count) + new) .. ' ')
+    else
+        call('HSET', key, holder, before .. slot .. '=' .. whole(new) .. ' ')
     end
 end
 
@@ -82,9 +156,10 @@ end
 
 -- Since when it knows of everything.
 local born, drawn = tonumber(fields.born or now), tonumber(fields.drawn or '0')
+local drawn_exposure = tonumber(fields.drawn_exposure or '0')
 if not fields.born or fields.server ~= server then
-    born, drawn = now, 0
-    call('HSET', LEDGER, 'born', whole(born), 'server', server, 'drawn', '0')
+    born, drawn, drawn_exposure = now, 0, 0
+    call('HSET', LEDGER, 'born', whole(born), 'server', server, 'drawn', '0', 'drawn_exposure', '0')
 end
 
 -- What processes remember of before.
@@ -107,6 +182,14 @@ else
         remembered, remembered_until = total, now + window
         call('HSET', LEDGER, 'remembered', whole(remembered) .. ' ' .. whole(remembered_until))
     end
+    for at = 0, min(remembers, MOST_LARGE) - 1 do
+        local holder, count = ARGV[FIRST_LARGE + 2 * at], tonumber(ARGV[FIRST_LARGE + 2 * at + 1])
+        local known = remembered_of[holder]
+        if not known or count > known[2] then
+            remembered_of[holder] = { now + window, count }
+            call('HSET', LEDGER, 'r:' .. holder, whole(count) .. ' ' .. whole(now + window))
+        end
+    end
     if holders > 0 then
         expected, returned = max(expected, holders), returned + 1
         call('HSET', LEDGER, 'holders', whole(expected), 'returned', whole(returned))
@@ -115,6 +198,26 @@ end
 if how == 'leave' then
     -- Nobody will be there to count what is still under way.
     new = new + in_flight
+end
+local large = max(floor(cap / LARGE), 1)
+local known_to = counted - unacknowledged
+if mine then
+    known_to = mine.acknowledged
+end
+for at = 0, runs - 1 do
+    local first = FIRST_RUN + 5 * at
+    local start, last = tonumber(ARGV[first]), tonumber(ARGV[first + 1])
+    local more = last - max(start, known_to)
+    for which = 2, 4 do
+        local holder = ARGV[first + which]
+        if more > 0 and holder ~= '' then
+            charge(holder, more)
+            if not maybe_large[holder] and sum_of(counted_of(holder)) >= large then
+                maybe_large[holder] = true
+                call('HSET', LEDGER, 'h:' .. holder, '1')
+            end
+        end
+    end
 end
 if new > 0 then
     local slot = floor(now / width)
@@ -137,9 +240,10 @@ local used = remembered
 for _, slot in ipairs(slots) do
     used = used + slot[2]
 end
-local lent, members, elsewhere = 0, 1, 0
+local lent, members, elsewhere, exposed = 0, 1, 0, 0
 for _, entry in ipairs(others) do
     lent = lent + max(entry.ceiling - entry.acknowledged, 0)
+    exposed = exposed + entry.exposure
     if now - entry.heard < RECENT then
         members = members + 1
         elsewhere = elsewhere + entry.in_flight
@@ -173,18 +277,63 @@ if now - born < SETTLING then
         call('HSET', LEDGER, 'drawn', whole(drawn + granted - ceiling))
     end
 end
+
+-- What a process may add for any one holder unasked: all together half of what a holder may have, shared out evenly.
+local half = max(floor(cap / 2), 1)
+local unknown = 0
+if missing > 0 then
+    unknown = math.ceil(half * missing / expected)
+end
+local fair = max(floor(half / (#others + 1 + missing)), 1)
+local granted_exposure = min(fair, max(half - exposed - unknown, 0))
+local elsewhere_exposure = exposed + unknown
+if now - born < SETTLING then
+    local little_reserve = floor(cap / PARTS)
+    local little = min(max(floor(little_reserve / 4), 1), exposure + max(little_reserve - drawn_exposure, 0))
+    granted_exposure = min(granted_exposure, max(exposure, little))
+    elsewhere_exposure = half + little_reserve
+    if granted_exposure > exposure then
+        call('HSET', LEDGER, 'drawn_exposure', whole(drawn_exposure + granted_exposure - exposure))
+    end
+end
 call('HSET', LEDGER, 'p:' .. process, whole(counted) .. ' ' .. whole(max(ceiling, granted)) .. ' ' .. whole(in_flight)
-    .. ' ' .. whole(number) .. ' ' .. whole(now))
+    .. ' ' .. whole(max(exposure, granted_exposure)) .. ' ' .. whole(number) .. ' ' .. whole(now))
 
 if remembered > 0 then
     slots[#slots + 1] = { remembered_until, remembered }
 end
-table.sort(slots, function(one, other)
-    return one[1] < other[1] or (one[1] == other[1] and one[2] < other[2])
-end)
-local answer = { granted, members, #others + 1 + missing, elsewhere }
-for _, slot in ipairs(slots) do
-    answer[#answer + 1] = slot[1] - now
-    answer[#answer + 1] = slot[2]
+-- What a holder that is not listed may have. What was forgotten when this was born was less for all that are not remembered.
+local floor_of_all, forgotten = large - 1, nil
+if now - born < window and large > 1 then
+    forgotten = { born + window, large - 1 }
+    floor_of_all = 2 * (large - 1)
+end
+local answer = { granted, members, #others + 1 + missing, elsewhere, granted_exposure, elsewhere_exposure, floor_of_all }
+
+local function add(counts)
+    table.sort(counts, function(one, other)
+        return one[1] < other[1] or (one[1] == other[1] and one[2] < other[2])
+    end)
+    answer[#answer + 1] = #counts
+    for _, one in ipairs(counts) do
+        answer[#answer + 1] = one[1] - now
+        answer[#answer + 1] = one[2]
+    end
+end
+
+add(slots)
+for holder in pairs(remembered_of) do
+    maybe_large[holder] = true
+end
+for holder in pairs(maybe_large) do
+    local counts = counted_of(holder)
+    counts[#counts + 1] = remembered_of[holder]
+    if sum_of(counts) >= large then
+        counts[#counts + 1] = forgotten
+        answer[#answer + 1] = holder
+        add(counts)
+    elseif not remembered_of[holder] then
+        call('HDEL', LEDGER, 'h:' .. holder)
+    end
 end
 return answer

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ::redis::Value;
 use actix::Addr;
 use guildhall_actors::circuit_breaker::{AskLedger, CircuitBreaker, LeaveLedger, LedgerSynced};
-use guildhall_core::invalid::{Ask, InvalidConfig, Synced};
+use guildhall_core::invalid::{Ask, Holder, InvalidConfig, Synced};
 use tokio::time::{sleep, timeout};
 
 use super::{
@@ -22,7 +22,7 @@ pub(super) struct SharedLedger {
     redis: Redis,
     breaker: Addr<CircuitBreaker>,
     script: Script,
-    keys: [String; 1],
+    keys: [String; 4],
     process: String,
     invalid: InvalidConfig,
     heartbeat: Duration,
@@ -36,7 +36,7 @@ impl SharedLedger {
             redis,
             breaker,
             script: Script::new("ledger", include_str!("ledger.lua")),
-            keys: [keys.of(&format!("invalid:{}", config.ip_group))],
+            keys: ["", ":a", ":b", ":c"].map(|part| keys.of(&format!("invalid:{}{part}", config.ip_group))),
             process: config.process.clone(),
             invalid: config.invalid,
             heartbeat: config.heartbeat,
@@ -92,10 +92,11 @@ impl SharedLedger {
             let mut args = vec![how.as_bytes().to_vec(), self.process.as_bytes().to_vec()];
             args.extend(numbers.iter().map(|number| number.to_string().into_bytes()));
             args.push(server.as_bytes().to_vec());
+            args.extend(holders_args(&ask).map(String::into_bytes));
             args
         };
         let answer = self.redis.run(&self.script, &self.keys, args).await?;
-        match read(&answer, ask) {
+        match read(&answer, &ask) {
             Some(synced) => Ok(Some(synced)),
             None if matches!(&answer, Value::Array(parts) if parts.is_empty()) => Ok(None),
             None => {
@@ -108,57 +109,135 @@ impl SharedLedger {
     }
 }
 
-/// What an answer of the script means.
-fn read(answer: &Value, ask: Ask) -> Option<Synced> {
-    let Value::Array(parts) = answer else { return None };
-    let numbers = parts.iter().map(|part| match part {
-        Value::Int(number) => u64::try_from(*number).ok(),
-        _ => None,
+/// What the script is told of holders: numbers and names, each an argument of its own.
+fn holders_args(ask: &Ask) -> impl Iterator<Item = String> {
+    let counts = [u64::from(ask.cap), u64::from(ask.exposure), ask.runs.len() as u64, ask.large.len() as u64];
+    let runs = ask.runs.iter().flat_map(|run| {
+        let mut names: Vec<String> = run.owner.holders().map(|holder| holder.encode()).collect();
+        names.resize(3, String::new());
+        [run.start.to_string(), run.end.to_string()].into_iter().chain(names)
     });
-    let numbers: Vec<u64> = numbers.collect::<Option<_>>()?;
-    let [ceiling, members, holders, elsewhere, slots @ ..] = numbers.as_slice() else { return None };
-    let (slots, rest) = slots.as_chunks::<2>();
-    let slots = slots.iter().map(|[leaves, count]| Some((Duration::from_millis(*leaves), u32::try_from(*count).ok()?)));
-    rest.is_empty().then_some(())?;
+    let large = ask.large.iter().flat_map(|(holder, count)| [holder.encode(), count.to_string()]);
+    counts.map(|count| count.to_string()).into_iter().chain(runs).chain(large)
+}
+
+/// What an answer of the script means.
+fn read(answer: &Value, ask: &Ask) -> Option<Synced> {
+    let Value::Array(parts) = answer else { return None };
+    let mut parts = Parts(parts.iter());
+    let [ceiling, members, holders, elsewhere, exposure, elsewhere_exposure, floor] =
+        [(); 7].map(|()| parts.number()).into_iter().collect::<Option<Vec<u64>>>()?.try_into().ok()?;
+    let slots = parts.slots()?;
+    let mut large = Vec::new();
+    while let Some(name) = parts.0.next() {
+        let name = match name {
+            Value::BulkString(name) => std::str::from_utf8(name).ok()?,
+            Value::SimpleString(name) => name,
+            _ => return None,
+        };
+        large.push((Holder::decode(name)?, parts.slots()?));
+    }
     Some(Synced {
         asked: ask.asked,
         acknowledged: ask.counted,
-        ceiling: *ceiling,
-        slots: slots.collect::<Option<_>>()?,
-        members: u32::try_from(*members).ok()?,
-        holders: u32::try_from(*holders).ok()?,
-        elsewhere: u32::try_from(*elsewhere).ok()?,
+        ceiling,
+        slots,
+        members: u32::try_from(members).ok()?,
+        holders: u32::try_from(holders).ok()?,
+        elsewhere: u32::try_from(elsewhere).ok()?,
+        exposure: u32::try_from(exposure).ok()?,
+        elsewhere_exposure: u32::try_from(elsewhere_exposure).ok()?,
+        floor: u32::try_from(floor).ok()?,
+        large,
     })
+}
+
+/// The parts of an answer that are not read yet.
+struct Parts<'a>(std::slice::Iter<'a, Value>);
+
+impl Parts<'_> {
+    fn number(&mut self) -> Option<u64> {
+        match self.0.next()? {
+            Value::Int(number) => u64::try_from(*number).ok(),
+            _ => None,
+        }
+    }
+
+    /// Counts by when they leave, after how many there are.
+    fn slots(&mut self) -> Option<Vec<(Duration, u32)>> {
+        let count = self.number()?;
+        let slot = |_| Some((Duration::from_millis(self.number()?), u32::try_from(self.number()?).ok()?));
+        (0..count).map(slot).collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use guildhall_core::invalid::{Run, Submitter};
     use guildhall_core::time::Timestamp;
 
     use super::*;
 
-    const ASK: Ask =
-        Ask { asked: Timestamp::ZERO, counted: 7, unacknowledged: 1, in_flight: 0, ceiling: 9, total: 6, holders: 2 };
+    fn ask() -> Ask {
+        let owner = Submitter::of(&"key".into(), &"acme".into()).in_guild(Some(7));
+        Ask {
+            asked: Timestamp::ZERO,
+            counted: 7,
+            unacknowledged: 1,
+            in_flight: 0,
+            ceiling: 9,
+            total: 6,
+            holders: 2,
+            cap: 25,
+            exposure: 3,
+            runs: vec![Run { owner, start: 6, end: 7 }],
+            large: vec![(Holder::Guild(7), 5)],
+        }
+    }
 
     fn answer(numbers: &[i64]) -> Value {
         Value::Array(numbers.iter().copied().map(Value::Int).collect())
     }
 
     #[test]
+    fn holders_are_told_by_name() {
+        let args: Vec<String> = holders_args(&ask()).collect();
+        assert_eq!(args, ["25", "3", "1", "1", "6", "7", "k:key", "t:acme", "g:7", "g:7", "5"]);
+    }
+
+    #[test]
     fn an_answer_of_the_keeper_is_read() {
-        let synced = read(&answer(&[57, 2, 3, 4, 1_000, 5, 2_000, 2]), ASK).unwrap();
+        let Value::Array(mut parts) = answer(&[57, 2, 3, 4, 5, 6, 7, 2, 1_000, 5, 2_000, 2]) else { unreachable!() };
+        parts.push(Value::BulkString(b"t:acme".to_vec()));
+        parts.extend([1, 500, 9].map(Value::Int));
+        let synced = read(&Value::Array(parts), &ask()).unwrap();
         assert_eq!((synced.acknowledged, synced.ceiling), (7, 57));
         assert_eq!((synced.members, synced.holders, synced.elsewhere), (2, 3, 4));
+        assert_eq!((synced.exposure, synced.elsewhere_exposure, synced.floor), (5, 6, 7));
         assert_eq!(synced.slots, [(Duration::from_secs(1), 5), (Duration::from_secs(2), 2)]);
+        assert_eq!(synced.large, [(Holder::Tenant("acme".into()), vec![(Duration::from_millis(500), 9)])]);
     }
 
     #[test]
     fn anything_else_is_none() {
-        let text = Value::Array(vec![Value::BulkString(b"1".to_vec()); 4]);
-        for other in
-            [answer(&[]), answer(&[1, 1, 1]), answer(&[1, 1, 1, 1, 5]), answer(&[-1, 1, 1, 1]), text, Value::Nil]
-        {
-            assert_eq!(read(&other, ASK), None, "{other:?}");
+        let text = Value::Array(vec![Value::BulkString(b"1".to_vec()); 8]);
+        let mut unknown = match answer(&[1, 1, 1, 1, 1, 1, 1, 0]) {
+            Value::Array(parts) => parts,
+            _ => unreachable!(),
+        };
+        unknown.extend([Value::BulkString(b"x:1".to_vec()), Value::Int(0)]);
+        for other in [
+            answer(&[]),
+            answer(&[1, 1, 1]),
+            answer(&[1, 1, 1, 1, 1, 1, 1, 1, 5]),
+            answer(&[-1, 1, 1, 1, 1, 1, 1, 0]),
+            answer(&[1, 1, 1, 1, 1, 1, 1, i64::MAX]),
+            answer(&[1, 1, 1, 1, 1, 1, 1, 0, 1]),
+            Value::Array(unknown),
+            text,
+            Value::Nil,
+        ] {
+            assert_eq!(read(&other, &ask()), None, "{other:?}");
         }
     }
 }

@@ -346,6 +346,7 @@ fn typed(effective: &[Effective]) -> Settings {
             },
             invalid: InvalidConfig {
                 limit: take!(effective, "invalid_requests.limit", Integer).try_into().expect(narrow),
+                share_percent: take!(effective, "invalid_requests.share", Integer).try_into().expect(narrow),
                 ..InvalidConfig::default()
             },
         },

@@ -345,6 +345,14 @@ pub(crate) const SCHEMA: &[Key] = &[
         allowed: "a whole number from 1 to 10000",
     },
     Key {
+        path: "invalid_requests.share",
+        kind: Kind::Integer { min: 1, max: 100 },
+        default: Some("25"),
+        help: "The most that one API key, tenant or guild may hold of `invalid_requests.limit`, in percent. A hard cap: past it, \
+               only its own calls wait. The admin key and handlers are capped by guild only.",
+        allowed: "a whole number from 1 to 100",
+    },
+    Key {
         path: "redis.url",
         kind: Kind::RedisUrl,
         default: None,

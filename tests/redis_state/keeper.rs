@@ -1,10 +1,10 @@
 //! The script that keeps the common count beside the machine that says what it should do: the same questions, the same
 //! answers, over many windows. The script's clock is the test's.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use fastrand::Rng;
-use guildhall_core::invalid::{Ask, Keeper, Ledger, Reservation, Synced};
+use guildhall_core::invalid::{Ask, CallOwner, Holder, Keeper, Ledger, Reservation, Synced};
 use guildhall_core::time::Timestamp;
 use redis::Script;
 
@@ -15,7 +15,7 @@ const WINDOW: Duration = Duration::from_secs(600);
 struct Teller {
     name: String,
     ledger: Ledger,
-    calls: Vec<Reservation>,
+    calls: Vec<(CallOwner, Reservation)>,
     number: u64,
 }
 
@@ -29,17 +29,42 @@ struct World {
     server: u8,
     tellers: Vec<Teller>,
     names: u32,
-    invalid: VecDeque<Timestamp>,
+    invalid: VecDeque<(Timestamp, CallOwner)>,
     late: Vec<(String, u64, Ask)>,
     /// When the keeper knew nothing, or was somewhere else.
     births: Vec<Timestamp>,
+    /// How many large holders were listed, in all answers.
+    listed: usize,
+}
+
+fn whole(value: redis::Value) -> u64 {
+    redis::from_redis_value(value).unwrap()
+}
+
+/// Counts by when they leave, after how many there are.
+fn slots(answer: &mut impl Iterator<Item = redis::Value>) -> Vec<(Duration, u32)> {
+    let count = whole(answer.next().unwrap());
+    let mut next = || whole(answer.next().unwrap());
+    (0..count).map(|_| (Duration::from_millis(next()), u32::try_from(next()).unwrap())).collect()
+}
+
+fn owner(number: u8) -> CallOwner {
+    let key = |key: &str, tenant: &str, guild| Submitter::of(&key.into(), &tenant.into()).in_guild(Some(guild));
+    match number {
+        0 => key("a", "acme", 1),
+        1 => key("a", "acme", 2),
+        2 => key("b", "rival", 2),
+        3 => CallOwner::from(Some(3)),
+        _ => CallOwner::default(),
+    }
 }
 
 impl World {
     async fn new(seed: u64, mut client: MultiplexedConnection) -> Self {
         let () = redis::cmd("FLUSHALL").query_async(&mut client).await.unwrap();
         let mut chance = Rng::with_seed(seed);
-        let limit = chance.u32(5..150);
+        // Large enough in some that holders are listed.
+        let limit = if chance.bool() { chance.u32(5..150) } else { chance.u32(150..1_500) };
         let mut world = Self {
             limit,
             now: Timestamp::from_millis(1_700_000_000_000 + chance.u64(..10_000)),
@@ -52,6 +77,7 @@ impl World {
             invalid: VecDeque::new(),
             late: Vec::new(),
             births: Vec::new(),
+            listed: 0,
             chance,
         };
         world.births.push(world.now);
@@ -80,28 +106,57 @@ impl World {
     }
 
     /// What the script answers.
-    async fn run_script(&mut self, how: &str, name: &str, number: u64, ask: Ask) -> Option<Synced> {
-        let mut call = self.script.key(LEDGER);
+    async fn run_script(&mut self, how: &str, name: &str, number: u64, ask: &Ask) -> Option<Synced> {
+        let mut call = self.script.prepare_invoke();
+        call.key(LEDGER);
+        for part in [":a", ":b", ":c"] {
+            call.key(format!("{LEDGER}{part}"));
+        }
         call.arg(how).arg(name).arg(number).arg(ask.counted).arg(ask.unacknowledged).arg(ask.in_flight);
         call.arg(ask.ceiling).arg(ask.total).arg(ask.holders).arg(self.limit).arg(WINDOW.as_secs() * 1_000);
-        call.arg(self.server).arg(self.now.micros());
-        let numbers: Vec<u64> = call.invoke_async(&mut self.client).await.unwrap();
-        let [ceiling, members, holders, elsewhere, ref slots @ ..] = numbers[..] else { return None };
-        let whole = |number: u64| u32::try_from(number).unwrap();
-        let slots = slots.chunks(2).map(|slot| (Duration::from_millis(slot[0]), whole(slot[1])));
+        call.arg(self.server).arg(ask.cap).arg(ask.exposure).arg(ask.runs.len()).arg(ask.large.len());
+        for run in &ask.runs {
+            let mut names: Vec<String> = run.owner.holders().map(|holder| holder.encode()).collect();
+            names.resize(3, String::new());
+            call.arg(run.start).arg(run.end).arg(names);
+        }
+        for (holder, count) in &ask.large {
+            call.arg(holder.encode()).arg(*count);
+        }
+        call.arg(self.now.micros());
+        let answer: Vec<redis::Value> = call.invoke_async(&mut self.client).await.unwrap();
+        if answer.is_empty() {
+            return None;
+        }
+        let mut answer = answer.into_iter();
+        let large = (answer.by_ref().take(7).map(whole).collect::<Vec<u64>>(), slots(&mut answer));
+        let ([ceiling, members, others, elsewhere, exposure, elsewhere_exposure, floor], common) =
+            (<[u64; 7]>::try_from(large.0).unwrap(), large.1);
+        let mut large = Vec::new();
+        while let Some(name) = answer.next() {
+            let name: String = redis::from_redis_value(name).unwrap();
+            large.push((Holder::decode(&name).unwrap(), slots(&mut answer)));
+        }
+        large.sort_unstable();
+        self.listed += large.len();
+        let small = |number: u64| u32::try_from(number).unwrap();
         Some(Synced {
             asked: ask.asked,
             acknowledged: ask.counted,
             ceiling,
-            slots: slots.collect(),
-            members: whole(members),
-            holders: whole(holders),
-            elsewhere: whole(elsewhere),
+            slots: common,
+            members: small(members),
+            holders: small(others),
+            elsewhere: small(elsewhere),
+            exposure: small(exposure),
+            elsewhere_exposure: small(elsewhere_exposure),
+            floor: small(floor),
+            large,
         })
     }
 
     async fn deliver(&mut self, name: &str, number: u64, ask: Ask) -> Option<Synced> {
-        let answer = self.run_script("sync", name, number, ask).await;
+        let answer = self.run_script("sync", name, number, &ask).await;
         let expected = self.keeper.sync(name, number, &ask, &self.server.to_string(), self.now);
         assert_eq!(answer, expected, "{name} asked {ask:?}");
         answer
@@ -115,10 +170,10 @@ impl World {
     }
 
     fn settle(&mut self, who: usize) {
-        if let Some(call) = self.tellers[who].calls.pop() {
+        if let Some((owner, call)) = self.tellers[who].calls.pop() {
             let was_invalid = self.chance.u8(..10) > 0;
             self.tellers[who].ledger.settle(call, was_invalid, self.now);
-            self.invalid.extend(was_invalid.then_some(self.now));
+            self.invalid.extend(was_invalid.then_some((self.now, owner)));
         }
     }
 
@@ -126,7 +181,7 @@ impl World {
     fn replace(&mut self, who: usize) -> Teller {
         let new = self.teller();
         let old = std::mem::replace(&mut self.tellers[who], new);
-        self.invalid.extend(old.calls.iter().map(|_| self.now));
+        self.invalid.extend(old.calls.iter().map(|(owner, _)| (self.now, owner.clone())));
         old
     }
 
@@ -134,11 +189,14 @@ impl World {
         let who = self.chance.usize(..self.tellers.len());
         match self.chance.u32(..200) {
             0..80 => {
+                let (owner, times) = (owner(self.chance.u8(..6)), self.chance.u8(1..9));
                 let teller = &mut self.tellers[who];
-                let admitted = teller.ledger.admit(Lane::Interactive, None, &RouteKey::new(READ), self.now);
-                teller.calls.extend(admitted);
+                for _ in 0..times {
+                    let admitted = teller.ledger.admit(Lane::Interactive, owner.clone(), &RouteKey::new(READ), self.now);
+                    teller.calls.extend(admitted.ok().map(|call| (owner.clone(), call)));
+                }
             }
-            80..120 => self.settle(who),
+            80..120 => (0..self.chance.u8(1..12)).for_each(|_| self.settle(who)),
             120..165 => self.sync(who).await,
             165..170 => {
                 // The answer is lost.
@@ -169,7 +227,7 @@ impl World {
             196 => {
                 let mut old = self.replace(who);
                 let ask = old.ledger.leave(self.now).unwrap();
-                assert_eq!(self.run_script("leave", &old.name, old.number + 1, ask).await, None);
+                assert_eq!(self.run_script("leave", &old.name, old.number + 1, &ask).await, None);
                 self.keeper.leave(&old.name, old.number + 1, &ask, &self.server.to_string(), self.now);
             }
             197 => {
@@ -203,7 +261,7 @@ impl World {
     }
 
     fn check(&mut self) {
-        while self.invalid.front().is_some_and(|seen| self.now.since(*seen) >= WINDOW) {
+        while self.invalid.front().is_some_and(|(seen, _)| self.now.since(*seen) >= WINDOW) {
             self.invalid.pop_front();
         }
         let under_way: usize = self.tellers.iter().map(|teller| teller.calls.len()).sum();
@@ -213,6 +271,15 @@ impl World {
         self.births.retain(|born| self.now.since(*born) <= held);
         let bound = self.limit + self.births.len().saturating_sub(1) as u32 * (self.limit / 40);
         assert!(worst <= bound as usize, "{worst} of {}", self.limit);
+        let in_flight = self.tellers.iter().flat_map(|teller| teller.calls.iter().map(|(owner, _)| owner));
+        let mut held: HashMap<Holder, u32> = HashMap::new();
+        let owners = self.invalid.iter().map(|(_, owner)| owner).chain(in_flight);
+        owners.flat_map(CallOwner::holders).for_each(|holder| *held.entry(holder).or_default() += 1);
+        let cap = InvalidConfig { limit: self.limit, ..InvalidConfig::default() }.share_cap();
+        let bound = cap + self.births.len().saturating_sub(1) as u32 * (cap / 10);
+        for (holder, count) in held {
+            assert!(count <= bound, "{holder} has {count} of {cap}");
+        }
     }
 }
 
@@ -221,12 +288,15 @@ fn the_script_does_what_the_machine_says_and_the_limit_holds() {
     run(async {
         let server = RedisServer::start();
         let client = client(&server).await;
+        let mut listed = 0;
         for seed in 0..25 {
             println!("seed {seed}");
             let mut world = World::new(seed, client.clone()).await;
             for _ in 0..600 {
                 world.act().await;
             }
+            listed += world.listed;
         }
+        assert!(listed > 100, "{listed} large holders were listed");
     });
 }

@@ -25,7 +25,7 @@ use guildhall_actors::{
 use guildhall_core::{
     answer::{Class, Credential},
     breaker::{BreakerConfig, BreakerKey, CallInfo, CallResult, Refused},
-    invalid::{InvalidConfig, WhenLost},
+    invalid::{InvalidConfig, Submitter, WhenLost},
     lane::Lane,
     route::{Major, RouteKey},
 };
@@ -207,6 +207,7 @@ fn call(id: u64) -> CallInfo {
         major: Major::of(id),
         lane: Lane::Interactive,
         guild: None,
+        submitter: Submitter::default(),
         may_probe: true,
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use actix::{Handler, Message, MessageResult};
 use guildhall_core::answer::Credential;
 use guildhall_core::breaker::BreakersMemory;
-use guildhall_core::invalid::LedgerMemory;
+use guildhall_core::invalid::{HoldersMemory, LedgerMemory};
 use guildhall_core::memory::{Age, Urgency};
 
 use super::CircuitBreaker;
@@ -17,6 +17,7 @@ use crate::memory::Bell;
 pub(crate) struct RecallBreakers {
     pub(crate) breakers: BreakersMemory,
     pub(crate) invalid: LedgerMemory,
+    pub(crate) invalid_holders: HoldersMemory,
     /// How many invalid requests it may not have come to remember.
     pub(crate) unkept: u32,
     /// The fingerprints of the tokens that there are now.
@@ -26,7 +27,7 @@ pub(crate) struct RecallBreakers {
 
 /// Asks for what must not be forgotten.
 #[derive(Message)]
-#[rtype(result = "(BreakersMemory, LedgerMemory)")]
+#[rtype(result = "(BreakersMemory, (LedgerMemory, HoldersMemory))")]
 pub(crate) struct RememberBreakers;
 
 impl CircuitBreaker {
@@ -49,9 +50,10 @@ impl Handler<RecallBreakers> for CircuitBreaker {
     type Result = ();
 
     fn handle(&mut self, recall: RecallBreakers, ctx: &mut Self::Context) {
-        let RecallBreakers { breakers, invalid, unkept, tokens, age } = recall;
+        let RecallBreakers { breakers, invalid, invalid_holders, unkept, tokens, age } = recall;
         self.step(ctx, |this, now| {
             this.ledger.recall(&invalid, unkept, age, now);
+            this.ledger.recall_holders(&invalid_holders, unkept, age, now);
             let tokens = tokens.iter().map(|(credential, token)| (*credential, token.as_str()));
             ((), this.breakers.recall(&breakers, tokens, age, now))
         });
@@ -62,8 +64,9 @@ impl Handler<RememberBreakers> for CircuitBreaker {
     type Result = MessageResult<RememberBreakers>;
 
     fn handle(&mut self, RememberBreakers: RememberBreakers, ctx: &mut Self::Context) -> Self::Result {
-        MessageResult(
-            self.step(ctx, |this, now| ((this.breakers.remember(now), this.ledger.remember(now)), Vec::new())),
-        )
+        MessageResult(self.step(ctx, |this, now| {
+            let invalid = (this.ledger.remember(now), this.ledger.remember_holders(now));
+            ((this.breakers.remember(now), invalid), Vec::new())
+        }))
     }
 }

@@ -39,7 +39,7 @@ use guildhall_core::answer::Credential;
 use guildhall_core::breaker::{
     Attempt, BreakerConfig, BreakerKey, Breakers, BreakersSnapshot, CallInfo, CallResult, Effect, Origin, Refused,
 };
-use guildhall_core::invalid::{InvalidConfig, Ledger, LedgerSnapshot};
+use guildhall_core::invalid::{InvalidConfig, Ledger, LedgerSnapshot, Spent};
 use guildhall_core::lane::Lane;
 use guildhall_core::route::RouteKey;
 use guildhall_core::spending::{Spending, Who};
@@ -49,7 +49,7 @@ use tokio::sync::{broadcast, oneshot};
 
 use crate::clock::Clock;
 use crate::memory::Bell;
-use crate::telemetry::breaker::{BreakersStarted, CallRefused, ProbeSent, TargetRefused};
+use crate::telemetry::breaker::{BreakersStarted, CallRefused, HeldByShare, ProbeSent, TargetRefused};
 use crate::telemetry::emit;
 use pass::Admitted;
 use voice::Voice;
@@ -175,13 +175,10 @@ impl CircuitBreaker {
     }
 
     fn admit(&mut self, call: &CallInfo, now: Timestamp) -> Result<Admitted, Refused> {
-        let reserved = self.ledger.admit(call.lane, call.guild, &call.route, now);
+        let owner = call.submitter.clone().in_guild(call.guild);
+        let reserved = self.ledger.admit(call.lane, owner, &call.route, now);
         self.ask_if_short();
-        let reservation = reserved.map_err(|spent| Refused {
-            until: Some(spent.until),
-            reason: spent.reason,
-            key: "invalid requests".to_owned(),
-        })?;
+        let reservation = reserved.map_err(|spent| self.refused(spent, now))?;
         match self.breakers.admit(call, now) {
             Ok(pass) => Ok(Admitted { pass, reservation: Some(reservation) }),
             Err(refused) => {
@@ -189,6 +186,30 @@ impl CircuitBreaker {
                 Err(refused)
             }
         }
+    }
+
+    /// What a call is told that the ledger has no room for.
+    fn refused(&self, spent: Spent, now: Timestamp) -> Refused {
+        let Spent { until, reason, share } = spent;
+        let key = match share {
+            None => "invalid requests".to_owned(),
+            Some(over) => {
+                let wait = until.since(now);
+                emit(HeldByShare { over: &over, wait });
+                // Another process may be needed to make room for it.
+                self.ask_ledger();
+                format!(
+                    "{} has {} of the {} invalid requests that one {} may have in {} minutes; room in {} s",
+                    over.holder,
+                    over.used,
+                    over.cap,
+                    over.holder.kind().name(),
+                    self.ledger.window().as_secs() / 60,
+                    wait.as_secs().max(1),
+                )
+            }
+        };
+        Refused { until: Some(until), reason, key }
     }
 
     fn perform(&mut self, effects: Vec<Effect>, ctx: &Context<Self>, now: Timestamp) {

@@ -141,6 +141,8 @@ mod tests {
     use tokio::task::LocalSet;
     use tokio::time::sleep;
 
+    use guildhall_core::invalid::Submitter;
+
     use super::super::Admit;
     use super::*;
     use crate::clock::Clock;
@@ -154,6 +156,7 @@ mod tests {
             major: Major::of(1),
             lane: Lane::Operation,
             guild,
+            submitter: Submitter::default(),
             may_probe: true,
         }
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use actix::Addr;
 use guildhall_core::answer::Class;
 use guildhall_core::breaker::{Matter, News, Stand, State, Why, Word};
-use guildhall_core::invalid::{Ask, Synced, WhenLost};
+use guildhall_core::invalid::{Ask, Submitter, Synced, WhenLost};
 use guildhall_core::route::Major;
 use tokio::task::LocalSet;
 use tokio::time::{advance, sleep};
@@ -107,6 +107,10 @@ async fn lend(process: &Process, more: u64) -> Ask {
         members: 2,
         holders: 2,
         elsewhere: 0,
+        exposure: 100,
+        elsewhere_exposure: 0,
+        floor: 0,
+        large: vec![],
     };
     process.breaker.send(LedgerSynced(synced)).await.unwrap();
     ask
@@ -119,6 +123,7 @@ fn call(id: u64) -> CallInfo {
         major: Major::of(id),
         lane: Lane::Interactive,
         guild: None,
+        submitter: Submitter::default(),
         may_probe: true,
     }
 }

@@ -8,6 +8,7 @@ use actix::Addr;
 use futures_util::FutureExt;
 use guildhall_core::answer::Class;
 use guildhall_core::breaker::{State, Why};
+use guildhall_core::invalid::Submitter;
 use guildhall_core::route::Major;
 use metrics::{Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use tokio::sync::mpsc;
@@ -43,6 +44,7 @@ fn call(route: &str, id: u64) -> CallInfo {
         major: Major::of(id),
         lane: Lane::Operation,
         guild: Some(id),
+        submitter: Submitter::default(),
         may_probe: !route.starts_with("POST"),
     }
 }
@@ -186,7 +188,7 @@ async fn a_caller_that_went_away_before_it_was_answered_leaves_nothing_behind() 
 
 #[tokio::test(start_paused = true)]
 async fn invalid_answers_stop_the_lanes_and_time_brings_them_back() {
-    let invalid = InvalidConfig { limit: 10, ..InvalidConfig::default() };
+    let invalid = InvalidConfig { limit: 10, share_percent: 100, ..InvalidConfig::default() };
     with_limit(invalid, |breaker| async move {
         let lane = |lane| CallInfo { lane, ..call(READ, 7) };
         for _ in 0..5 {
@@ -209,6 +211,50 @@ async fn invalid_answers_stop_the_lanes_and_time_brings_them_back() {
         advance(Duration::from_secs(605)).await;
         assert_eq!(observe(&breaker).await.invalid_requests.used, 0);
         assert!(admit(&breaker, lane(Lane::Background)).await.is_ok());
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn caller_over_its_share_waits_alone() {
+    let invalid = InvalidConfig { limit: 40, ..InvalidConfig::default() };
+    with_limit(invalid, |breaker| async move {
+        let of = |key: &str, tenant: &str, guild| CallInfo {
+            guild: Some(guild),
+            submitter: Submitter::of(&key.into(), &tenant.into()),
+            ..call(READ, guild)
+        };
+        for guild in [1, 2] {
+            for _ in 0..4 {
+                run(&breaker, of("greedy", "acme", guild), CallResult::Answered(Class::Forbidden)).await;
+            }
+        }
+        // One more is in flight, and one more may go.
+        let held = admit(&breaker, of("greedy", "acme", 1)).await.unwrap();
+        run(&breaker, of("greedy", "acme", 3), CallResult::Answered(Class::Forbidden)).await;
+        let refused = admit(&breaker, of("greedy", "acme", 3)).await.unwrap_err();
+        assert_eq!(refused.reason, "invalid_requests_key_share");
+        let text = refused.to_string();
+        let says = "key greedy has 10 of the 10 invalid requests that one key may have in 10 minutes; room in 1 s: ";
+        assert!(text.starts_with(says), "{text}");
+        for (key, reason) in [("second", "invalid_requests_tenant_share")] {
+            assert_eq!(admit(&breaker, of(key, "acme", 3)).await.unwrap_err().reason, reason);
+        }
+        // Others are not concerned, in the same guilds or elsewhere.
+        for other in [of("calm", "rival", 3), of("admin", "acme", 1), of("handler:greet", "acme", 2)] {
+            assert_eq!(run(&breaker, other, SUCCESS).await, Attempt::Used);
+        }
+        let share = observe(&breaker).await.invalid_requests.share;
+        assert_eq!((share.cap, share.held, share.capped), (10, 2, 2));
+        // A call that comes back with anything else gives its place back.
+        drop(held);
+        assert_eq!(run(&breaker, of("greedy", "acme", 3), SUCCESS).await, Attempt::Used);
+        run(&breaker, of("greedy", "acme", 3), CallResult::Answered(Class::Forbidden)).await;
+        let refused = admit(&breaker, of("greedy", "acme", 3)).await.unwrap_err();
+        assert!(refused.until.is_some());
+        advance(Duration::from_secs(606)).await;
+        assert_eq!(run(&breaker, of("greedy", "acme", 3), SUCCESS).await, Attempt::Used);
+        assert_eq!(observe(&breaker).await.invalid_requests.share.holders, []);
     })
     .await;
 }

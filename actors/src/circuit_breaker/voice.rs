@@ -11,7 +11,8 @@ use serde::Serialize;
 use tokio::sync::broadcast;
 
 use crate::telemetry::breaker::{
-    BreakerTurned, BreakersCounted, InvalidCounted, InvalidThresholdCrossed, LedgerHeard, LedgerUnheard,
+    BreakerTurned, BreakersCounted, InvalidCounted, InvalidThresholdCrossed, LargestShareChanged, LedgerHeard,
+    LedgerUnheard,
 };
 use crate::telemetry::emit;
 
@@ -61,13 +62,14 @@ struct Told {
     evicted: u64,
     unwatched: u64,
     ratio: f64,
+    largest_share: f64,
     stopped: Option<Lane>,
     heard: bool,
 }
 
 impl Voice {
     pub(super) fn new() -> Self {
-        let told = Told { watched: 0, evicted: 0, unwatched: 0, ratio: 0.0, stopped: None, heard: true };
+        let told = Told { watched: 0, evicted: 0, unwatched: 0, ratio: 0.0, largest_share: 0.0, stopped: None, heard: true };
         Self { events: broadcast::Sender::new(EVENTS), named: HashSet::new(), told }
     }
 
@@ -104,15 +106,19 @@ impl Voice {
             evicted: breakers.evicted(),
             unwatched: breakers.unwatched(),
             ratio: ledger.used_ratio(now),
+            largest_share: ledger.largest_share_ratio(),
             stopped: ledger.stopped(now),
             heard: ledger.is_heard(),
         };
-        let Told { watched, evicted, unwatched, ratio, stopped, heard } = next;
+        let Told { watched, evicted, unwatched, ratio, largest_share, stopped, heard } = next;
         if (watched, evicted, unwatched) != (self.told.watched, self.told.evicted, self.told.unwatched) {
             emit(BreakersCounted { watched, evicted, unwatched });
         }
         if ratio != self.told.ratio {
             emit(InvalidCounted { ratio });
+        }
+        if largest_share != self.told.largest_share {
+            emit(LargestShareChanged { ratio: largest_share });
         }
         if stopped != self.told.stopped {
             emit(InvalidThresholdCrossed { ratio, stopped });

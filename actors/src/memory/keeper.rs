@@ -159,7 +159,8 @@ impl Task {
         self.tokens.recall(memory.limits, age).await.ok_or(Gone)?;
         // Even if nothing is remembered: it learns which tokens there are.
         let tokens = self.config.tokens.clone();
-        let recall = RecallBreakers { breakers: memory.breakers, invalid: memory.invalid, unkept, tokens, age };
+        let GateMemory { breakers, invalid, invalid_holders, .. } = memory;
+        let recall = RecallBreakers { breakers, invalid, invalid_holders, unkept, tokens, age };
         self.breaker.send(recall).await.map_err(|_| Gone)
     }
 

@@ -79,6 +79,8 @@ pub enum Performed {
 pub enum Hold {
     /// This route, bucket or resource alone: others may pass after a while.
     Route,
+    /// The caller that submitted it: operations of others may pass at once.
+    Caller,
     /// Everything: a breaker, a ban, the global limit. Passing would not help.
     All,
 }

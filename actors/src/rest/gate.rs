@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use actix::{Actor, Addr};
 use guildhall_core::answer::{Answer, Credential};
 use guildhall_core::breaker::{BreakerConfig, CallInfo, CallResult};
-use guildhall_core::invalid::InvalidConfig;
+use guildhall_core::invalid::{InvalidConfig, Submitter};
 use guildhall_core::lane::Lane;
 use guildhall_core::limit::LimitConfig;
 use guildhall_core::route::Route;
@@ -172,18 +172,18 @@ impl Gate {
         }
         let route = request.route(unix_ms());
         let about = About::of(&request);
-        let mut pass = match self.admit(about, &route).await {
+        let mut pass = match self.admit(&about, &route).await {
             Ok(pass) => pass,
             Err(refused) => return Outcome::NotSent(refused),
         };
-        let permit = match self.permit(about, &route).await {
+        let permit = match self.permit(&about, &route).await {
             Ok(permit) => permit,
             Err(refused) => return Outcome::NotSent(refused),
         };
         // Whoever waited may find the breaker open that was closed before.
         if permit.has_waited() && !pass.is_probe() {
             drop(pass);
-            pass = match self.admit(about, &route).await {
+            pass = match self.admit(&about, &route).await {
                 Ok(pass) => pass,
                 Err(refused) => return Outcome::NotSent(refused),
             };
@@ -196,13 +196,14 @@ impl Gate {
         sent.await.unwrap_or_else(|_| Outcome::Unknown(Unknown { why: "the process is ending".into() }))
     }
 
-    async fn admit(&self, about: About, route: &Route) -> Result<Pass, NotSent> {
+    async fn admit(&self, about: &About, route: &Route) -> Result<Pass, NotSent> {
         let call = CallInfo {
             credential: about.credential,
             route: route.key.clone(),
             major: route.major,
             lane: about.lane,
             guild: about.guild,
+            submitter: about.submitter.clone(),
             may_probe: about.may_probe,
         };
         match self.breaker.send(Admit(call)).await {
@@ -216,7 +217,7 @@ impl Gate {
         }
     }
 
-    async fn permit(&self, about: About, route: &Route) -> Result<Permit, NotSent> {
+    async fn permit(&self, about: &About, route: &Route) -> Result<Permit, NotSent> {
         let acquired = self.tokens.acquire(about.credential, route.clone(), about.lane, about.max_wait).await;
         acquired.map_err(|refused| NotSent {
             retry_after: refused.retry_after,
@@ -291,7 +292,7 @@ impl Gate {
         request.lane = Lane::Interactive;
         request.max_wait = PROBE_WAIT;
         let route = request.route(unix_ms());
-        if let Ok(permit) = self.permit(About::of(&request), &route).await {
+        if let Ok(permit) = self.permit(&About::of(&request), &route).await {
             let _ = self.send(request, &route, permit, probe.pass).await;
         }
     }
@@ -305,11 +306,12 @@ impl Gate {
 }
 
 /// What breaker and token bucket ask of a call; its body is nobody's business but the transport's.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct About {
     credential: Credential,
     lane: Lane,
     guild: Option<u64>,
+    submitter: Submitter,
     may_probe: bool,
     max_wait: Duration,
 }
@@ -320,6 +322,7 @@ impl About {
             credential: request.credential,
             lane: request.lane,
             guild: request.guild,
+            submitter: request.submitter.clone(),
             may_probe: request.effects != Effects::Creates,
             max_wait: request.max_wait,
         }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use guildhall_core::answer::Credential;
+use guildhall_core::invalid::Submitter;
 use guildhall_core::lane::Lane;
 use guildhall_core::route::{Route, SubLimit};
 use guildhall_core::trace::Trace;
@@ -33,6 +34,8 @@ pub struct Request {
     pub effects: Effects,
     /// The guild on whose behalf it is made, for the ledger of who spent the budget.
     pub guild: Option<u64>,
+    /// Who submitted the operation behind it, for the shares of the invalid requests.
+    pub submitter: Submitter,
     /// A limit within the route's limit that it falls under.
     pub sub: Option<SubLimit>,
     /// The right by which it is made. It is looked at just before the call leaves, however long it has waited.
@@ -83,6 +86,7 @@ impl Request {
             max_wait: Duration::from_secs(5),
             effects,
             guild: None,
+            submitter: Submitter::default(),
             sub: None,
             right: Right::always(),
             trace: None,

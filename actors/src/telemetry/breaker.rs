@@ -1,8 +1,10 @@
 //! What is told of breakers and of the ledger of invalid requests.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use guildhall_core::breaker::{BreakerKey, Origin, Refused, State, Why};
+use guildhall_core::invalid::OverShare;
 use guildhall_core::lane::Lane;
 use metrics::{counter, gauge};
 use tracing::{debug, info, warn};
@@ -25,6 +27,10 @@ pub const INVALID_RATIO: &str = "guildhall_invalid_requests_used_ratio";
 /// Whether the other processes that share the budget of invalid requests were heard in time: 1, or 0 while nothing may go
 /// out for want of that. Not there if nothing is shared.
 pub const INVALID_HEARD: &str = "guildhall_invalid_requests_heard";
+/// How much of its share of the invalid requests the largest key, tenant or guild has used.
+pub const INVALID_LARGEST_SHARE: &str = "guildhall_invalid_requests_largest_share_ratio";
+/// Calls held back because a key, tenant or guild has used up its share of the invalid requests.
+pub const INVALID_SHARE_HELD: &str = "guildhall_invalid_requests_share_held_total";
 /// Calls to Discord that were not let out, by why.
 pub const REFUSED: &str = "guildhall_rest_refused_total";
 /// Calls to other upstreams that were not let out, by why.
@@ -45,6 +51,16 @@ pub(super) const METRICS: &[Metric] = &[
         &[],
         "1 while what others spend of a shared budget of invalid requests is known, else 0: then nothing goes out.",
     ),
+    Metric::gauge(
+        INVALID_LARGEST_SHARE,
+        &[],
+        "How much of its share of the invalid requests the largest key, tenant or guild has used.",
+    ),
+    Metric::counter(
+        INVALID_SHARE_HELD,
+        &["by"],
+        "Calls held back because a key, tenant or guild has used up its share of the invalid requests.",
+    ),
     Metric::counter(REFUSED, &["reason"], "Calls to Discord that were not let out."),
     Metric::counter(TARGET_REFUSED, &["reason"], "Calls to other upstreams that were not let out."),
     Metric::counter(PROBES, &[], "Probes that a breaker sent itself."),
@@ -59,6 +75,7 @@ impl InternalEvent for BreakersStarted {
         gauge!(STATE, "key" => "discord").set(0.0);
         gauge!(WATCHED).set(0.0);
         gauge!(INVALID_RATIO).set(0.0);
+        gauge!(INVALID_LARGEST_SHARE).set(0.0);
     }
 }
 
@@ -157,6 +174,36 @@ pub(crate) struct InvalidCounted {
 impl InternalEvent for InvalidCounted {
     fn emit(self) {
         gauge!(INVALID_RATIO).set(self.ratio);
+    }
+}
+
+/// The largest holder has more or less of its share than before.
+pub(crate) struct LargestShareChanged {
+    pub(crate) ratio: f64,
+}
+
+impl InternalEvent for LargestShareChanged {
+    fn emit(self) {
+        gauge!(INVALID_LARGEST_SHARE).set(self.ratio);
+    }
+}
+
+/// A call was held back because its key, tenant or guild has used up its share.
+pub(crate) struct HeldByShare<'a> {
+    pub(crate) over: &'a OverShare,
+    pub(crate) wait: Duration,
+}
+
+impl InternalEvent for HeldByShare<'_> {
+    fn emit(self) {
+        let OverShare { holder, used, cap, is_first } = self.over;
+        let (by, id, wait_ms) = (holder.kind().name(), holder.id(), self.wait.as_millis());
+        if *is_first {
+            warn!(by, id, used, cap, wait_ms, "share of invalid requests used up");
+        } else {
+            debug!(by, id, used, cap, wait_ms, "call held back by its share of invalid requests");
+        }
+        counter!(INVALID_SHARE_HELD, "by" => by).increment(1);
     }
 }
 

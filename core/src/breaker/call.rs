@@ -3,6 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::answer::{Class, Credential};
+use crate::invalid::Submitter;
 use crate::lane::Lane;
 use crate::route::{Major, RouteKey};
 use crate::time::Timestamp;
@@ -22,6 +23,8 @@ pub struct CallInfo {
     pub lane: Lane,
     /// The guild on whose behalf it is made.
     pub guild: Option<u64>,
+    /// Who submitted the operation behind it.
+    pub submitter: Submitter,
     /// Whether it may probe a half-open breaker: whether it is safe to repeat. Never true for a create.
     pub may_probe: bool,
 }

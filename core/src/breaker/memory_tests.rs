@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::answer::{Class, Credential};
+use crate::invalid::Submitter;
 use crate::lane::Lane;
 use crate::memory::Age;
 use crate::route::{Major, RouteKey};
@@ -30,6 +31,7 @@ fn call(route: usize, id: u64) -> CallInfo {
         major: Major::of(id),
         lane: Lane::Operation,
         guild: None,
+        submitter: Submitter::default(),
         may_probe: route != 2,
     }
 }

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::answer::{Class, Credential};
+use crate::invalid::Submitter;
 use crate::lane::Lane;
 use crate::route::{Major, RouteKey};
 use crate::time::Timestamp;
@@ -97,6 +98,7 @@ fn info(route: usize, id: u64, bot: u64) -> CallInfo {
         major: Major::of(id),
         lane: Lane::Operation,
         guild: None,
+        submitter: Submitter::default(),
         may_probe: !ROUTES[route].starts_with("POST"),
     }
 }

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::answer::{Class, Credential};
+use crate::invalid::Submitter;
 use crate::lane::Lane;
 use crate::route::{Major, RouteKey};
 use crate::time::Timestamp;
@@ -132,6 +133,7 @@ fn call(route: &str, id: u64) -> CallInfo {
         major: Major::of(id),
         lane: Lane::Operation,
         guild: None,
+        submitter: Submitter::default(),
         may_probe: !route.starts_with("POST"),
     }
 }

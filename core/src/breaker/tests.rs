@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::answer::{Class, Credential, Scope};
+use crate::invalid::Submitter;
 use crate::lane::Lane;
 use crate::route::{Major, RouteKey};
 use crate::time::Timestamp;
@@ -88,6 +89,7 @@ fn call(route: &str, id: u64) -> CallInfo {
         major: Major::of(id),
         lane: Lane::Operation,
         guild: Some(id),
+        submitter: Submitter::default(),
         may_probe: !route.starts_with("POST"),
     }
 }

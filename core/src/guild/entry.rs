@@ -59,6 +59,8 @@ impl Phase {
 pub enum HeldBack {
     /// This operation, and those that share something with it.
     Alone,
+    /// Its caller: those of others that share nothing with it need not wait for it.
+    ByCaller,
     /// Everybody: passing would not help.
     WithAll,
 }

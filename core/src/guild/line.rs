@@ -186,6 +186,11 @@ impl<O: Meets> Line<O> {
                 (standing.held_since, standing.park_at) = (None, None);
                 false
             }
+            HeldBack::ByCaller => {
+                standing.held_since.get_or_insert(now);
+                standing.park_at = None;
+                true
+            }
             HeldBack::Alone => {
                 let since = *standing.held_since.get_or_insert(now);
                 let was_parked = standing.is_parked();

@@ -25,6 +25,7 @@ impl Meets for Bits {
 enum Fate {
     End,
     Hold { seconds: u64, alone: bool },
+    HoldCaller { seconds: u64 },
     Retry { seconds: u64 },
     Look { seconds: u64 },
 }
@@ -86,6 +87,7 @@ fn fates() -> impl Strategy<Value = Fate> {
     prop_oneof![
         4 => Just(Fate::End),
         4 => (1_u64..150, any::<bool>()).prop_map(|(seconds, alone)| Fate::Hold { seconds, alone }),
+        1 => (1_u64..150).prop_map(|seconds| Fate::HoldCaller { seconds }),
         1 => (1_u64..20).prop_map(|seconds| Fate::Retry { seconds }),
         1 => (1_u64..20).prop_map(|seconds| Fate::Look { seconds }),
     ]
@@ -185,6 +187,11 @@ proptest! {
                             seen.parked = alone && (seen.parked || long);
                             (seen.held, seen.sent, seen.due) = (alone, false, now + wait);
                             prop_assert_eq!(parked, seen.parked);
+                        }
+                        Fate::HoldCaller { seconds: wait } => {
+                            prop_assert!(line.on_delayed(seq, seconds(now + wait), HeldBack::ByCaller, seconds(now)));
+                            seen.held_since.get_or_insert(now);
+                            (seen.parked, seen.held, seen.sent, seen.due) = (true, true, false, now + wait);
                         }
                         fate @ (Fate::Retry { seconds: wait } | Fate::Look { seconds: wait }) => {
                             (seen.held, seen.held_since, seen.parked) = (false, None, false);

@@ -149,3 +149,17 @@ fn a_full_line_passes_nothing_more() {
     line.on_cancelled(2);
     assert_eq!(line.next(at(100)), Step::NeedMore);
 }
+
+#[test]
+fn operation_held_by_its_callers_share_is_passed_at_once() {
+    let mut line = line([entry(1, 1), entry(2, 2), entry(3, 1)]);
+    run(&mut line, 1, at(0));
+    assert!(line.on_delayed(1, at(5), HeldBack::ByCaller, at(0)), "however soon it is due");
+    run(&mut line, 2, at(0));
+    line.on_ended(2);
+    // What shares an object with it keeps its place.
+    assert_eq!(line.next(at(4)), Step::WaitUntil(at(5)));
+    run(&mut line, 1, at(5));
+    line.on_ended(1);
+    run(&mut line, 3, at(5));
+}

@@ -270,6 +270,12 @@ impl Ledger {
         Own { counted: self.counted, in_flight: self.in_flight }
     }
 
+    /// The window that it counts in.
+    #[must_use]
+    pub const fn window(&self) -> Duration {
+        self.config.window
+    }
+
     /// The share of the limit that is used.
     pub fn used_ratio(&mut self, now: Timestamp) -> f64 {
         f64::from(self.used(now)) / f64::from(self.config.limit.max(1))

@@ -53,6 +53,8 @@ pub struct OverShare {
     pub used: u32,
     /// How many it may have.
     pub cap: u32,
+    /// Whether none of its calls was refused since one was last admitted.
+    pub is_first: bool,
 }
 
 /// What a holder has, as far as this process knows.
@@ -82,7 +84,7 @@ impl Ledger {
             return Err(Spent {
                 until: room_at + apart,
                 reason: holder.kind().reason(),
-                share: Some(OverShare { holder, used, cap }),
+                share: Some(OverShare { holder, used, cap, is_first: before == 0 }),
             });
         }
         Ok(())

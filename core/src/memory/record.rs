@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Age;
 use crate::breaker::BreakersMemory;
-use crate::invalid::LedgerMemory;
+use crate::invalid::{HoldersMemory, LedgerMemory};
 use crate::limit::LimiterMemory;
 use crate::time::UnixMs;
 
@@ -40,6 +40,8 @@ pub struct GateMemory {
     pub breakers: BreakersMemory,
     /// Invalid requests of the last minutes.
     pub invalid: LedgerMemory,
+    /// The keys, tenants and guilds that they are charged to.
+    pub invalid_holders: HoldersMemory,
 }
 
 /// Why a memory cannot be read. The gate starts without it, as strict as one that never ran.
@@ -76,14 +78,14 @@ struct Head {
 impl GateMemory {
     /// What was remembered at this time.
     #[must_use]
-    pub const fn new(
+    pub fn new(
         saved_at: UnixMs,
         ending: Ending,
         limits: LimiterMemory,
         breakers: BreakersMemory,
-        invalid: LedgerMemory,
+        (invalid, invalid_holders): (LedgerMemory, HoldersMemory),
     ) -> Self {
-        Self { version: VERSION, saved_at, ending, limits, breakers, invalid }
+        Self { version: VERSION, saved_at, ending, limits, breakers, invalid, invalid_holders }
     }
 
     /// Its text.

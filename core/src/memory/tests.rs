@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::answer::{Answer, Class, Credential, RateHeaders, Scope};
 use crate::breaker::{BreakerConfig, Breakers, CallInfo, CallResult};
-use crate::invalid::{InvalidConfig, Ledger};
+use crate::invalid::{InvalidConfig, Ledger, Submitter};
 use crate::lane::Lane;
 use crate::limit::{Acquired, Ask, LimitConfig, Limiter};
 use crate::route::{Major, Route, RouteKey, SubLimit};
@@ -32,6 +32,7 @@ fn call() -> CallInfo {
         major: Major::of(1),
         lane: Lane::Operation,
         guild: None,
+        submitter: Submitter::default(),
         may_probe: false,
     }
 }
@@ -74,7 +75,7 @@ impl Gate {
             gate.breakers.reset(&crate::breaker::BreakerKey::Address, at(0));
         }
         for route in ["GET /a", "GET /b"] {
-            let reserved = gate.ledger.admit(Lane::Operation, None, &RouteKey::new(route), at(0)).unwrap();
+            let reserved = gate.ledger.admit(Lane::Operation, Some(7), &RouteKey::new(route), at(0)).unwrap();
             gate.ledger.settle(reserved, true, at(0));
         }
         gate
@@ -86,7 +87,7 @@ impl Gate {
             Ending::Sudden,
             self.limiter.remember(at(2_000)),
             self.breakers.remember(at(2_000)),
-            self.ledger.remember(at(2_000)),
+            (self.ledger.remember(at(2_000)), self.ledger.remember_holders(at(2_000))),
         )
     }
 
@@ -96,6 +97,7 @@ impl Gate {
         self.limiter.recall(&memory.limits, age, at(0));
         let _ = self.breakers.recall(&memory.breakers, [(BOT, "token")], age, at(0));
         self.ledger.recall(&memory.invalid, 50, age, at(0));
+        self.ledger.recall_holders(&memory.invalid_holders, 50, age, at(0));
         for ms in [0, 2_000, 60_000, 700_000] {
             self.limiter.on_time(at(ms));
             let _ = self.breakers.on_time(at(ms));

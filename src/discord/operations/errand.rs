@@ -6,6 +6,7 @@ use guildhall_actors::operations::Work;
 use guildhall_actors::rest::{Answered, Body, Request};
 use guildhall_core::access::Whose;
 use guildhall_core::answer::Credential;
+use guildhall_core::invalid::Submitter;
 use guildhall_core::operation::payload::Location;
 use guildhall_core::operation::{FailureClass, ManagedKind, Reference};
 use http::{HeaderMap, HeaderValue, Method, header};
@@ -25,11 +26,21 @@ use crate::discord::rest::{Calls, raw, with_reason};
 pub(super) struct Errand<'a> {
     performer: &'a Performer,
     pub(super) work: &'a Work,
+    charge: Charge,
+}
+
+/// Who the calls are charged to, besides the guild.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Charge {
+    /// The key that submitted the operation, and its tenant.
+    Submitter,
+    /// Nobody: the daemon looks for what it has done, and that must not wait for a caller's share.
+    Daemon,
 }
 
 impl<'a> Errand<'a> {
-    pub(super) fn new(performer: &'a Performer, work: &'a Work) -> Self {
-        Self { performer, work }
+    pub(super) fn new(performer: &'a Performer, work: &'a Work, charge: Charge) -> Self {
+        Self { performer, work, charge }
     }
 
     pub(super) fn config(&self) -> &'a PerformConfig {
@@ -126,9 +137,15 @@ impl<'a> Errand<'a> {
         request.lane = self.work.lane;
         request.max_wait = self.work.max_wait;
         request.guild = request.guild.or(self.work.guild);
+        request.submitter = match self.charge {
+            Charge::Submitter => Submitter::of(&self.work.caller, &self.work.tenant),
+            Charge::Daemon => Submitter::default(),
+        };
+        let is_own_guild = request.guild == self.work.guild;
         request.right = self.work.right.clone();
         request.trace = self.work.trace;
-        verdict::judge(self.performer.rest.call(request).await, again)
+        let judged = verdict::judge(self.performer.rest.call(request).await, again);
+        if is_own_guild { judged.map_err(Stop::in_queue_of_guild) } else { judged }
     }
 }
 

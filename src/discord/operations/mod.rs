@@ -38,7 +38,7 @@ use guildhall_core::operation::Payload;
 use twilight_model::id::Id;
 use twilight_model::id::marker::{ApplicationMarker, UserMarker};
 
-use self::errand::Errand;
+use self::errand::{Charge, Errand};
 pub use self::known::Known;
 use self::verdict::Stop;
 use super::rest::Calls;
@@ -153,14 +153,14 @@ async fn perform(errand: &Errand<'_>) -> Result<Done, Stop> {
 impl Perform for Performer {
     fn perform(&self, work: Work) -> PerformFuture<'_, Performed> {
         Box::pin(async move {
-            let done = perform(&Errand::new(self, &work)).await;
+            let done = perform(&Errand::new(self, &work, Charge::Submitter)).await;
             done.map_or_else(Performed::from, Performed::Done)
         })
     }
 
     fn reconcile(&self, work: Work) -> PerformFuture<'_, Reconciled> {
         Box::pin(async move {
-            let found = reconcile::reconcile(&Errand::new(self, &work)).await;
+            let found = reconcile::reconcile(&Errand::new(self, &work, Charge::Daemon)).await;
             found.unwrap_or_else(|stop| stop.unasked(self.config.ask_again))
         })
     }

@@ -3,6 +3,7 @@
 //! | outcome | verdict |
 //! |---|---|
 //! | not sent: breaker, ban, global limit, invalid budget, unreachable, ending | held, and so is everything else |
+//! | not sent: the caller's share of the invalid budget | held, others may pass at once |
 //! | not sent: a route's limit, the breaker of a route; 429 of a bucket or a resource | held, others may pass |
 //! | not sent: malformed | `Validation` |
 //! | an interaction that has ended, or is unknown | `NotFound` |
@@ -23,6 +24,9 @@ use guildhall_core::operation::{Failure, FailureClass};
 
 use super::refusal;
 use crate::discord::rest::CallError;
+
+/// The guild that a call is for has used up its share of the invalid budget.
+const GUILD_SHARE: &str = "invalid_requests_guild_share";
 
 /// What sending the same call again would do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +50,16 @@ impl Stop {
     /// A failure that no answer of Discord tells of.
     pub(super) fn failed(class: FailureClass, message: impl Into<String>) -> Self {
         Self::Failed(Failure::new(class, message))
+    }
+
+    /// The same for an operation in the queue of the guild that the call was for: what is behind it is held, too.
+    pub(super) fn in_queue_of_guild(self) -> Self {
+        match self {
+            Self::Held { retry_after, reason: reason @ GUILD_SHARE, why, status, hold: _ } => {
+                Self::Held { retry_after, hold: Hold::All, reason, why, status }
+            }
+            Self::Held { .. } | Self::Failed(_) => self,
+        }
     }
 
     /// Whether Discord said this: its status, and one of its codes.
@@ -139,6 +153,7 @@ fn unsent(NotSent { retry_after, why, reason }: NotSent) -> Stop {
             return Stop::failed(FailureClass::NotFound, "the interaction has ended: its token no longer works");
         }
         "route_limit" => Hold::Route,
+        "invalid_requests_key_share" | "invalid_requests_tenant_share" | GUILD_SHARE => Hold::Caller,
         "breaker_open" | "breaker_half_open" | "breaker_forced_open" => held_by(&why, reason),
         // The invalid budget, a ban, the global limit, no room to wait, no connection, the end of the process, and what is
         // not known.
@@ -203,6 +218,7 @@ fn judge_answer(answered: Answered, again: Again) -> Result<Answered, Stop> {
 #[cfg(test)]
 mod tests {
     use guildhall_actors::rest::Unknown;
+    use guildhall_core::invalid::HolderKind;
 
     use super::*;
 
@@ -225,6 +241,12 @@ mod tests {
             assert_eq!(hold_of(not_sent(reason, "because")), Hold::All, "{reason}");
         }
         assert_eq!(hold_of(not_sent("route_limit", "because")), Hold::Route);
+        for by in [HolderKind::Key, HolderKind::Tenant, HolderKind::Guild] {
+            let stop = not_sent(by.reason(), "because");
+            assert_eq!(hold_of(stop.clone()), Hold::Caller);
+            let within = if by == HolderKind::Guild { Hold::All } else { Hold::Caller };
+            assert_eq!(hold_of(stop.in_queue_of_guild()), within);
+        }
         let pair = "discord:42/POST /guilds/{id}/roles#7: breaker_open";
         assert_eq!(hold_of(not_sent("breaker_open", pair)), Hold::Route);
         assert_eq!(hold_of(not_sent("breaker_open", "discord:42: breaker_open")), Hold::All);

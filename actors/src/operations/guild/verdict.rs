@@ -128,6 +128,7 @@ pub(super) fn held_up(attempts: u32, why: &Failure, now: UnixMs) -> Attempt {
 const fn held_back(hold: Hold) -> HeldBack {
     match hold {
         Hold::Route => HeldBack::Alone,
+        Hold::Caller => HeldBack::ByCaller,
         Hold::All => HeldBack::WithAll,
     }
 }
