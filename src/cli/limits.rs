@@ -116,6 +116,7 @@ fn standing(limits: &Value) -> Vec<(&'static str, Cell)> {
     pairs.push(("waiting", if lanes.is_empty() { "-".into() } else { lanes.join(", ").into() }));
     pairs.push(("buckets", text(&limits["buckets"]).into()));
     pairs.push(("ban budget", ban(&limits["invalid_requests"])));
+    pairs.extend(shares(&limits["invalid_requests"]["share"]));
     let breakers = limits["breakers"].as_object().into_iter().flatten();
     let troubled = limits["breakers"].as_object().is_some_and(|all| {
         all.iter().any(|(state, count)| state != "closed" && count.as_u64().is_some_and(|count| count > 0))
@@ -132,6 +133,32 @@ fn ban(invalid: &Value) -> Cell {
         None => used.into(),
         Some(what) => Cell::tinted(format!("{used}: {} is held back", what.replace('_', " ")), Tint::Bad),
     }
+}
+
+/// How many of the largest holders are shown.
+const HOLDERS: usize = 3;
+
+/// The largest holders of the ban budget, and those whose calls wait. An older daemon does not tell.
+fn shares(share: &Value) -> Vec<(&'static str, Cell)> {
+    let holders = share["holders"].as_array().into_iter().flatten();
+    let shown = holders.enumerate().filter(|(at, holder)| *at < HOLDERS || holder["capped"] == true);
+    let row = |(at, holder): (usize, &Value)| {
+        let id = ["key", "tenant", "guild_id"].into_iter().find(|field| holder[*field].is_string());
+        let used = format!(
+            "{} {}: {} of {}",
+            text(&holder["by"]),
+            text(&holder[id.unwrap_or("guild_id")]),
+            text(&holder["used"]),
+            text(&share["most"])
+        );
+        let cell = if holder["capped"] == true {
+            Cell::tinted(format!("{used}: its calls wait until {}", time(&holder["room_at"])), Tint::Bad)
+        } else {
+            used.into()
+        };
+        (if at == 0 { "shares of it" } else { "" }, cell)
+    };
+    shown.map(row).collect()
 }
 
 fn buckets(buckets: &[Value]) -> Table {
@@ -175,16 +202,23 @@ mod tests {
             "global": {"limit": 50, "window_ms": 1000, "available": 12, "waiting": 3, "blocked_until": "2026-01-31T12:00:05.000Z",
                 "shared": true},
             "lanes": [{"lane": "interactive", "waiting": 1}, {"lane": "background", "waiting": 2}], "buckets": 41,
-            "invalid_requests": {"used": 8200, "most": 10000, "ratio": 0.82, "stops": "all_but_interactive"},
+            "invalid_requests": {"used": 8200, "most": 10000, "ratio": 0.82, "stops": "all_but_interactive",
+                "share": {"percent": 25, "most": 2500, "capped": 1, "held": 7, "holders": [
+                    {"by": "key", "key": "abcdefgh2345", "used": 2500, "in_flight": 0, "ratio": 1.0, "capped": true,
+                        "room_at": "2026-01-31T12:08:05.000Z"},
+                    {"by": "guild", "guild_id": "7", "used": 12, "in_flight": 1, "ratio": 0.0048, "capped": false,
+                        "room_at": null}]}},
             "breakers": {"closed": 3, "open": 1, "half_open": 0, "forced_open": 0}});
         assert_eq!(
             fields(&standing(&limits), Paint::none()),
-            "global      12 of 50 a 1s left, 3 wait, shared with other processes\n\
-            \u{20}           nothing goes before 2026-01-31T12:00:05Z\n\
-             waiting     interactive 1, background 2\n\
-             buckets     41\n\
-             ban budget  8200 of 10000 invalid requests: all but interactive is held back\n\
-             breakers    3 closed, 0 forced_open, 0 half_open, 1 open\n"
+            "global        12 of 50 a 1s left, 3 wait, shared with other processes\n\
+            \u{20}             nothing goes before 2026-01-31T12:00:05Z\n\
+             waiting       interactive 1, background 2\n\
+             buckets       41\n\
+             ban budget    8200 of 10000 invalid requests: all but interactive is held back\n\
+             shares of it  key abcdefgh2345: 2500 of 2500: its calls wait until 2026-01-31T12:08:05Z\n\
+            \u{20}             guild 7: 12 of 2500\n\
+             breakers      3 closed, 0 forced_open, 0 half_open, 1 open\n"
         );
     }
 

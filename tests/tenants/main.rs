@@ -10,6 +10,7 @@ mod matrix;
 #[path = "../support/postgres.rs"]
 mod postgres;
 mod secrets;
+mod shares;
 #[path = "../support/mod.rs"]
 mod support;
 mod town;

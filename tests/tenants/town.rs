@@ -78,7 +78,7 @@ impl Town {
         Self::open_with(engine, &[]).await
     }
 
-    /// With these settings, too.
+    /// The same with more settings, as environment variables.
     pub(crate) async fn open_with(engine: Engine, settings: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = match engine {
@@ -93,9 +93,9 @@ impl Town {
         let limits = LimitConfig::off();
         let config = SimConfig { bots: vec![bot], guilds: 4, members: 1, channels: 2, limits, ..SimConfig::default() };
         let sim = Sim::start(config).await.unwrap();
-        let program = Guildhall::serve(&sim.gateway_url());
-        let program = settings.iter().fold(program, |program, (name, value)| program.env(name, value));
-        let running = program
+        let guildhall = Guildhall::serve(&sim.gateway_url());
+        let guildhall = settings.iter().fold(guildhall, |guildhall, (name, value)| guildhall.env(name, value));
+        let running = guildhall
             .env("GUILDHALL__DISCORD__API_URL", &sim.api_url())
             .env("GUILDHALL__STORE__URL", &url)
             .env("GUILDHALL__STORE__ROW_SECURITY", required)

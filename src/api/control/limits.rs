@@ -6,7 +6,7 @@ use actix_web::{HttpRequest, HttpResponse, web::Data};
 use guildhall_actors::{circuit_breaker::TopSpenders, rest::GateView};
 use guildhall_core::{
     answer::Credential,
-    invalid::{LedgerSnapshot, Spender},
+    invalid::{HolderKind, HolderSnapshot, LedgerSnapshot, Spender},
     lane::Lane,
     limit::BucketRow,
     spending::{Measure, Who},
@@ -55,12 +55,12 @@ fn shown(seen: &GateView, credential: Credential, now: UnixMs) -> Value {
         },
         "lanes": lanes.map(|(lane, waiting)| json!({"lane": lane.name(), "waiting": waiting})).collect::<Vec<_>>(),
         "buckets": limits.known,
-        "invalid_requests": invalid(&seen.breakers.invalid_requests),
+        "invalid_requests": invalid(&seen.breakers.invalid_requests, now),
         "breakers": seen.breakers.breakers.states,
     })
 }
 
-fn invalid(ledger: &LedgerSnapshot) -> Value {
+fn invalid(ledger: &LedgerSnapshot, now: UnixMs) -> Value {
     let stops = match ledger.used {
         used if used >= ledger.thresholds.interactive => Some("everything"),
         used if used >= ledger.thresholds.operation => Some("all_but_interactive"),
@@ -83,6 +83,30 @@ fn invalid(ledger: &LedgerSnapshot) -> Value {
         "stops": stops,
         "shared": ledger.shared.is_some(),
         "spenders": ledger.top_spenders.iter().map(spender).collect::<Vec<_>>(),
+        "share": {
+            "percent": ledger.share.percent,
+            "most": ledger.share.cap,
+            "capped": ledger.share.capped,
+            "held": ledger.share.held,
+            "holders": ledger.share.holders.iter().map(|one| holder(one, now)).collect::<Vec<_>>(),
+        },
+    })
+}
+
+fn holder(holder: &HolderSnapshot, now: UnixMs) -> Value {
+    let id = match holder.by {
+        HolderKind::Key => "key",
+        HolderKind::Tenant => "tenant",
+        HolderKind::Guild => "guild_id",
+    };
+    json!({
+        "by": holder.by.name(),
+        id: holder.id,
+        "used": holder.used,
+        "in_flight": holder.in_flight,
+        "ratio": holder.ratio,
+        "capped": holder.capped,
+        "room_at": holder.room_in_ms.map(|room| view::time(now + Duration::from_millis(room))),
     })
 }
 

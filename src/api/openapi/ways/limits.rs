@@ -62,6 +62,24 @@ fn of_limits() -> Vec<(&'static str, Shape)> {
         must("over", count().says("How much too high the count may be.")),
     ]);
     let stops = one_of_names(["background", "all_but_interactive", "everything"]).says("What is held back by now.");
+    let holder = object([
+        must("by", one_of_names(["key", "tenant", "guild"])),
+        may("key", text().says("The id of the API key.")),
+        may("tenant", text()),
+        may("guild_id", snowflake()),
+        must("used", count().says("Its invalid requests in the window, in all processes as far as this one knows.")),
+        must("in_flight", count().says("Its calls in flight in this process.")),
+        must("ratio", number().says("How much of its share it has used.")),
+        must("capped", truth().says("Whether its calls wait.")),
+        must("room_at", or_null(time().says("When its calls can go on."))),
+    ]);
+    let share = object([
+        must("percent", count().says("The share that one key, tenant or guild may hold, in percent.")),
+        must("most", count().says("How many invalid requests that is.")),
+        must("capped", count().says("How many have used up their share.")),
+        must("held", count().says("Calls held back by a share since this process started.")),
+        must("holders", list(holder).says("The largest holders, the largest first.")),
+    ]);
     let invalid = object([
         must("used", count().says("Answers that count towards Discord's ban.")),
         must("most", count().says("How many there may be.")),
@@ -70,6 +88,7 @@ fn of_limits() -> Vec<(&'static str, Shape)> {
         must("stops", or_null(stops)),
         must("shared", truth().says("Whether other processes count with this one.")),
         must("spenders", list(who).says("Who had the most of them.")),
+        must("share", share.says("What one key, tenant or guild may hold of it, and who holds the most.")),
     ]);
     let states = object(BREAKER_STATES.map(|state| must(state, count())));
     let limits = object([
@@ -182,6 +201,9 @@ fn limits() -> About {
         "invalid_requests": {
             "used": 12, "most": 10_000, "window_ms": 600_000, "ratio": 0.0012, "stops": null, "shared": false,
             "spenders": [{"guild_id": A_GUILD, "route": "POST /channels/{id}/messages", "count": 12, "over": 0}],
+            "share": {"percent": 25, "most": 2_500, "capped": 0, "held": 0, "holders": [
+                {"by": "guild", "guild_id": A_GUILD, "used": 12, "in_flight": 0, "ratio": 0.0048, "capped": false, "room_at": null},
+            ]},
         },
         "breakers": {"closed": 4, "open": 0, "half_open": 0, "forced_open": 0},
     });
