@@ -116,7 +116,9 @@ fn a_storm_of_forbidden_calls_stops_lane_by_lane_before_the_ban_and_names_who_sp
         // As fast as it goes: only the ledger holds them back.
         let limits = LimitConfig { global: 1_000_000, burst: 1_000_000, ..LimitConfig::default() };
         let breakers = BreakerConfig::default();
-        let gate = world.gate(GateConfig { limits, breakers, ..GateConfig::default() });
+        // One guild may spend everything here.
+        let invalid = InvalidConfig { share_percent: 100, ..InvalidConfig::default() };
+        let gate = world.gate(GateConfig { limits, breakers, invalid, ..GateConfig::default() });
         let forbidden = || {
             let mut request = world.create_role(place, "never");
             request.guild = Some(place.guild);

@@ -109,7 +109,7 @@ impl SharedLedger {
     }
 }
 
-/// What the script is told of holders: numbers and names, each an argument of its own.
+/// The arguments of the script about holders: numbers and names, each an argument of its own.
 fn holders_args(ask: &Ask) -> impl Iterator<Item = String> {
     let counts = [u64::from(ask.cap), u64::from(ask.exposure), ask.runs.len() as u64, ask.large.len() as u64];
     let runs = ask.runs.iter().flat_map(|run| {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn holders_are_told_by_name() {
+    fn holders_are_sent_by_name() {
         let args: Vec<String> = holders_args(&ask()).collect();
         assert_eq!(args, ["25", "3", "1", "1", "6", "7", "k:key", "t:acme", "g:7", "g:7", "5"]);
     }

@@ -79,6 +79,53 @@ fn processes_that_are_well_spend_as_much_as_one_alone_and_stop_together() {
 }
 
 #[test]
+fn key_that_uses_three_processes_has_one_share() {
+    run(async {
+        let server = RedisServer::start();
+        let spec = |name| Spec { limit: 2_000, ..Spec::new(server.url(), name) };
+        let mut all = Vec::new();
+        for name in ["one", "two", "three"] {
+            all.push(Process::ready(spec(name), &server).await);
+        }
+        let of = |key: &str, tenant: &str| CallInfo { submitter: Submitter::of(&key.into(), &tenant.into()), ..call(1) };
+        // Every process sends as much as it may for the same key, and learns of the others meanwhile.
+        let greedy = async |process: &Process| {
+            let mut sent = 0;
+            loop {
+                match process.admit(of("greedy", "acme")).await {
+                    Ok(pass) => {
+                        pass.report(FORBIDDEN, Duration::ZERO).attempt().await;
+                        sent += 1;
+                    }
+                    Err(refused) => {
+                        let share = process.observe().await.invalid_requests.share;
+                        let used = share.holders.iter().find(|holder| holder.id == "greedy").map_or(0, |it| it.used);
+                        // Two of three processes may add a third of half of the cap each.
+                        if refused.reason == "invalid_requests_key_share" && used >= share.cap * 2 / 3 - 70 {
+                            return sent;
+                        }
+                        yield_now().await;
+                    }
+                }
+            }
+        };
+        let sent: u32 = soon(join_all(all.iter().map(greedy))).await.into_iter().sum();
+        assert!((250..=500).contains(&sent), "{sent} of 500");
+        // All know of it, and other callers are not held.
+        for process in &all {
+            until(async || process.observe().await.invalid_requests.share.capped == 2).await;
+            assert_eq!(process.admit(of("greedy", "acme")).await.unwrap_err().reason, "invalid_requests_key_share");
+            assert_eq!(process.admit(of("second", "acme")).await.unwrap_err().reason, "invalid_requests_tenant_share");
+            process.run(of("calm", "rival"), SUCCESS).await;
+        }
+        // A process that joins knows, too.
+        let new = Process::ready(spec("four"), &server).await;
+        until(async || new.observe().await.invalid_requests.share.capped == 2).await;
+        assert_eq!(new.admit(of("greedy", "acme")).await.unwrap_err().reason, "invalid_requests_key_share");
+    });
+}
+
+#[test]
 fn one_busy_process_may_use_what_the_idle_ones_do_not() {
     run(async {
         let server = RedisServer::start();

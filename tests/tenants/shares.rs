@@ -101,7 +101,7 @@ async fn flood_of_forbidden_calls_holds_only_its_own_key() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn guild_at_its_share_waits_for_whoever_asks_and_other_guilds_do_not() {
+async fn guild_at_its_share_waits_and_other_guilds_do_not() {
     let town = Town::open_with(Engine::Sqlite, &LIMIT).await;
     let route = format!("POST /guilds/{}/roles", town.acme);
     let action = FaultAction::Status { status: 403, code: 50_013 };

@@ -188,7 +188,7 @@ impl CircuitBreaker {
         }
     }
 
-    /// What a call is told that the ledger has no room for.
+    /// The refusal of a call that the ledger has no room for.
     fn refused(&self, spent: Spent, now: Timestamp) -> Refused {
         let Spent { until, reason, share } = spent;
         let key = match share {

@@ -236,7 +236,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
     prop::collection::vec(action, 1..600)
 }
 
-/// One of few, so that some come near their share; nobody in particular for the last.
+/// One of few owners, so that some come near their share; the last is empty.
 fn owner_of(number: u64) -> CallOwner {
     let key = |key: &str, tenant: &str, guild| Submitter::of(&key.into(), &tenant.into()).in_guild(Some(guild));
     match number {

@@ -313,7 +313,7 @@ impl Ledger {
 
     fn ask_with(&mut self, leaves: bool, now: Timestamp) -> Option<Ask> {
         let (own, cap) = (self.own(), self.config.share_cap());
-        let (runs, exposed) = (self.told_runs(leaves), self.holders.most_exposed());
+        let (runs, exposed) = (self.reported_runs(leaves), self.holders.most_exposed());
         self.fleet.as_mut().map(|fleet| fleet.ask(own, runs, exposed, cap, now))
     }
 

@@ -23,7 +23,7 @@ use super::slots::Slots;
 use super::{InvalidConfig, Ledger, SOON, Spent};
 use crate::time::Timestamp;
 
-/// Calls that are refused one after another are told to come back this far apart, so that they do not all come at once.
+/// Calls that are refused one after another come back this far apart, so that they do not all come at once.
 const APART: Duration = Duration::from_millis(10);
 
 /// They are spread over one part in so many of the window, at most.
@@ -185,9 +185,9 @@ impl Ledger {
         }
     }
 
-    /// What the keeper is told of holders: invalid answers that it may not know of and, when the process leaves, calls in
-    /// flight.
-    pub(super) fn told_runs(&self, leaves: bool) -> Vec<Run> {
+    /// What is reported to the keeper of holders: invalid answers that it may not know of and, when the process leaves,
+    /// calls in flight.
+    pub(super) fn reported_runs(&self, leaves: bool) -> Vec<Run> {
         let unacknowledged = self.runs.iter().cloned();
         let in_flight = self.holders.all().filter(|(_, tally)| leaves && tally.in_flight > 0);
         let in_flight = in_flight.map(|(holder, tally)| Run {

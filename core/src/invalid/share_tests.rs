@@ -55,7 +55,7 @@ fn key_is_held_at_its_share_and_others_are_not() {
     assert_eq!((over.holder, over.used, over.cap), (Holder::Key("greedy".into()), 2_500, 2_500));
     assert_eq!(spent.reason, "invalid_requests_key_share");
     assert!(spent.until >= at(600) && spent.until < at(610), "{:?}", spent.until);
-    // The guild of the first calls has its share used up, whoever asks; everything else goes on.
+    // The guild of the first calls has used up its share for all callers; everything else goes on.
     assert!(!may(&mut ledger, &operator(1), at(1)));
     assert!(may(&mut ledger, &operator(4), at(1)));
     assert!(may(&mut ledger, &owner("other", "rival", 4), at(1)));
@@ -76,7 +76,7 @@ fn operator_is_held_by_guild_only() {
         sent += count;
     }
     assert_eq!(sent, 7_500);
-    // Calls that are for no guild are nobody's share.
+    // Calls without an owner count towards no share.
     let (count, spent) = flood(&mut ledger, &CallOwner::default(), at(0));
     assert_eq!((count, spent.reason), (2_000, "invalid_requests"));
 }
@@ -165,7 +165,7 @@ fn restart_does_not_reset_the_share() {
     after.used(at(560));
     assert_eq!(after.largest_share_ratio(), 0.0);
 
-    // One that ended suddenly may have made more that nobody remembers.
+    // One that ended suddenly may have made more that it did not store.
     let mut after = Ledger::new(config);
     after.recall_holders(&memory, 100, age, at(0));
     let (sent, _) = flood(&mut after, &operator(2), at(0));

@@ -34,7 +34,7 @@ pub(super) struct Errand<'a> {
 pub(super) enum Charge {
     /// The key that submitted the operation, and its tenant.
     Submitter,
-    /// Nobody: the daemon looks for what it has done, and that must not wait for a caller's share.
+    /// None: the daemon looks for what it has done, and that must not wait for a caller's share.
     Daemon,
 }
 
