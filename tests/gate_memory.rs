@@ -17,6 +17,7 @@ use guildhall::settings::Token;
 use guildhall_actors::memory::{Memory, MemoryConfig, MemoryError, MemoryFuture};
 use guildhall_actors::rest::{Gate, GateConfig, Request, Rest as _};
 use guildhall_core::breaker::{BreakerConfig, BreakerKey};
+use guildhall_core::invalid::{InvalidConfig, Submitter};
 use guildhall_core::memory::GateMemory;
 use guildhall_sim::{Algorithm, BotConfig, Case, CloudflareForm, FaultAction, LimitConfig, RouteLimit, Scope};
 use http::StatusCode;
@@ -66,6 +67,10 @@ impl Memory for Notebook {
 
 /// A gate with this token that remembers what is in the notebook.
 fn start(world: &World, notebook: &Arc<Notebook>, token: &str, breakers: BreakerConfig) -> Arc<Gate> {
+    start_with(world, notebook, token, GateConfig { breakers, ..GateConfig::default() })
+}
+
+fn start_with(world: &World, notebook: &Arc<Notebook>, token: &str, config: GateConfig) -> Arc<Gate> {
     let token = Token::new(token);
     let memory: Arc<dyn Memory> = notebook.clone();
     let memory = MemoryConfig {
@@ -83,7 +88,7 @@ fn start(world: &World, notebook: &Arc<Notebook>, token: &str, breakers: Breaker
         traceparent: false,
     })
     .unwrap();
-    Gate::start(transport, GateConfig { breakers, memory: Some(memory), ..GateConfig::default() })
+    Gate::start(transport, GateConfig { memory: Some(memory), ..config })
 }
 
 fn right_token() -> String {
@@ -234,5 +239,39 @@ fn a_bucket_that_is_empty_for_a_day_is_not_asked_again_and_all_others_are() {
         assert_eq!(not_sent(gate.call(world.create_role(other, "c")).await).reason, "route_limit");
         let score = world.score();
         assert_eq!((score.rate_limited.user, score.rate_limited.global), (0, 0));
+    });
+}
+
+#[test]
+fn restart_does_not_reset_the_share_of_a_key() {
+    run(async {
+        let world = World::unlimited(2).await;
+        let notebook = Notebook::new();
+        let start = || {
+            let invalid = InvalidConfig { limit: 40, ..InvalidConfig::default() };
+            start_with(&world, &notebook, &right_token(), GateConfig { invalid, ..GateConfig::default() })
+        };
+        let of = |key: &str, tenant: &str, place: usize| {
+            let mut request = world.get_guild(&world.places[place]);
+            request.submitter = Submitter::of(&key.into(), &tenant.into());
+            request.guild = Some(world.places[place].guild);
+            request
+        };
+        let gate = start();
+        let id = world.fault("*", FaultAction::Status { status: 403, code: 50_001 });
+        for number in 0..10 {
+            assert_eq!(answered(gate.call(of("greedy", "acme", number % 2)).await).status, StatusCode::FORBIDDEN);
+        }
+        assert_eq!(not_sent(gate.call(of("greedy", "acme", 0)).await).reason, "invalid_requests_key_share");
+        gate.remember().await;
+        drop(gate);
+
+        world.sim.remove_faults(Some(id));
+        let gate = start();
+        let refused = not_sent(gate.call(of("greedy", "acme", 0)).await);
+        assert_eq!(refused.reason, "invalid_requests_key_share");
+        assert!(refused.why.contains("key greedy has 10 of the 10 invalid requests"), "{}", refused.why);
+        assert_eq!(not_sent(gate.call(of("second", "acme", 0)).await).reason, "invalid_requests_tenant_share");
+        assert_eq!(answered(gate.call(of("calm", "rival", 0)).await).status, StatusCode::OK);
     });
 }

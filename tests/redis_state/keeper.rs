@@ -192,7 +192,8 @@ impl World {
                 let (owner, times) = (owner(self.chance.u8(..6)), self.chance.u8(1..9));
                 let teller = &mut self.tellers[who];
                 for _ in 0..times {
-                    let admitted = teller.ledger.admit(Lane::Interactive, owner.clone(), &RouteKey::new(READ), self.now);
+                    let admitted =
+                        teller.ledger.admit(Lane::Interactive, owner.clone(), &RouteKey::new(READ), self.now);
                     teller.calls.extend(admitted.ok().map(|call| (owner.clone(), call)));
                 }
             }

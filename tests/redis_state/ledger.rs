@@ -87,7 +87,8 @@ fn key_that_uses_three_processes_has_one_share() {
         for name in ["one", "two", "three"] {
             all.push(Process::ready(spec(name), &server).await);
         }
-        let of = |key: &str, tenant: &str| CallInfo { submitter: Submitter::of(&key.into(), &tenant.into()), ..call(1) };
+        let of =
+            |key: &str, tenant: &str| CallInfo { submitter: Submitter::of(&key.into(), &tenant.into()), ..call(1) };
         // Every process sends as much as it may for the same key, and learns of the others meanwhile.
         let greedy = async |process: &Process| {
             let mut sent = 0;

@@ -52,7 +52,8 @@ async fn flood_of_forbidden_calls_holds_only_its_own_key() {
         let delayed = until_ended(&town, id, "delayed");
         assert_eq!(delayed["attempts"], 0, "{delayed}");
         let says = delayed["error"]["message"].as_str().unwrap();
-        let expected = format!("key {} has 25 of the 25 invalid requests that one key may have in 10 minutes", greedy.id);
+        let expected =
+            format!("key {} has 25 of the 25 invalid requests that one key may have in 10 minutes", greedy.id);
         assert!(says.contains(&expected), "{says}");
     }
     assert_eq!(town.sim.score().invalid_requests, 25);

@@ -69,7 +69,8 @@ struct Told {
 
 impl Voice {
     pub(super) fn new() -> Self {
-        let told = Told { watched: 0, evicted: 0, unwatched: 0, ratio: 0.0, largest_share: 0.0, stopped: None, heard: true };
+        let told =
+            Told { watched: 0, evicted: 0, unwatched: 0, ratio: 0.0, largest_share: 0.0, stopped: None, heard: true };
         Self { events: broadcast::Sender::new(EVENTS), named: HashSet::new(), told }
     }
 

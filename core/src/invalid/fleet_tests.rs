@@ -153,7 +153,10 @@ impl World {
         let in_window = self.invalid.iter().filter(|(seen, _)| self.now.since(*seen) < WINDOW).map(|(_, owner)| owner);
         let in_flight = self.processes.iter().flat_map(|process| process.calls.iter().map(|call| &call.owner));
         let mut worst = HashMap::new();
-        in_window.chain(in_flight).flat_map(CallOwner::holders).for_each(|holder| *worst.entry(holder).or_default() += 1);
+        in_window
+            .chain(in_flight)
+            .flat_map(CallOwner::holders)
+            .for_each(|holder| *worst.entry(holder).or_default() += 1);
         worst
     }
 

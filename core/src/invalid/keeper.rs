@@ -227,7 +227,8 @@ impl Keeper {
             if all.iter().map(|(_, count)| count).sum::<u64>() >= large {
                 all.extend(forgotten);
                 all.sort_unstable();
-                let leaving = all.into_iter().map(|(leaves, count)| (Duration::from_millis(leaves - now), narrow(count)));
+                let leaving =
+                    all.into_iter().map(|(leaves, count)| (Duration::from_millis(leaves - now), narrow(count)));
                 listed.push((holder.clone(), leaving.collect()));
             }
         }

@@ -68,10 +68,7 @@ impl Ledger {
             slots.truncate(MOST);
             slots
         };
-        HoldersMemory {
-            holders: known.iter().map(|(_, holder)| (holder.encode(), slots(holder))).collect(),
-            others,
-        }
+        HoldersMemory { holders: known.iter().map(|(_, holder)| (holder.encode(), slots(holder))).collect(), others }
     }
 
     /// Takes over what an earlier life of this process remembered of holders. If it ended suddenly, any of them may have so
@@ -81,9 +78,8 @@ impl Ledger {
         let until = now + longest;
         let listed = memory.holders.iter().take(MOST_HOLDERS).filter_map(|(holder, slots)| {
             let holder = Holder::decode(holder)?;
-            let left = |&(lasting, count): &(u64, u32)| {
-                Some((now + age.left(lasting)?.min(longest), count.min(MOST_COUNTED)))
-            };
+            let left =
+                |&(lasting, count): &(u64, u32)| Some((now + age.left(lasting)?.min(longest), count.min(MOST_COUNTED)));
             let mut slots: Vec<(Timestamp, u32)> = slots.iter().take(MOST).filter_map(left).collect();
             if more > 0 {
                 slots.push((now + self.config.window, more));

@@ -175,7 +175,8 @@ fn restart_does_not_reset_the_share() {
 #[test]
 fn broken_memory_of_holders_is_ignored() {
     let memory: HoldersMemory =
-        serde_json::from_str(r#"{"holders":[["x:1",[[600000,5000]]],["g:1",[[99999999999,4294967295],[5,7]]]]}"#).unwrap();
+        serde_json::from_str(r#"{"holders":[["x:1",[[600000,5000]]],["g:1",[[99999999999,4294967295],[5,7]]]]}"#)
+            .unwrap();
     let mut ledger = Ledger::new(InvalidConfig::default());
     ledger.recall_holders(&memory, 0, Age::of(UnixMs::new(0), UnixMs::new(0)), at(0));
     assert!(may(&mut ledger, &operator(2), at(0)));
