@@ -221,10 +221,7 @@ mod tests {
     #[test]
     fn anything_else_is_none() {
         let text = Value::Array(vec![Value::BulkString(b"1".to_vec()); 8]);
-        let mut unknown = match answer(&[1, 1, 1, 1, 1, 1, 1, 0]) {
-            Value::Array(parts) => parts,
-            _ => unreachable!(),
-        };
+        let Value::Array(mut unknown) = answer(&[1, 1, 1, 1, 1, 1, 1, 0]) else { unreachable!() };
         unknown.extend([Value::BulkString(b"x:1".to_vec()), Value::Int(0)]);
         for other in [
             answer(&[]),

@@ -68,6 +68,9 @@ pub struct Ask {
     pub large: Vec<(Holder, u32)>,
 }
 
+/// A large holder: how many of its invalid answers leave the window, and in how long. In that order.
+pub type LargeHolder = (Holder, Vec<(Duration, u32)>);
+
 /// What the keeper of the common count answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Synced {
@@ -92,7 +95,7 @@ pub struct Synced {
     /// What a holder that is not listed may have, at most.
     pub floor: u32,
     /// The common counts of the large holders: how many leave the window, and in how long. In that order.
-    pub large: Vec<(Holder, Vec<(Duration, u32)>)>,
+    pub large: Vec<LargeHolder>,
 }
 
 /// What a process itself has counted and has under way.

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Ask, Holder, Synced};
+use super::{Ask, Holder, LargeHolder, Synced};
 use crate::time::Timestamp;
 
 /// Into how many slots the window is cut.
@@ -213,7 +213,7 @@ impl Keeper {
 
     /// What a holder that is not listed may have at most, and those with more. What was forgotten when this was born was less
     /// than that for everyone who is not remembered.
-    fn large(&self, cap: u64, born: u64, now: u64) -> (u32, Vec<(Holder, Vec<(Duration, u32)>)>) {
+    fn large(&self, cap: u64, born: u64, now: u64) -> (u32, Vec<LargeHolder>) {
         let large = (cap / LARGE).max(1);
         let floor = large - 1;
         let forgotten = (now - born < self.window && floor > 0).then(|| (born + self.window, floor));

@@ -27,7 +27,7 @@ mod spenders;
 #[cfg(test)]
 mod tests;
 
-pub use fleet::{Ask, FleetSnapshot, Synced, WhenLost};
+pub use fleet::{Ask, FleetSnapshot, LargeHolder, Synced, WhenLost};
 pub use keeper::Keeper;
 pub use memory::{HoldersMemory, LedgerMemory};
 pub use owner::{CallOwner, Holder, HolderKind, Submitter};
