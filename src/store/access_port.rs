@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use guildhall_actors::{
     access::{
-        Added, AuditFilter, AuditRow, DataSubject, Erased, ErasureCursor, ErasureStore, GeneratedAdminKey, Key, KeyFilter,
-        KeyStore, NewKey, Note, Revoked, Rotated,
+        Added, AuditFilter, AuditRow, DataSubject, Erased, ErasureCursor, ErasureStore, GeneratedAdminKey, Key,
+        KeyFilter, KeyStore, NewKey, Note, Revoked, Rotated,
     },
     operations::StoreFuture,
 };
