@@ -33,6 +33,8 @@ pub enum Step {
     Park(u64),
     /// Nothing before then.
     WaitUntil(UnixMs),
+    /// Scheduled operations are due: they have to join.
+    Join,
     /// Those behind the last one have to be loaded.
     NeedMore,
     /// Nothing until something happens: the line is empty, full of those who wait for others, or one is running.
@@ -58,6 +60,10 @@ pub struct Line<O> {
     last: u64,
     /// Whether there may be more behind it.
     more: bool,
+    /// Whether something is new since the last page was loaded.
+    woken: bool,
+    /// When the first scheduled operation is due. Scheduled ones are not in the line.
+    scheduled: Option<UnixMs>,
 }
 
 impl<O: Meets> Line<O> {
@@ -73,6 +79,8 @@ impl<O: Meets> Line<O> {
             deadlines: BTreeSet::new(),
             last: 0,
             more: true,
+            woken: false,
+            scheduled: None,
         }
     }
 
@@ -86,6 +94,9 @@ impl<O: Meets> Line<O> {
             && deadline <= now
         {
             return Step::Expire(seq);
+        }
+        if self.scheduled.is_some_and(|due| due <= now) {
+            return Step::Join;
         }
         if self.parked.first().is_some_and(|&(due, _)| due <= now) {
             self.rewind();
@@ -104,13 +115,21 @@ impl<O: Meets> Line<O> {
             }
             self.passed = seq + 1;
         }
-        if self.more && self.standing.len() < self.config.lookahead {
+        if self.may_load() && self.more {
             return Step::NeedMore;
         }
         self.earliest(None).map_or(Step::Idle, Step::WaitUntil)
     }
 
+    fn may_load(&self) -> bool {
+        self.standing.len() < self.config.lookahead
+    }
+
     fn wait_or_park(&mut self, seq: u64, due: UnixMs, now: UnixMs) -> Step {
+        if self.woken && self.may_load() {
+            // What is new may have a deadline, or be scheduled for before the one that waits is due.
+            return Step::NeedMore;
+        }
         let standing = self.standing.get_mut(&seq).expect("invariant: it was found here");
         let Some(park_at) = standing.park_at else {
             return Step::WaitUntil(self.earliest(Some(due)).unwrap_or(due));
@@ -127,7 +146,7 @@ impl<O: Meets> Line<O> {
     /// When something happens by itself.
     fn earliest(&self, head: Option<UnixMs>) -> Option<UnixMs> {
         let first = |set: &BTreeSet<(UnixMs, u64)>| set.first().map(|&(at, _)| at);
-        [head, first(&self.parked), first(&self.deadlines)].into_iter().flatten().min()
+        [head, first(&self.parked), first(&self.deadlines), self.scheduled].into_iter().flatten().min()
     }
 
     /// Looks at all again: one of those that were passed has changed.
@@ -138,7 +157,7 @@ impl<O: Meets> Line<O> {
 
     /// Operations behind the last place, in order; and whether there are more behind them.
     pub fn on_loaded(&mut self, page: impl IntoIterator<Item = Entry<O>>, more: bool) {
-        self.more = more;
+        (self.more, self.woken) = (more, false);
         for entry in page {
             if entry.seq <= self.last {
                 continue;
@@ -152,9 +171,19 @@ impl<O: Meets> Line<O> {
         }
     }
 
-    /// There may be more behind the last place.
+    /// There may be more behind the last place, and more that is scheduled.
     pub const fn on_woken(&mut self) {
-        self.more = true;
+        (self.more, self.woken) = (true, true);
+    }
+
+    /// When the first scheduled operation of the queue is due, if there is one.
+    pub const fn on_scheduled(&mut self, due: Option<UnixMs>) {
+        self.scheduled = due;
+    }
+
+    /// Scheduled operations have joined behind the last place; and when the next one is due.
+    pub const fn on_joined(&mut self, next: Option<UnixMs>) {
+        (self.more, self.scheduled) = (true, next);
     }
 
     /// It is being done.

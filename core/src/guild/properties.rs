@@ -44,6 +44,8 @@ struct Made {
     deployment: Option<u64>,
     deadline: Option<u64>,
     eligible: u64,
+    /// It joins then, and is not in the line before.
+    scheduled: Option<u64>,
 }
 
 /// An operation as the oracle sees it, in whole seconds.
@@ -105,12 +107,37 @@ fn makes() -> impl Strategy<Value = Made> {
     let deployment = prop_oneof![3 => Just(None), 1 => (1_u64..3).prop_map(Some)];
     let deadline = prop_oneof![3 => Just(None), 1 => (0_u64..400).prop_map(|after| Some(START + after))];
     let eligible = prop_oneof![4 => Just(START), 1 => (0_u64..100).prop_map(|after| START + after)];
-    (0_u8..16, deployment, deadline, eligible).prop_map(|(objects, deployment, deadline, eligible)| Made {
-        objects,
-        deployment,
-        deadline,
-        eligible,
-    })
+    let scheduled = prop_oneof![3 => Just(None), 1 => (1_u64..300).prop_map(|after| Some(START + after))];
+    (0_u8..16, deployment, deadline, eligible, scheduled).prop_map(
+        |(objects, deployment, deadline, eligible, scheduled)| Made { objects, deployment, deadline, eligible, scheduled },
+    )
+}
+
+/// The scheduled operations, as the store knows them.
+struct Schedule {
+    /// In the order of acceptance.
+    waiting: Vec<(u64, Made)>,
+    next_seq: u64,
+}
+
+impl Schedule {
+    fn first(&self) -> Option<u64> {
+        self.waiting.iter().map(|(due, _)| *due).min()
+    }
+
+    /// Those that are due, in the order in which they join.
+    fn join(&mut self, now: u64) -> Vec<Seen> {
+        let (mut due, waiting): (Vec<_>, Vec<_>) = self.waiting.drain(..).partition(|(due, _)| *due <= now);
+        self.waiting = waiting;
+        due.sort_by_key(|(due, _)| *due);
+        due.into_iter().map(|(_, made)| self.place(made)).collect()
+    }
+
+    fn place(&mut self, made: Made) -> Seen {
+        self.next_seq += 1;
+        let (seq, due) = (self.next_seq, made.eligible);
+        Seen { seq, made, due, held_since: None, held: false, parked: false, sent: false }
+    }
 }
 
 fn seconds(at: u64) -> UnixMs {
@@ -129,13 +156,14 @@ proptest! {
     ) {
         let config = LineConfig { park_after: Duration::from_secs(PARK_AFTER), lookahead: 1_000 };
         let mut line = Line::new(config);
-        let mut unloaded: Vec<Seen> = makes
-            .iter()
-            .zip(1..)
-            .map(|(&made, seq)| {
-                Seen { seq, made, due: made.eligible, held_since: None, held: false, parked: false, sent: false }
-            })
-            .collect();
+        let mut schedule = Schedule { waiting: Vec::new(), next_seq: 0 };
+        let mut unloaded: Vec<Seen> = Vec::new();
+        for made in makes {
+            match made.scheduled {
+                Some(due) => schedule.waiting.push((due, made)),
+                None => unloaded.push(schedule.place(made)),
+            }
+        }
         let (mut oracle, mut now) = (Vec::<Seen>::new(), START);
         let (mut fates, mut asides) = (fates.into_iter(), asides.into_iter());
         for round in 0.. {
@@ -153,7 +181,13 @@ proptest! {
                         objects: Bits(seen.made.objects),
                     });
                     line.on_loaded(entries, !unloaded.is_empty());
+                    line.on_scheduled(schedule.first().map(seconds));
                     oracle.extend(loaded);
+                }
+                Step::Join => {
+                    prop_assert!(schedule.first().is_some_and(|due| due <= now));
+                    unloaded.extend(schedule.join(now));
+                    line.on_joined(schedule.first().map(seconds));
                 }
                 Step::Expire(seq) => {
                     let index = oracle.iter().position(|seen| seen.seq == seq).unwrap();
@@ -202,12 +236,14 @@ proptest! {
                     }
                 }
                 Step::Idle => {
-                    prop_assert!(oracle.is_empty() && unloaded.is_empty(), "nothing would ever happen");
+                    let left = oracle.len() + unloaded.len() + schedule.waiting.len();
+                    prop_assert_eq!(left, 0, "nothing would ever happen");
                     break;
                 }
                 Step::WaitUntil(until) => {
                     let until = until.millis() / 1_000;
                     prop_assert!(until > now);
+                    prop_assert!(schedule.first().is_none_or(|due| until <= due), "one would join late");
                     // Nobody could have run meanwhile.
                     for moment in now..until {
                         prop_assert!((0..oracle.len()).all(|index| !may_run(&oracle, index, moment)), "at {moment}");

@@ -163,3 +163,33 @@ fn operation_held_by_its_callers_share_is_passed_at_once() {
     line.on_ended(1);
     run(&mut line, 3, at(5));
 }
+
+#[test]
+fn scheduled_operation_blocks_nothing_and_joins_when_due() {
+    let mut line = line([entry(1, 1), entry(2, 1)]);
+    line.on_scheduled(Some(at(30)));
+    run(&mut line, 1, at(0));
+    line.on_ended(1);
+    run(&mut line, 2, at(1));
+    line.on_ended(2);
+    assert_eq!(line.next(at(1)), Step::WaitUntil(at(30)));
+    assert_eq!(line.next(at(30)), Step::Join);
+    line.on_joined(None);
+    assert_eq!(line.next(at(30)), Step::NeedMore);
+    line.on_loaded([entry(3, 1)], false);
+    run(&mut line, 3, at(30));
+}
+
+#[test]
+fn new_operations_are_loaded_behind_one_that_waits() {
+    let mut line = line([entry(1, 1)]);
+    run(&mut line, 1, at(0));
+    line.on_waiting(1, Phase::Retrying, at(60));
+    assert_eq!(line.next(at(1)), Step::WaitUntil(at(60)));
+    line.on_woken();
+    assert_eq!(line.next(at(1)), Step::NeedMore);
+    line.on_loaded([], false);
+    line.on_scheduled(Some(at(5)));
+    assert_eq!(line.next(at(1)), Step::WaitUntil(at(5)));
+    assert_eq!(line.next(at(5)), Step::Join);
+}

@@ -7,6 +7,7 @@
 //!     ├─────────┼────────────────┘ when due
 //!     │         ├─▶ reconciling ─▶ succeeded │ queued │ needs_review
 //!     │         └─▶ dead
+//!     ├─ scheduled (joins its queue when due, and blocks nothing before)
 //!     └─ cancelled
 //! ```
 
@@ -27,7 +28,7 @@ pub use id::{OperationId, ParseIdError};
 pub use kind::{Kind, Sends};
 pub use marker::Marker;
 pub use payload::Payload;
-pub use queue::Queue;
+pub use queue::{Queue, QueueClass, QueueKey};
 pub use reference::{ManagedKind, Reference};
 pub use retry::Backoff;
 pub use state::{Illegal, State};

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
+    /// It is not due, or waits for one that is not. It has no place in its queue yet, and blocks nothing.
+    Scheduled,
     /// It waits for its turn.
     Queued,
     /// It is being done.
@@ -38,7 +40,8 @@ pub struct Illegal {
 
 impl State {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
+        Self::Scheduled,
         Self::Queued,
         Self::Running,
         Self::Delayed,
@@ -54,6 +57,7 @@ impl State {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Scheduled => "scheduled",
             Self::Queued => "queued",
             Self::Running => "running",
             Self::Delayed => "delayed",
@@ -76,7 +80,12 @@ impl State {
     #[must_use]
     pub const fn is_final(self) -> bool {
         match self {
-            Self::Queued | Self::Running | Self::Delayed | Self::Retrying | Self::Reconciling => false,
+            Self::Scheduled
+            | Self::Queued
+            | Self::Running
+            | Self::Delayed
+            | Self::Retrying
+            | Self::Reconciling => false,
             Self::Succeeded | Self::Dead | Self::Cancelled | Self::NeedsReview => true,
         }
     }
@@ -84,13 +93,13 @@ impl State {
     /// Whether it waits for its turn or its time.
     #[must_use]
     pub const fn waits(self) -> bool {
-        matches!(self, Self::Queued | Self::Delayed | Self::Retrying)
+        matches!(self, Self::Scheduled | Self::Queued | Self::Delayed | Self::Retrying)
     }
 
     /// Whether a person may still take it back, if no attempt was made at it: what was tried may have happened.
     #[must_use]
     pub const fn may_cancel(self) -> bool {
-        matches!(self, Self::Queued | Self::Delayed)
+        matches!(self, Self::Scheduled | Self::Queued | Self::Delayed)
     }
 
     /// Whether this may become that, as the picture of [`crate::operation`] has it.
@@ -104,14 +113,31 @@ impl State {
     /// When no operation takes this step.
     pub const fn to(self, next: Self) -> Result<(), Illegal> {
         let legal = match self {
+            Self::Scheduled => match next {
+                Self::Queued | Self::Dead | Self::Cancelled => true,
+                Self::Scheduled
+                | Self::Running
+                | Self::Delayed
+                | Self::Retrying
+                | Self::Reconciling
+                | Self::Succeeded
+                | Self::NeedsReview => false,
+            },
             Self::Queued | Self::Delayed => match next {
                 // A limit or a breaker may hold what has not begun, too.
                 Self::Queued | Self::Running | Self::Delayed | Self::Dead | Self::Cancelled => true,
-                Self::Retrying | Self::Reconciling | Self::Succeeded | Self::NeedsReview => false,
+                Self::Scheduled | Self::Retrying | Self::Reconciling | Self::Succeeded | Self::NeedsReview => {
+                    false
+                }
             },
             Self::Retrying => match next {
                 Self::Queued | Self::Running | Self::Delayed | Self::Dead => true,
-                Self::Retrying | Self::Reconciling | Self::Succeeded | Self::Cancelled | Self::NeedsReview => false,
+                Self::Scheduled
+                | Self::Retrying
+                | Self::Reconciling
+                | Self::Succeeded
+                | Self::Cancelled
+                | Self::NeedsReview => false,
             },
             Self::Running => match next {
                 Self::Queued
@@ -121,7 +147,7 @@ impl State {
                 | Self::Succeeded
                 | Self::Dead
                 | Self::NeedsReview => true,
-                Self::Running | Self::Cancelled => false,
+                Self::Scheduled | Self::Running | Self::Cancelled => false,
             },
             Self::Reconciling => match next {
                 // Looking may be held and go on later; what is found not to have happened may be out of attempts.
@@ -131,7 +157,7 @@ impl State {
                 | Self::Retrying
                 | Self::Dead
                 | Self::NeedsReview => true,
-                Self::Running | Self::Delayed | Self::Cancelled => false,
+                Self::Scheduled | Self::Running | Self::Delayed | Self::Cancelled => false,
             },
             Self::Succeeded | Self::Dead | Self::Cancelled | Self::NeedsReview => false,
         };
@@ -145,9 +171,12 @@ mod tests {
 
     #[test]
     fn an_operation_takes_these_steps_and_no_others() {
-        use State::{Cancelled, Dead, Delayed, NeedsReview, Queued, Reconciling, Retrying, Running, Succeeded};
+        use State::{
+            Cancelled, Dead, Delayed, NeedsReview, Queued, Reconciling, Retrying, Running, Scheduled, Succeeded,
+        };
         let waiting = [Queued, Running, Delayed, Dead, Cancelled];
-        let steps: [(State, &[State]); 9] = [
+        let steps: [(State, &[State]); 10] = [
+            (Scheduled, &[Queued, Dead, Cancelled]),
             (Queued, &waiting),
             (Running, &[Queued, Delayed, Retrying, Reconciling, Succeeded, Dead, NeedsReview]),
             (Delayed, &waiting),

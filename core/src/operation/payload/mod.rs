@@ -36,7 +36,7 @@ pub use objects::{Object, Objects};
 pub use overwrite::{Overwrite, OverwriteMode, OverwriteTarget, ReplaceOverwrites, UpdatePermissions};
 pub use role::{AssignRole, CreateRole, DeleteRole, EnsureRole, NewRole, RemoveRole, SetMemberRoles};
 
-use super::{Kind, Queue, Sends};
+use super::{Kind, QueueKey, Sends};
 
 /// An operation's payload.
 #[derive(Clone, Debug, PartialEq)]
@@ -109,19 +109,19 @@ impl Payload {
         }
     }
 
-    /// Where it stands in line, if it was submitted for this guild, or for none.
+    /// Its queue, if it was submitted for this guild, or for none.
     #[must_use]
-    pub fn queue(&self, guild: Option<u64>) -> Queue {
+    pub fn queue(&self, guild: Option<u64>) -> QueueKey {
         match self {
             Self::DeferReply(DeferReply { interaction, .. })
             | Self::SendFollowup(SendFollowup { interaction, .. })
-            | Self::EditOriginal(EditOriginal { interaction, .. }) => Queue::Interaction(*interaction),
+            | Self::EditOriginal(EditOriginal { interaction, .. }) => QueueKey::interaction(*interaction),
             // What is said to a user keeps its order, whichever guild it comes from.
-            Self::SendDm(SendDm { user, .. }) => Queue::User(*user),
+            Self::SendDm(SendDm { user, .. }) => QueueKey::user(*user),
             Self::Request(Request { user, .. }) => match (guild, user) {
-                (Some(guild), _) => Queue::Guild(guild),
-                (None, Some(user)) => Queue::User(*user),
-                (None, None) => Queue::Application,
+                (Some(guild), _) => QueueKey::Guild(guild),
+                (None, Some(user)) => QueueKey::user(*user),
+                (None, None) => QueueKey::application(),
             },
             Self::CreateRole(_)
             | Self::DeleteRole(_)
@@ -139,7 +139,7 @@ impl Payload {
             | Self::SendMessage(_)
             | Self::EditMessage(_)
             | Self::DeleteMessage(_)
-            | Self::Read(_) => guild.map_or(Queue::Application, Queue::Guild),
+            | Self::Read(_) => guild.map_or_else(QueueKey::application, QueueKey::Guild),
         }
     }
 }

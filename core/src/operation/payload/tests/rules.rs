@@ -315,22 +315,22 @@ fn only_a_call_that_makes_something_unknown_is_never_sent_again() {
 
 #[test]
 fn an_operation_stands_in_the_line_of_whom_it_concerns() {
-    let guild = GUILD.map(Queue::Guild).unwrap();
+    let guild = GUILD.map(QueueKey::Guild).unwrap();
     for kind in Kind::ALL {
         let payload = taken(kind, &samples(kind)[0]);
         let expected = if kind.is_interaction() {
-            (Queue::Interaction(31), Queue::Interaction(31))
+            (QueueKey::interaction(31), QueueKey::interaction(31))
         } else if kind == Kind::SendDm {
-            (Queue::User(12), Queue::User(12))
+            (QueueKey::user(12), QueueKey::user(12))
         } else if kind == Kind::Request {
-            (guild, Queue::User(12))
+            (guild.clone(), QueueKey::user(12))
         } else {
-            (guild, Queue::Application)
+            (guild.clone(), QueueKey::application())
         };
         assert_eq!((payload.queue(GUILD), payload.queue(None)), expected, "{}", kind.name());
     }
     let call = taken(Kind::Request, &json!({"method": "GET", "path": "/users/@me"}));
-    assert_eq!(call.queue(None), Queue::Application);
+    assert_eq!(call.queue(None), QueueKey::application());
 }
 
 #[test]
