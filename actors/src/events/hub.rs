@@ -25,7 +25,7 @@ use super::store::{Committed, EventStore, Handled, InboxEntry, InboxKey, SetStat
 use super::watch::Watch;
 use super::webhook::{Asks, Body, Brain, BrainError, Said};
 use crate::operations::desk::Desk;
-use crate::operations::{StoreError, StoreFuture, WallClock};
+use crate::operations::{StoreError, StoreFuture, Submitted, WallClock};
 use crate::telemetry::emit;
 use crate::telemetry::events::{EventStoreRetried, EventsCommitted, FlowMeters, HandlerGave, HandlerMeters};
 
@@ -251,9 +251,16 @@ impl Hub {
         let mut queues = BTreeSet::new();
         for (item, committed) in items.iter().zip(&committed) {
             match committed {
-                Committed::Done(_) | Committed::Before => {
-                    queues.extend(item.operations.iter().map(|operation| operation.queue));
+                Committed::Done(submitted) => {
+                    queues.extend(item.operations.iter().zip(submitted).filter_map(|(operation, submitted)| {
+                        match submitted {
+                            Submitted::Accepted { queue, .. } => Some(*queue),
+                            Submitted::Existing { .. } => operation.queue.fixed(),
+                        }
+                    }));
                 }
+                // Which queues of a tenant these were only the store knows; it has notified them.
+                Committed::Before => queues.extend(item.operations.iter().filter_map(|operation| operation.queue.fixed())),
                 Committed::Refused(_) => {}
             }
         }

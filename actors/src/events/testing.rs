@@ -153,7 +153,7 @@ impl EventStore for Memory {
                         None => tables.state.remove(&key),
                     };
                 }
-                answers.push(Committed::Done(operations.iter().map(|_| Submitted::Accepted { seq: 1 }).collect()));
+                answers.push(Committed::Done(operations.iter().map(accepted).collect()));
                 tables.operations.extend(operations);
             }
             answers
@@ -378,4 +378,10 @@ fn frame(session: &str, seq: u64, kind: &str, d: &Value) -> Event {
         Frame::Event(event) => event,
         other => panic!("{other:?}"),
     }
+}
+
+/// What the store answers to an operation that it has accepted.
+fn accepted(operation: &NewOperation) -> Submitted {
+    let queue = operation.queue.queue(&operation.tenant);
+    Submitted::Accepted { seq: 1, queue, state: guildhall_core::operation::State::Queued }
 }

@@ -12,6 +12,8 @@ pub struct OperationsConfig {
     pub line: LineConfig,
     /// How many operations are read at once.
     pub page: usize,
+    /// How many scheduled operations join at once.
+    pub join_most: usize,
     /// How much of their payloads a guild keeps in memory, in bytes of their JSON; one is always kept.
     pub payload_bytes: usize,
     /// The waits between tries.
@@ -66,6 +68,7 @@ impl Default for OperationsConfig {
         Self {
             line: LineConfig::default(),
             page: 100,
+            join_most: 500,
             payload_bytes: 64 * 1_024,
             backoff: Backoff { base: seconds(1), cap: seconds(20), jitter: 0.3 },
             max_wait: seconds(5),

@@ -34,9 +34,9 @@ pub use guild::{Guild, GuildSnapshot, Seat};
 pub use handle::Operations;
 pub use perform::{Done, Hold, Perform, PerformFuture, Performed, Reconciled, Work};
 pub use store::{
-    Attempt, Binding, Change, Claim, ClaimFrom, DeadLetter, Fence, IdempotencyKey, Instance, Intent, LetterFilter,
-    ListFilter, NewOperation, OperationStore, Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture,
-    Stored, SubmitError, Submitted, Swept, Wanted,
+    Attempt, Binding, Change, Claim, ClaimFrom, DeadLetter, DelayedBy, Fence, IdempotencyKey, Instance, Intent,
+    LetterFilter, ListFilter, NewOperation, OperationStore, Page, Pausable, Recorded, Resolved, Retention, Shown,
+    StoreError, StoreFuture, Stored, SubmitError, Submitted, Swept, WaitsFor, Wanted,
 };
 pub use supervisor::{OperationsSnapshot, Spawn, Supervisor};
 pub use waits::{Seat as WaitSeat, Waits, WaitsConfig};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use guildhall_core::access::{Bounds, ScopeSet, Whose};
 use guildhall_core::lane::Lane;
 use guildhall_core::operation::payload::Location;
-use guildhall_core::operation::{Failure, Kind, ManagedKind, OperationId, Queue, State};
+use guildhall_core::operation::{Failure, Kind, ManagedKind, OperationId, Queue, QueueKey, State};
 use guildhall_core::time::UnixMs;
 use guildhall_core::trace::Trace;
 use serde::Serialize;
@@ -89,8 +89,8 @@ pub struct NewOperation {
     pub id: OperationId,
     /// Whose it is. If that is nobody, it is whose its guild is.
     pub tenant: Arc<str>,
-    /// Where it stands in line.
-    pub queue: Queue,
+    /// The queue that it joins, within its tenant.
+    pub queue: QueueKey,
     /// Which guild it is about, if any.
     pub guild: Option<u64>,
     /// The id of the API key that submitted it; `admin` for the operator's, `handler:<name>` for a handler.
@@ -109,8 +109,10 @@ pub struct NewOperation {
     pub lane: Lane,
     /// How often it may be tried.
     pub max_attempts: u32,
-    /// Not before.
+    /// Not before. If this is later than `created_at` it is scheduled, and joins its queue then.
     pub eligible_at: UnixMs,
+    /// Why `eligible_at` is later than `created_at`, if it is.
+    pub delayed_by: DelayedBy,
     /// Not after.
     pub deadline_at: Option<UnixMs>,
     /// Which deployment it belongs to; those of one never pass each other.
@@ -129,13 +131,27 @@ pub struct NewOperation {
     pub created_at: UnixMs,
 }
 
+/// Who made an operation due later than it was accepted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DelayedBy {
+    /// Its caller.
+    #[default]
+    Caller,
+    /// A policy, because its caller submits more than the policy allows at once.
+    Policy,
+}
+
 /// What became of one operation of an accepted batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Submitted {
     /// It was kept.
     Accepted {
-        /// Its place in its queue.
+        /// Its place in its queue; 0 for a scheduled one, which has none yet.
         seq: u64,
+        /// Its queue.
+        queue: Queue,
+        /// `Queued` or `Scheduled`.
+        state: State,
     },
     /// Its key was used before, for the same: this is what that became. The operation itself may be long forgotten.
     Existing {
@@ -178,12 +194,21 @@ pub struct Claim {
     pub paused: bool,
 }
 
+/// A page of a queue's operations that are not done.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    /// The operations, in order. Scheduled ones are not among them.
+    pub operations: Vec<Stored>,
+    /// When the first scheduled operation of the queue is due.
+    pub scheduled: Option<UnixMs>,
+}
+
 /// An operation that is not done, as its guild reads it.
 #[derive(Clone, Debug)]
 pub struct Stored {
-    /// What was accepted. `idempotency` and `refers_to` are left empty.
+    /// What was accepted. `idempotency` and `refers_to` are left empty, and `queue` is the existing one.
     pub operation: NewOperation,
-    /// Its place in its queue.
+    /// Its place in its queue; 0 for a scheduled one, which has none yet.
     pub seq: u64,
     /// What has become of it.
     pub state: State,
@@ -326,6 +351,27 @@ pub enum Pausable {
     Queue(Queue),
 }
 
+/// What a scheduled or queued operation waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitsFor {
+    /// The time that its caller gave.
+    Delay,
+    /// The time that a policy gave.
+    Policy,
+    /// This operation, which it refers to and which is scheduled itself.
+    Scheduled(OperationId),
+    /// This operation of its queue, which is before it.
+    Behind(OperationId),
+    /// Its guild is paused.
+    Paused,
+    /// Everything is paused.
+    AllPaused,
+    /// A process that takes its queue.
+    Owner,
+    /// Nothing: it is the next of its queue.
+    Turn,
+}
+
 /// Everything about one operation, for people.
 #[derive(Clone, Debug)]
 pub struct Shown {
@@ -339,6 +385,8 @@ pub struct Shown {
     pub finished_at: Option<UnixMs>,
     /// Its tries, the first first. Empty in lists.
     pub attempts: Vec<Attempt>,
+    /// What it waits for, if it is scheduled or queued. Not known in streams.
+    pub waits_for: Option<WaitsFor>,
 }
 
 /// Which operations to list. The newest come first.
@@ -520,8 +568,17 @@ pub trait OperationStore: Send + Sync {
     /// Gives a queue back: it is due again when its next operation is. `false` if it was somebody else's already.
     fn release(&self, queue: Queue, fence: Fence) -> StoreFuture<'_, bool>;
 
-    /// The operations of a queue that are not done, in order, those after a place in it.
-    fn load(&self, queue: Queue, after: u64, limit: usize) -> StoreFuture<'_, Vec<Stored>>;
+    /// The operations of a queue that are not done and not scheduled, in order, those after a place in it.
+    fn load(&self, queue: Queue, after: u64, limit: usize) -> StoreFuture<'_, Page>;
+
+    /// Gives scheduled operations of a queue that are due their places in it, at most so many: by when they are due, those of
+    /// one time in the order of acceptance, and none before an operation that it refers to. When the next one is due.
+    ///
+    /// Any process may call this at any time. Nobody holds a scheduled operation in memory, so it needs no fence.
+    fn join(&self, queue: Queue, now: UnixMs, limit: usize) -> StoreFuture<'_, Option<UnixMs>>;
+
+    /// How many operations of a queue are scheduled. Counts up to `limit`.
+    fn scheduled(&self, queue: Queue, limit: usize) -> StoreFuture<'_, u64>;
 
     /// Keeps changes, all of them or none; one answer each. One with a stale fence is not kept, and neither is one of an
     /// operation that is done.
@@ -547,7 +604,8 @@ pub trait OperationStore: Send + Sync {
     /// it.
     fn cancel(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(State, Queue)>>;
 
-    /// Makes an operation that waits due now; its state, and the queue that should hear of it.
+    /// Makes an operation that waits due now; its state, and the queue that should hear of it. A scheduled one joins its queue,
+    /// unless an operation that it refers to is scheduled.
     fn hasten(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(State, Queue)>>;
 
     /// Dead letters, the newest first.

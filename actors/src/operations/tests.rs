@@ -1,5 +1,6 @@
 //! Operations from the store to Discord, and what becomes of them.
 
+mod delayed;
 mod handover;
 mod outcomes;
 mod schedule;

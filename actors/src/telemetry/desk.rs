@@ -143,7 +143,7 @@ impl InternalEvent for Paused {
     fn emit(self) {
         let guild_id = match self.what {
             Pausable::Queue(Queue::Guild(guild)) => Some(guild),
-            Pausable::Queue(Queue::User(_) | Queue::Application | Queue::Interaction(_)) | Pausable::All => None,
+            Pausable::Queue(Queue::Keyed(_)) | Pausable::All => None,
         };
         let everything = self.what == Pausable::All;
         match self.paused {

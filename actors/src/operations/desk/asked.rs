@@ -8,6 +8,7 @@ use guildhall_core::trace::Trace;
 use serde_json::{Map, Value};
 
 use crate::access::Caller;
+use crate::operations::DelayedBy;
 
 /// Operations that somebody asks for together: all of them are accepted, or none.
 #[derive(Clone, Debug)]
@@ -33,6 +34,8 @@ pub struct Asked {
     pub max_attempts: Option<u32>,
     /// Not before so long from now.
     pub delay: Duration,
+    /// Who wants this delay.
+    pub delayed_by: DelayedBy,
     /// Not after so long from now.
     pub deadline: Option<Duration>,
     /// For Discord's audit log.
@@ -98,6 +101,7 @@ impl Asked {
             key: None,
             max_attempts: None,
             delay: Duration::ZERO,
+            delayed_by: DelayedBy::Caller,
             deadline: None,
             reason: None,
             trace: None,
@@ -137,6 +141,7 @@ impl Asked {
                 key,
                 max_attempts: max_attempts.and_then(|most| u32::try_from(most).ok()),
                 delay: Duration::from_millis(delay),
+                delayed_by: DelayedBy::Caller,
                 deadline: deadline.map(Duration::from_millis),
                 reason,
                 trace,

@@ -14,7 +14,7 @@ use super::asked::{Asked, Submission, Wrong};
 use super::permit::{Again, Needs, parse};
 use super::{Desk, SubmitProblem};
 use crate::access::Caller;
-use crate::operations::{DeadLetter, IdempotencyKey, NewOperation, StoreError};
+use crate::operations::{DeadLetter, DelayedBy, IdempotencyKey, NewOperation, StoreError};
 
 /// Problems that are told of one submission.
 pub(super) const TOLD_MOST: usize = 1_000;
@@ -125,6 +125,7 @@ impl Desk {
             lane: asked.kind.lane(),
             max_attempts: asked.max_attempts.unwrap_or(self.config.max_attempts),
             eligible_at: now + asked.delay,
+            delayed_by: asked.delayed_by,
             deadline_at: asked.deadline.map(|deadline| now + deadline),
             deployment: None,
             trace: asked.trace.or(drafting.caller.trace),
@@ -141,10 +142,11 @@ impl Desk {
     /// A dead letter as an operation that does it again, from the end of its queue.
     pub(super) fn draft_again(&self, caller: &Caller, letter: &DeadLetter) -> Result<NewOperation, StoreError> {
         let now = self.now();
+        let payload = parse(&Again::from(letter))?;
         Ok(NewOperation {
             id: self.name(now),
             tenant: Arc::clone(&letter.tenant),
-            queue: letter.queue,
+            queue: payload.queue(letter.guild),
             guild: letter.guild,
             // Neither who redrives it nor who asked for it first can make it more than either could alone.
             caller: Arc::clone(&caller.key),
@@ -156,12 +158,13 @@ impl Desk {
             lane: letter.kind.lane(),
             max_attempts: self.config.max_attempts,
             eligible_at: now,
+            delayed_by: DelayedBy::Caller,
             deadline_at: None,
             deployment: None,
             trace: caller.trace,
             reason: letter.reason.clone(),
             idempotency: None,
-            refers_to: parse(&Again::from(letter))?.operations(),
+            refers_to: payload.operations(),
             redrive_of: Some(letter.id),
             created_at: now,
         })
@@ -170,16 +173,19 @@ impl Desk {
     /// An operation that needs a person as one that does it again, from the end of its queue.
     pub(super) fn draft_from(&self, caller: &Caller, first: NewOperation) -> Result<NewOperation, StoreError> {
         let now = self.now();
+        let payload = parse(&Again::from(&first))?;
         Ok(NewOperation {
             id: self.name(now),
+            queue: payload.queue(first.guild),
             caller: Arc::clone(&caller.key),
             bounds: first.bounds.and(caller.bounds()),
             scopes: first.scopes.and(ScopeSet::of(&caller.grant)),
             eligible_at: now,
+            delayed_by: DelayedBy::Caller,
             deadline_at: None,
             trace: caller.trace.or(first.trace),
             idempotency: None,
-            refers_to: parse(&Again::from(&first))?.operations(),
+            refers_to: payload.operations(),
             redrive_of: Some(first.id),
             created_at: now,
             ..first

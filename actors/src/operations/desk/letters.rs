@@ -218,7 +218,7 @@ impl Desk {
         store: &Arc<dyn OperationStore>,
         batch: Vec<NewOperation>,
     ) -> Result<Vec<OperationId>, SubmitError> {
-        let queues: BTreeSet<_> = batch.iter().map(|again| again.queue).collect();
+        let queues: BTreeSet<_> = batch.iter().map(|again| again.queue.queue(&again.tenant)).collect();
         let kept = self.ask::<_, SubmitError>(store.redrive(batch)).await?;
         if !kept.is_empty() {
             queues.into_iter().for_each(|queue| self.hears.wake(queue));

@@ -71,7 +71,8 @@ impl Desk {
         let shown = self.show(caller, id).await?;
         if shown.stored.state == State::Cancelled {
             // Whoever did so may have ended before its guild heard of it.
-            self.hears.cancelled(id, shown.stored.operation.queue);
+            let operation = &shown.stored.operation;
+            self.hears.cancelled(id, operation.queue.queue(&operation.tenant));
             return Ok(());
         }
         let note = caller.note(Action::OperationsCancel, self.now()).in_guild(shown.stored.operation.guild).on(&id);
@@ -106,7 +107,7 @@ impl Desk {
             shown => shown?,
         };
         match shown.stored.state {
-            State::Queued | State::Delayed | State::Retrying => {
+            State::Scheduled | State::Queued | State::Delayed | State::Retrying => {
                 let guild = shown.stored.operation.guild;
                 self.check_again(caller, Again::from(&shown.stored.operation)).await?;
                 let note = caller.note(Action::OperationsRetry, self.now()).in_guild(guild).on(&id);
@@ -173,12 +174,19 @@ impl Desk {
         let store = self.store.of(caller);
         let (all_paused, queues) = self.ask::<_, StoreError>(store.paused()).await?;
         let most = self.config.depth_most;
-        let waiting = self.ask::<_, StoreError>(store.load(queue, 0, most + 1)).await?;
+        let page = self.ask::<_, StoreError>(store.load(queue, 0, most + 1)).await?;
         let mut pending = BTreeMap::new();
-        for stored in waiting.iter().take(most) {
+        for stored in page.operations.iter().take(most) {
             *pending.entry(stored.state.name()).or_default() += 1;
         }
-        Ok(GuildStanding { paused: queues.contains(&queue), all_paused, pending, more: waiting.len() > most })
+        let mut more = page.operations.len() > most;
+        if page.scheduled.is_some() {
+            let scheduled = store.scheduled(queue, most + 1);
+            let count = self.ask::<_, StoreError>(scheduled).await?;
+            pending.insert(State::Scheduled.name(), count.min(most as u64));
+            more |= count > most as u64;
+        }
+        Ok(GuildStanding { paused: queues.contains(&queue), all_paused, pending, more })
     }
 
     /// Whether the caller may know of a guild.

@@ -62,6 +62,8 @@ impl From<StoreError> for SubmitProblem {
 /// What is left of an operation at the desk once the store has it.
 struct Slip {
     accepted: Accepted,
+    /// Its queue, if that is known without the store.
+    queue: Option<Queue>,
     used: Option<(IdempotencyKey, Remembered)>,
     trace: Option<Trace>,
 }
@@ -70,7 +72,9 @@ impl Slip {
     fn of(operation: &NewOperation) -> Self {
         let &NewOperation { id, kind, guild, payload_hash, eligible_at, .. } = operation;
         let (state, eligible_at) = (State::Queued, Some(eligible_at));
+        let of_tenant = || (!operation.tenant.is_empty()).then(|| operation.queue.queue(&operation.tenant));
         Self {
+            queue: operation.queue.fixed().or_else(of_tenant),
             accepted: Accepted { id, kind, guild, state, eligible_at, result: None, replayed: false },
             used: operation.idempotency.clone().map(|key| (key, Remembered { payload_hash, id })),
             trace: operation.trace,
@@ -111,7 +115,6 @@ impl Desk {
         {
             return Ok(vec![known]);
         }
-        let queues: BTreeSet<_> = drafts.iter().map(|operation| operation.queue).collect();
         let slips: Vec<Slip> = drafts.iter().map(Slip::of).collect();
         let store = self.store.noting(&caller, submit_note(&caller, guild, &drafts, self.now()));
         let submitted = match (self.ask(store.submit(drafts)).await, guild) {
@@ -122,9 +125,12 @@ impl Desk {
             let counts = format!("{} answers to {} operations", submitted.len(), slips.len());
             return Err(StoreError::Corrupt(counts).into());
         }
-        for queue in queues {
-            self.hears.wake(queue);
-        }
+        let queue_of = |(slip, submitted): (&Slip, &Submitted)| match submitted {
+            Submitted::Accepted { queue, .. } => Some(*queue),
+            Submitted::Existing { .. } => slip.queue,
+        };
+        let queues: BTreeSet<_> = slips.iter().zip(&submitted).filter_map(queue_of).collect();
+        self.wake(queues);
         Ok(self.file(slips, submitted))
     }
 
@@ -154,9 +160,10 @@ impl Desk {
     fn file(&self, slips: Vec<Slip>, submitted: Vec<Submitted>) -> Vec<Accepted> {
         let mut used = Vec::new();
         let mut all = Vec::with_capacity(slips.len());
-        for (Slip { mut accepted, used: mut key, trace }, submitted) in slips.into_iter().zip(submitted) {
+        for (Slip { mut accepted, used: mut key, trace, .. }, submitted) in slips.into_iter().zip(submitted) {
             match submitted {
-                Submitted::Accepted { .. } => {
+                Submitted::Accepted { state, .. } => {
+                    accepted.state = state;
                     let Accepted { id, kind, guild, .. } = accepted;
                     emit(OperationEnqueued { id, kind, guild, trace });
                     if key.is_some() {

@@ -151,7 +151,7 @@ impl Book {
                 }
             }
             // The store gives none of these.
-            State::Succeeded | State::Dead | State::Cancelled | State::NeedsReview => Phase::Queued,
+            State::Scheduled | State::Succeeded | State::Dead | State::Cancelled | State::NeedsReview => Phase::Queued,
         };
         let intent = intent.filter(|_| sends != Sends::Again);
         let known = Known {

@@ -6,7 +6,7 @@ use tokio::time::{sleep, timeout};
 use super::Seat;
 use super::work::{Fenced, Worker};
 use crate::failpoint::{self, Point};
-use crate::operations::{Change, Intent, Recorded, StoreError, StoreFuture};
+use crate::operations::{Change, Intent, Page, Recorded, StoreError, StoreFuture};
 use crate::telemetry::emit;
 use crate::telemetry::operations::StoreRetried;
 
@@ -84,6 +84,7 @@ impl Worker {
             }
         };
         let now = clock.now();
+        let Page { operations: page, scheduled } = page;
         let more = page.len() >= config.page;
         let mut book = self.book.borrow_mut();
         let mut entries = Vec::with_capacity(page.len());
@@ -97,10 +98,31 @@ impl Worker {
         let poisoned = poison
             .and_then(|poison| entries.iter().find(|entry| entry.id == poison.id).map(|entry| (entry.seq, poison)));
         book.line().on_loaded(entries, more);
+        book.line().on_scheduled(scheduled);
         if let Some((seq, poison)) = poisoned {
             add(unsaved, book.end_poison(seq, poison, now));
         }
         Ok(())
+    }
+}
+
+impl Worker {
+    /// Has scheduled operations that are due take their places.
+    pub(super) async fn join(&self) {
+        let Seat { store, queue, config, clock, .. } = &self.seat;
+        let mut tried = 0;
+        loop {
+            match self.ask(store.join(*queue, clock.now(), config.join_most)).await {
+                Ok(next) => return self.book.borrow_mut().line().on_joined(next),
+                Err(error) => {
+                    tried += 1;
+                    self.back_off("join", &error, tried).await;
+                    if self.has_to_leave() {
+                        return;
+                    }
+                }
+            }
+        }
     }
 }
 

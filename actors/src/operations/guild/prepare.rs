@@ -28,13 +28,13 @@ impl Worker {
                 Readiness::Unread => {
                     self.save(unsaved).await?;
                     match self.ask(store.load(*queue, seq - 1, config.page)).await {
-                        Ok(page) if page.first().is_none_or(|stored| stored.seq != seq) => {
+                        Ok(page) if page.operations.first().is_none_or(|stored| stored.seq != seq) => {
                             // Somebody took it back.
                             let id = self.book.borrow().id(seq);
                             id.into_iter().for_each(|id| self.book.borrow_mut().forget(id));
                             return Ok(None);
                         }
-                        Ok(page) => self.book.borrow_mut().reread(page, seq),
+                        Ok(page) => self.book.borrow_mut().reread(page.operations, seq),
                         Err(error) => {
                             tried += 1;
                             self.back_off("load", &error, tried).await;

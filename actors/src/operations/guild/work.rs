@@ -140,6 +140,12 @@ impl Worker {
                     add(&mut unsaved, self.book.borrow().park(seq, now));
                     continue;
                 }
+                Step::Join => {
+                    self.save(&mut unsaved).await?;
+                    self.stay();
+                    self.join().await;
+                    continue;
+                }
                 Step::NeedMore => {
                     self.save(&mut unsaved).await?;
                     self.stay();

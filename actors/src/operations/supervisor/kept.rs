@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Addr;
-use guildhall_core::operation::{OperationId, Queue};
+use guildhall_core::operation::{OperationId, Queue, QueueClass};
 use guildhall_core::time::UnixMs;
 
 use crate::operations::Fence;
@@ -86,8 +86,8 @@ impl Kept {
 
 /// Whether a queue counts against the bound for interactions.
 pub(super) const fn is_interaction(queue: Queue) -> bool {
-    match queue {
-        Queue::Interaction(_) => true,
-        Queue::Guild(_) | Queue::User(_) | Queue::Application => false,
+    match queue.class() {
+        QueueClass::Interaction => true,
+        QueueClass::Guild | QueueClass::User | QueueClass::Application => false,
     }
 }

@@ -12,7 +12,7 @@ use super::tables::{Row, Tables};
 use crate::access::Note;
 use crate::operations::{
     Change, Claim, ClaimFrom, DeadLetter, Fence, Instance, LetterFilter, ListFilter, NewOperation, OperationStore,
-    Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, Stored, SubmitError, Submitted, Swept,
+    Page, Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, Stored, SubmitError, Submitted, Swept,
     Wanted,
 };
 use crate::right::Right;
@@ -79,7 +79,9 @@ impl Memory {
     }
 
     pub(in crate::operations) fn unfinished(&self) -> usize {
-        self.tables().lines.values().map(BTreeMap::len).sum()
+        let tables = self.tables();
+        let scheduled: usize = tables.queues.values().map(|standing| standing.scheduled.len()).sum();
+        tables.lines.values().map(BTreeMap::len).sum::<usize>() + scheduled
     }
 
     pub(in crate::operations) fn commits(&self) -> u64 {
@@ -87,23 +89,7 @@ impl Memory {
     }
 
     pub(in crate::operations) fn accept(&self, operation: NewOperation) {
-        let mut tables = self.tables();
-        let standing = tables.queues.entry(operation.queue).or_default();
-        standing.next_seq += 1;
-        let seq = standing.next_seq;
-        tables.lines.entry(operation.queue).or_default().insert(seq, operation.id);
-        let stored = Stored {
-            operation,
-            seq,
-            state: State::Queued,
-            attempts: 0,
-            delays: 0,
-            parked: false,
-            intent: None,
-            error: None,
-        };
-        let id = stored.operation.id;
-        tables.rows.insert(id, Row { stored, result: None, made: None, attempts: Vec::new() });
+        self.tables().accept(operation);
     }
 
     /// Does a call, with what goes wrong at it.
@@ -119,6 +105,10 @@ impl Memory {
         }
         Ok(answer)
     }
+}
+
+fn queue_of(stored: &Stored) -> Queue {
+    stored.operation.queue.queue(&stored.operation.tenant)
 }
 
 impl OperationStore for Memory {
@@ -150,7 +140,7 @@ impl OperationStore for Memory {
             ClaimFrom::Due { .. } if tables.all_paused => Vec::new(),
             ClaimFrom::Due { now, limit } => {
                 let mut due: Vec<(UnixMs, Queue)> = tables
-                    .lines
+                    .queues
                     .keys()
                     .filter(|queue| tables.is_free(**queue) && is_ours(queue))
                     .filter_map(|queue| Some((tables.due(*queue).filter(|due| *due <= now)?, *queue)))
@@ -194,11 +184,22 @@ impl OperationStore for Memory {
         })
     }
 
-    fn load(&self, queue: Queue, after: u64, limit: usize) -> StoreFuture<'_, Vec<Stored>> {
+    fn load(&self, queue: Queue, after: u64, limit: usize) -> StoreFuture<'_, Page> {
         Box::pin(self.call(move |tables| {
             let line = tables.lines.get(&queue).into_iter().flat_map(|line| line.range(after + 1..));
-            line.take(limit).map(|(_, id)| tables.rows[id].stored.clone()).collect()
+            let operations = line.take(limit).map(|(_, id)| tables.rows[id].stored.clone()).collect();
+            Page { operations, scheduled: tables.first_scheduled(queue) }
         }))
+    }
+
+    fn join(&self, queue: Queue, now: UnixMs, limit: usize) -> StoreFuture<'_, Option<UnixMs>> {
+        Box::pin(self.call(move |tables| tables.join(queue, now, limit)))
+    }
+
+    fn scheduled(&self, queue: Queue, limit: usize) -> StoreFuture<'_, u64> {
+        let tables = self.tables();
+        let count = tables.queues.get(&queue).map_or(0, |standing| standing.scheduled.len().min(limit));
+        Box::pin(async move { Ok(count as u64) })
     }
 
     fn record(&self, changes: Vec<Change>) -> StoreFuture<'_, Vec<Recorded>> {
@@ -236,7 +237,7 @@ impl OperationStore for Memory {
 
     fn next_due(&self) -> StoreFuture<'_, Option<UnixMs>> {
         Box::pin(self.call(|tables| {
-            let free = tables.lines.keys().filter(|queue| tables.is_free(**queue));
+            let free = tables.queues.keys().filter(|queue| tables.is_free(**queue));
             free.filter_map(|queue| tables.due(*queue)).min()
         }))
     }
@@ -248,6 +249,7 @@ impl OperationStore for Memory {
             updated_at: UnixMs::default(),
             finished_at: None,
             attempts: row.attempts,
+            waits_for: None,
         });
         Box::pin(async { Ok(shown) })
     }
@@ -256,14 +258,17 @@ impl OperationStore for Memory {
         Box::pin(async { Ok(Vec::new()) })
     }
 
-    fn cancel(&self, id: OperationId, _: UnixMs) -> StoreFuture<'_, Option<(State, Queue)>> {
+    fn cancel(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(State, Queue)>> {
         let mut tables = self.tables();
+        if tables.rows.get(&id).is_some_and(|row| row.stored.state == State::Scheduled) {
+            tables.unschedule(id, now, State::Cancelled);
+        }
         let cancelled = tables.rows.get_mut(&id).map(|row| {
             let untried = row.stored.attempts == 0 && row.stored.intent.is_none();
             if row.stored.state.may_cancel() && untried {
                 row.stored.state = State::Cancelled;
             }
-            (row.stored.state, row.stored.operation.queue, row.stored.seq)
+            (row.stored.state, queue_of(&row.stored), row.stored.seq)
         });
         let answer = cancelled.map(|(state, queue, seq)| {
             if state == State::Cancelled {
@@ -275,9 +280,13 @@ impl OperationStore for Memory {
     }
 
     fn hasten(&self, id: OperationId, now: UnixMs) -> StoreFuture<'_, Option<(State, Queue)>> {
-        let hastened = self.tables().rows.get_mut(&id).map(|row| {
+        let mut tables = self.tables();
+        if tables.rows.get(&id).is_some_and(|row| row.stored.state == State::Scheduled) {
+            tables.unschedule(id, now, State::Queued);
+        }
+        let hastened = tables.rows.get_mut(&id).map(|row| {
             row.stored.operation.eligible_at = now;
-            (row.stored.state, row.stored.operation.queue)
+            (row.stored.state, queue_of(&row.stored))
         });
         Box::pin(async move { Ok(hastened) })
     }

@@ -1,11 +1,12 @@
 //! What a store in memory keeps.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
 
-use guildhall_core::operation::{ManagedKind, OperationId, Queue};
+use guildhall_core::operation::{ManagedKind, OperationId, Queue, State};
 use guildhall_core::time::UnixMs;
 
-use crate::operations::{Attempt, Change, Claim, Fence, Intent, Recorded, Stored};
+use crate::operations::{Attempt, Change, Claim, Fence, Intent, NewOperation, Recorded, Stored};
 
 #[derive(Clone, Debug)]
 pub(in crate::operations) struct Row {
@@ -24,6 +25,8 @@ pub(super) struct Standing {
     pub(super) owner: Option<u32>,
     pub(super) fence: u64,
     pub(super) paused: bool,
+    /// Scheduled operations, by when they join and by when they were accepted.
+    pub(super) scheduled: BTreeMap<(UnixMs, u64), OperationId>,
 }
 
 #[derive(Debug, Default)]
@@ -41,8 +44,116 @@ pub(super) struct Tables {
 
 impl Tables {
     pub(super) fn due(&self, queue: Queue) -> Option<UnixMs> {
-        let line = self.lines.get(&queue)?;
-        line.values().map(|id| self.rows[id].stored.operation.eligible_at).min()
+        let line = self.lines.get(&queue).into_iter().flat_map(BTreeMap::values);
+        let waiting = line.map(|id| self.rows[id].stored.operation.eligible_at).min();
+        [waiting, self.first_scheduled(queue)].into_iter().flatten().min()
+    }
+
+    pub(super) fn first_scheduled(&self, queue: Queue) -> Option<UnixMs> {
+        self.queues.get(&queue)?.scheduled.first_key_value().map(|((joins_at, _), _)| *joins_at)
+    }
+
+    /// Keeps a new operation: in its queue, or scheduled.
+    pub(super) fn accept(&mut self, operation: NewOperation) {
+        let queue = operation.queue.queue(&operation.tenant);
+        self.join(queue, operation.created_at, usize::MAX);
+        let own = Some(operation.eligible_at).filter(|due| *due > operation.created_at);
+        let joins_at = self.held_by(&operation).into_iter().chain(own).max();
+        let joins_at = joins_at.map(|at| operation.deadline_at.map_or(at, |deadline| at.min(deadline)));
+        let standing = self.queues.entry(queue).or_default();
+        standing.next_seq += 1;
+        let (id, n) = (operation.id, standing.next_seq);
+        let (seq, state) = match joins_at {
+            Some(joins_at) => {
+                standing.scheduled.insert((joins_at, n), id);
+                (0, State::Scheduled)
+            }
+            None => {
+                self.lines.entry(queue).or_default().insert(n, id);
+                (n, State::Queued)
+            }
+        };
+        let stored =
+            Stored { operation, seq, state, attempts: 0, delays: 0, parked: false, intent: None, error: None };
+        self.rows.insert(id, Row { stored, result: None, made: None, attempts: Vec::new() });
+    }
+
+    /// When the last one joins of those that an operation refers to and that are scheduled.
+    fn held_by(&self, operation: &NewOperation) -> Option<UnixMs> {
+        let scheduled = |id: &OperationId| {
+            let row = self.rows.get(id).filter(|row| row.stored.state == State::Scheduled)?;
+            let queue = row.stored.operation.queue.queue(&row.stored.operation.tenant);
+            let scheduled = &self.queues.get(&queue)?.scheduled;
+            scheduled.iter().find(|(_, other)| *other == id).map(|((joins_at, _), _)| *joins_at)
+        };
+        operation.refers_to.iter().filter_map(scheduled).max()
+    }
+
+    /// Gives those that are due their places.
+    pub(super) fn join(&mut self, queue: Queue, now: UnixMs, limit: usize) -> Option<UnixMs> {
+        for _ in 0..limit {
+            let first = self.queues.get(&queue).and_then(|standing| standing.scheduled.first_key_value());
+            let Some((&(joins_at, n), &id)) = first.filter(|((joins_at, _), _)| *joins_at <= now) else { break };
+            let operation = self.rows[&id].stored.operation.clone();
+            let expired = operation.deadline_at.is_some_and(|deadline| deadline <= now);
+            let later = self.held_by(&operation).filter(|_| !expired);
+            let standing = self.queues.entry(queue).or_default();
+            standing.scheduled.remove(&(joins_at, n));
+            if let Some(later) = later {
+                standing.scheduled.insert((later.max(now + Duration::from_secs(1)), n), id);
+            } else {
+                self.place(queue, id, now);
+            }
+        }
+        self.first_scheduled(queue)
+    }
+
+    fn place(&mut self, queue: Queue, id: OperationId, now: UnixMs) {
+        let standing = self.queues.entry(queue).or_default();
+        standing.next_seq += 1;
+        let seq = standing.next_seq;
+        self.lines.entry(queue).or_default().insert(seq, id);
+        let row = self.rows.get_mut(&id).unwrap();
+        (row.stored.seq, row.stored.state) = (seq, State::Queued);
+        self.release(id, now);
+    }
+
+    /// One is not scheduled any more: those that refer to it follow.
+    fn release(&mut self, target: OperationId, now: UnixMs) {
+        let follows = |row: &&Row| {
+            row.stored.state == State::Scheduled && row.stored.operation.refers_to.contains(&target)
+        };
+        let follow: Vec<NewOperation> =
+            self.rows.values().filter(follows).map(|row| row.stored.operation.clone()).collect();
+        for operation in follow {
+            let later = self.held_by(&operation).unwrap_or(now).max(operation.eligible_at).max(now);
+            let later = operation.deadline_at.map_or(later, |deadline| later.min(deadline));
+            let standing = self.queues.get_mut(&operation.queue.queue(&operation.tenant)).unwrap();
+            let key = *standing.scheduled.iter().find(|(_, id)| **id == operation.id).unwrap().0;
+            standing.scheduled.remove(&key);
+            standing.scheduled.insert((later, key.1), operation.id);
+        }
+    }
+
+    /// A scheduled one ends, or joins now if it may.
+    pub(super) fn unschedule(&mut self, id: OperationId, now: UnixMs, to: State) -> State {
+        let operation = self.rows[&id].stored.operation.clone();
+        let queue = operation.queue.queue(&operation.tenant);
+        let scheduled = &mut self.queues.get_mut(&queue).unwrap().scheduled;
+        let key = *scheduled.iter().find(|(_, other)| **other == id).unwrap().0;
+        if to == State::Cancelled {
+            scheduled.remove(&key);
+            self.rows.get_mut(&id).unwrap().stored.state = State::Cancelled;
+            self.release(id, now);
+            return State::Cancelled;
+        }
+        self.rows.get_mut(&id).unwrap().stored.operation.eligible_at = now;
+        if self.held_by(&operation).is_some() {
+            return State::Scheduled;
+        }
+        self.queues.get_mut(&queue).unwrap().scheduled.remove(&key);
+        self.place(queue, id, now);
+        State::Queued
     }
 
     pub(super) fn is_free(&self, queue: Queue) -> bool {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use guildhall_core::access::{Bounds, Grant, ScopeSet};
 use guildhall_core::lane::Lane;
-use guildhall_core::operation::{Backoff, Kind, OperationId, Queue, State};
+use guildhall_core::operation::{Backoff, Kind, OperationId, QueueKey, State};
 use guildhall_core::time::UnixMs;
 use serde_json::{Value, json};
 use tokio::task::LocalSet;
@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use super::chaos::Chaos;
 use super::discord::Discord;
 use super::store::Memory;
-use crate::operations::{NewOperation, Operations, OperationsConfig, WallClock};
+use crate::operations::{DelayedBy, NewOperation, Operations, OperationsConfig, WallClock};
 
 /// Runs a test under time that stands still.
 pub(in crate::operations) fn paused(test: impl Future<Output = ()>) {
@@ -75,7 +75,7 @@ impl World {
         NewOperation {
             id: OperationId::new(now.millis(), random),
             tenant: "default".into(),
-            queue: Queue::Guild(guild),
+            queue: QueueKey::Guild(guild),
             guild: Some(guild),
             caller: Arc::from("admin"),
             bounds: Bounds::Anywhere,
@@ -86,6 +86,7 @@ impl World {
             lane: Lane::Operation,
             max_attempts: 3,
             eligible_at: now,
+            delayed_by: DelayedBy::Caller,
             deadline_at: None,
             deployment: None,
             trace: None,

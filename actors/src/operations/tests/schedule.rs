@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use guildhall_core::lane::Lane;
-use guildhall_core::operation::{Kind, OperationId, Queue, State};
+use guildhall_core::operation::{Kind, OperationId, Queue, QueueKey, State};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
@@ -13,10 +13,15 @@ use crate::operations::{Hold, OperationStore as _, Pausable};
 const GUILD: u64 = 7;
 const QUEUE: Queue = Queue::Guild(GUILD);
 
+/// The queue of an interaction.
+fn of_interaction(id: u64) -> Queue {
+    QueueKey::interaction(id).queue("default")
+}
+
 fn reply(world: &World, interaction: u64) -> OperationId {
     let payload = json!({ "interaction_id": interaction.to_string(), "interaction_token": "aW50ZXJhY3Rpb24", "ephemeral": false });
     let mut operation = world.operation(GUILD, Kind::DeferReply, &payload);
-    (operation.queue, operation.lane) = (Queue::Interaction(interaction), Lane::Interactive);
+    (operation.queue, operation.lane) = (QueueKey::interaction(interaction), Lane::Interactive);
     // Each is a guild of its own to Discord, which would mind two at once in one.
     operation.guild = Some(interaction);
     world.submit(operation)
@@ -134,13 +139,13 @@ fn interactions_do_not_wait_for_room_nor_for_other_guilds() {
         let answers: Vec<_> = (100..110)
             .map(|interaction| {
                 let id = reply(&world, interaction);
-                operations.wake(Queue::Interaction(interaction));
+                operations.wake(of_interaction(interaction));
                 id
             })
             .collect();
         world.until("they are answered", || answers.iter().all(|id| world.state(*id) == State::Succeeded)).await;
         assert!(began.elapsed() <= Duration::from_millis(100), "{:?}", began.elapsed());
-        world.until("they are gone", || !world.store.is_owned(Queue::Interaction(105))).await;
+        world.until("they are gone", || !world.store.is_owned(of_interaction(105))).await;
         assert_eq!(world.state(busy), State::Running);
         world.discord.go_on();
         world.until_done().await;
@@ -259,7 +264,7 @@ fn what_is_due_later_is_taken_up_then_and_a_store_that_does_not_answer_is_asked_
         world.chaos.plan((0..4).map(|call| (call, Fault::Refuse)));
         let _operations = world.start();
         sleep(Duration::from_millis(7_250)).await;
-        assert_eq!(world.state(later), State::Queued);
+        assert_eq!(world.state(later), State::Scheduled);
         sleep(Duration::from_millis(100)).await;
         assert_eq!(world.state(later), State::Succeeded);
     });
