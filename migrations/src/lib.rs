@@ -5,7 +5,8 @@
 //! ```
 //!
 //! A migration that has been released is never edited: what it got wrong, a later one mends. Each is written in SQL, since
-//! that is what both engines will still understand when the code around it has changed.
+//! that is what both engines will still understand when the code around it has changed; what SQL cannot say is code in the
+//! migration's own file, which depends on nothing of Guildhall.
 
 mod m0001_operations;
 mod m0003_instances;
@@ -18,6 +19,7 @@ mod m0009_tenants;
 mod m0010_budget_spend;
 mod m0011_guilds_apart;
 mod m0012_callers;
+mod m0014_queue_identity;
 mod m0016_admin_key;
 
 pub use sea_orm_migration::MigratorTrait;
@@ -46,6 +48,7 @@ impl MigratorTrait for Migrator {
             Box::new(m0011_guilds_apart::STEP),
             Box::new(m0012_callers::STEP),
             Box::new(m0016_admin_key::STEP),
+            Box::new(m0014_queue_identity::QueueIdentity),
         ]
     }
 }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use guildhall_actors::operations::{Attempt, IdempotencyKey, NewOperation, Shown, Stored};
+use guildhall_actors::operations::{Attempt, DelayedBy, IdempotencyKey, NewOperation, Shown, Stored};
 use guildhall_core::{
     access::{Bounds, ScopeSet},
     lane::Lane,
-    operation::{Failure, Kind, OperationId, Queue, State},
+    operation::{Failure, Kind, OperationId, Queue, QueueKey, State},
     time::UnixMs,
     trace::Trace,
 };
@@ -18,13 +18,13 @@ use super::trouble::Trouble;
 /// What [`stored`] reads, with `operations o` and `intents i`.
 pub(super) const STORED: &str = "o.id, o.tenant, o.queue, o.guild_id, o.seq, o.kind, o.payload, o.payload_hash, o.lane,
     o.state, o.attempts, o.delays, o.max_attempts, o.eligible_at, o.deadline_at, o.parked, o.deployment_id, o.trace,
-    o.reason, o.error, o.redrive_of, o.created_at, i.at, o.bounds, o.caller, o.scopes";
+    o.reason, o.error, o.redrive_of, o.created_at, i.at, o.bounds, o.caller, o.scopes, o.put_off";
 
 /// What [`shown`] reads beside, with `idempotency k`.
 pub(super) const SHOWN: &str = "o.result, o.updated_at, o.finished_at, k.scope, k.key";
 
 /// How many columns [`STORED`] has.
-const AFTER_STORED: usize = 26;
+pub(super) const AFTER_STORED: usize = 27;
 
 /// How many columns [`STORED`] and [`SHOWN`] have together.
 pub(super) const AFTER_SHOWN: usize = AFTER_STORED + 5;
@@ -45,7 +45,7 @@ pub(super) fn stored(row: &QueryResult) -> Result<Stored, Trouble> {
     let operation = NewOperation {
         id: OperationId::from_uuid(id),
         tenant: Arc::from(tenant),
-        queue: Queue::from_number(row.try_get_by_index(2)?),
+        queue: QueueKey::Existing(Queue::from_number(row.try_get_by_index(2)?)),
         guild: row.try_get_by_index::<Option<i64>>(3)?.map(i64::cast_unsigned),
         caller: Arc::from(row.try_get_by_index::<String>(24)?),
         bounds: Bounds::from_number(row.try_get_by_index(23)?),
@@ -56,6 +56,7 @@ pub(super) fn stored(row: &QueryResult) -> Result<Stored, Trouble> {
         lane: lane_named(&lane).ok_or_else(|| wrong("a lane that nobody knows"))?,
         max_attempts: small(row, 12)?,
         eligible_at: time(row.try_get_by_index(13)?),
+        delayed_by: if row.try_get_by_index::<i64>(26)? == 0 { DelayedBy::Caller } else { DelayedBy::Policy },
         deadline_at: row.try_get_by_index::<Option<i64>>(14)?.map(time),
         deployment: deployment.map(OperationId::from_uuid),
         trace: trace.as_deref().and_then(Trace::read),
@@ -67,7 +68,8 @@ pub(super) fn stored(row: &QueryResult) -> Result<Stored, Trouble> {
     };
     Ok(Stored {
         operation,
-        seq: row.try_get_by_index::<i64>(4)?.unsigned_abs(),
+        // That of a scheduled one is the order of acceptance, and no place.
+        seq: u64::try_from(row.try_get_by_index::<i64>(4)?).unwrap_or(0),
         state: state_named(&state)?,
         attempts: small(row, 10)?,
         delays: small(row, 11)?,
@@ -89,6 +91,7 @@ pub(super) fn shown(row: &QueryResult) -> Result<Shown, Trouble> {
         updated_at: time(row.try_get_by_index(AFTER_STORED + 1)?),
         finished_at: row.try_get_by_index::<Option<i64>>(AFTER_STORED + 2)?.map(time),
         attempts: Vec::new(),
+        waits_for: None,
     })
 }
 

@@ -8,7 +8,7 @@ use std::{
 
 use guildhall_actors::operations::{
     Change, Claim, ClaimFrom, DeadLetter, Fence, Instance, LetterFilter, ListFilter, NewOperation, OperationStore,
-    Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, Stored, SubmitError, Submitted, Swept,
+    Page, Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, SubmitError, Submitted, Swept,
     Wanted,
 };
 use guildhall_actors::{
@@ -164,12 +164,20 @@ impl OperationStore for Store {
         Box::pin(async move { Ok(answer!(self, Job::Release(queue, fence), Released)) })
     }
 
-    fn load(&self, queue: Queue, after: u64, limit: usize) -> StoreFuture<'_, Vec<Stored>> {
+    fn load(&self, queue: Queue, after: u64, limit: usize) -> StoreFuture<'_, Page> {
         Box::pin(async move {
-            let mut waiting = look!(self, |view| operations::load(&view, queue, after, limit)).await?;
-            waiting.retain(|stored| self.is_own(&stored.operation.tenant));
-            Ok(waiting)
+            let mut page = look!(self, |view| operations::load(&view, queue, after, limit)).await?;
+            page.operations.retain(|stored| self.is_own(&stored.operation.tenant));
+            Ok(page)
         })
+    }
+
+    fn join(&self, queue: Queue, now: UnixMs, limit: usize) -> StoreFuture<'_, Option<UnixMs>> {
+        Box::pin(async move { Ok(answer!(self, Job::Join(queue, now, limit), Joined).next) })
+    }
+
+    fn scheduled(&self, queue: Queue, limit: usize) -> StoreFuture<'_, u64> {
+        Box::pin(async move { look!(self, |view| operations::scheduled(&view, queue, limit)).await })
     }
 
     fn record(&self, changes: Vec<Change>) -> StoreFuture<'_, Vec<Recorded>> {

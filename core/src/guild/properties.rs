@@ -109,7 +109,13 @@ fn makes() -> impl Strategy<Value = Made> {
     let eligible = prop_oneof![4 => Just(START), 1 => (0_u64..100).prop_map(|after| START + after)];
     let scheduled = prop_oneof![3 => Just(None), 1 => (1_u64..300).prop_map(|after| Some(START + after))];
     (0_u8..16, deployment, deadline, eligible, scheduled).prop_map(
-        |(objects, deployment, deadline, eligible, scheduled)| Made { objects, deployment, deadline, eligible, scheduled },
+        |(objects, deployment, deadline, eligible, scheduled)| Made {
+            objects,
+            deployment,
+            deadline,
+            eligible,
+            scheduled,
+        },
     )
 }
 

@@ -80,12 +80,9 @@ impl State {
     #[must_use]
     pub const fn is_final(self) -> bool {
         match self {
-            Self::Scheduled
-            | Self::Queued
-            | Self::Running
-            | Self::Delayed
-            | Self::Retrying
-            | Self::Reconciling => false,
+            Self::Scheduled | Self::Queued | Self::Running | Self::Delayed | Self::Retrying | Self::Reconciling => {
+                false
+            }
             Self::Succeeded | Self::Dead | Self::Cancelled | Self::NeedsReview => true,
         }
     }
@@ -126,9 +123,7 @@ impl State {
             Self::Queued | Self::Delayed => match next {
                 // A limit or a breaker may hold what has not begun, too.
                 Self::Queued | Self::Running | Self::Delayed | Self::Dead | Self::Cancelled => true,
-                Self::Scheduled | Self::Retrying | Self::Reconciling | Self::Succeeded | Self::NeedsReview => {
-                    false
-                }
+                Self::Scheduled | Self::Retrying | Self::Reconciling | Self::Succeeded | Self::NeedsReview => false,
             },
             Self::Retrying => match next {
                 Self::Queued | Self::Running | Self::Delayed | Self::Dead => true,

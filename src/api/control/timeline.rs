@@ -58,6 +58,7 @@ fn entries(shown: &Shown) -> Vec<Entry<'_>> {
     let tells = |what: &str| entries.last().is_some_and(|last| last.what == what);
     let last = match stored.state {
         State::Queued => None,
+        State::Scheduled => Some(now),
         State::Running => Some(Entry { what: "started", attempt: Some(stored.attempts), detail: None, ..now }),
         State::Delayed | State::Retrying | State::Reconciling => (!tells(now.what)).then_some(now),
         State::Succeeded | State::Dead | State::Cancelled | State::NeedsReview => Some(Entry {

@@ -17,6 +17,7 @@ mod tenure;
 mod word;
 
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicU8, Ordering},
@@ -180,6 +181,14 @@ impl Members {
 
     pub(super) fn ticks(&self) -> watch::Receiver<u64> {
         self.ticks.subscribe()
+    }
+
+    /// Something in these queues may be due because of what this process has done in others.
+    pub(super) fn wake(&self, queues: BTreeSet<i64>) {
+        if !queues.is_empty() {
+            let queues = queues.into_iter().map(|queue| (Queue::from_number(queue), None)).collect();
+            self.tell(Notice::Queues(queues));
+        }
     }
 
     fn tell(&self, notice: Notice) {

@@ -10,6 +10,7 @@ pub(super) mod operations;
 pub(super) mod resolve;
 pub(super) mod spend;
 pub(super) mod totals;
+mod waits;
 
 /// How much one read gives at most, whatever was asked for.
 pub(super) const MOST: usize = 10_000;

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use guildhall_actors::operations::{Attempt, ListFilter, Shown, Stored};
+use guildhall_actors::operations::{Attempt, ListFilter, Page, Shown};
 use guildhall_core::{
     operation::{OperationId, Queue},
     time::UnixMs,
@@ -10,21 +10,21 @@ use guildhall_core::{
 use sea_orm::{ConnectionTrait, DbBackend};
 use uuid::Uuid;
 
-use super::{Where, limit};
+use super::{Where, limit, waits};
 use crate::store::{
-    operation_row::{self, SHOWN, STORED},
+    operation_row::{self, AFTER_STORED, SHOWN, STORED},
     rows::{Cell, Holds, Rows, Shape, query, with_rows},
     trouble::Trouble,
-    write::signed,
+    write::{FIRST_SCHEDULED, signed},
 };
 
 /// How many tries are shown of one operation.
 const MOST_ATTEMPTS: i64 = 1_000;
 
-/// The operations of a queue that are not done.
+/// The operations of a queue that are not done and not scheduled, and when the first scheduled one is due.
 pub(in crate::store) fn load_sql() -> String {
     format!(
-        "SELECT {STORED} FROM operations o LEFT JOIN intents i ON i.operation_id = o.id
+        "SELECT {STORED}, ({FIRST_SCHEDULED}) FROM operations o LEFT JOIN intents i ON i.operation_id = o.id
         WHERE o.queue = $1 AND o.seq > $2 AND o.finished_at IS NULL ORDER BY o.seq LIMIT $3 + 0"
     )
 }
@@ -34,9 +34,28 @@ pub(in crate::store) async fn load(
     queue: Queue,
     after: u64,
     most: usize,
-) -> Result<Vec<Stored>, Trouble> {
+) -> Result<Page, Trouble> {
     let values = vec![queue.number().into(), signed(after).into(), limit(most).into()];
-    query(on, &load_sql(), values).await?.iter().map(operation_row::stored).collect()
+    let rows = query(on, &load_sql(), values).await?;
+    let first: Option<i64> = match rows.first() {
+        Some(row) => row.try_get_by_index(AFTER_STORED)?,
+        None => {
+            let rows = query(on, FIRST_SCHEDULED, vec![queue.number().into()]).await?;
+            rows.first().map_or(Ok(None), |row| row.try_get_by_index(0))?
+        }
+    };
+    let operations = rows.iter().map(operation_row::stored).collect::<Result<_, _>>()?;
+    Ok(Page { operations, scheduled: first.map(operation_row::time) })
+}
+
+/// How many of a queue are scheduled, up to a bound.
+pub(in crate::store) async fn scheduled(on: &impl ConnectionTrait, queue: Queue, most: usize) -> Result<u64, Trouble> {
+    const SELECT: &str =
+        "SELECT COUNT(*) FROM (SELECT 1 FROM operations o WHERE o.queue = $1 AND o.joins_at IS NOT NULL
+        LIMIT $2 + 0) counted";
+    let rows = query(on, SELECT, vec![queue.number().into(), limit(most).into()]).await?;
+    let count: i64 = rows.first().map_or(Ok(0), |row| row.try_get_by_index(0))?;
+    Ok(count.unsigned_abs())
 }
 
 /// What [`SHOWN`] needs beside `operations o`.
@@ -54,6 +73,7 @@ pub(in crate::store) async fn show(on: &impl ConnectionTrait, id: OperationId) -
     let Some(mut shown) = rows.first().map(operation_row::shown).transpose()? else { return Ok(None) };
     let attempts = query(on, ATTEMPTS, vec![id.uuid().into(), MOST_ATTEMPTS.into()]).await?;
     shown.attempts = attempts.iter().map(operation_row::attempt).collect::<Result<_, _>>()?;
+    waits::fill_in(on, std::slice::from_mut(&mut shown)).await?;
     Ok(Some(shown))
 }
 
@@ -195,5 +215,7 @@ fn list_of_guilds(guilds: &[u64], filter: &ListFilter) -> (String, Vec<sea_orm::
 
 pub(in crate::store) async fn list(on: &impl ConnectionTrait, filter: &ListFilter) -> Result<Vec<Shown>, Trouble> {
     let (sql, values) = list_sql(on.get_database_backend(), filter);
-    query(on, &sql, values).await?.iter().map(operation_row::shown).collect()
+    let mut shown = query(on, &sql, values).await?.iter().map(operation_row::shown).collect::<Result<Vec<_>, _>>()?;
+    waits::fill_in(on, &mut shown).await?;
+    Ok(shown)
 }

@@ -11,20 +11,30 @@ use sea_orm::DatabaseTransaction;
 use uuid::Uuid;
 
 use super::{
-    Answer, Asked, Context, Job, Trouble, access, erase, handled, identify, inbox, letters, locations, queues, record,
-    sessions, shards, single, spend, state, submit::Batch, sweep,
+    Answer, Asked, Context, Job, Trouble, access, erase, handled, homes::Homes, identify, inbox, letters, locations,
+    queues, record, schedule, sessions, shards, single, spend, state, submit::Batch, sweep,
 };
 use crate::store::{members::Said, rows::query};
+
+/// What came of a batch.
+#[derive(Debug)]
+pub(super) struct Done {
+    pub(super) answers: Vec<Answer>,
+    /// Queues in which scheduled operations may join now because of what was done in another.
+    pub(super) woken: BTreeSet<i64>,
+}
 
 /// Does all jobs. They were asked at one time, so in any order; those that are alike keep theirs.
 pub(super) async fn carry_out(
     on: &DatabaseTransaction,
     context: &Context,
     asked: &[Asked<'_>],
-) -> Result<Vec<Answer>, Trouble> {
+) -> Result<Done, Trouble> {
     let jobs: Vec<&Job> = asked.iter().map(|asked| asked.job).collect();
     let jobs = jobs.as_slice();
-    let owners = if queues::is_shared(on) { lock(on, jobs).await? } else { HashMap::new() };
+    let homes = Homes::of(on, jobs).await?;
+    let owners = if queues::is_shared(on) { lock(on, &homes, jobs).await? } else { HashMap::new() };
+    let mut woken = BTreeSet::new();
     let mut answers: Vec<Option<Answer>> = jobs.iter().map(|_| None).collect();
     let mut put = |place: usize, answer: Answer| answers[place] = Some(answer);
 
@@ -46,7 +56,7 @@ pub(super) async fn carry_out(
     });
     let requests: Vec<_> = batches.iter().map(|(place, batch)| Batch { operations: batch, of: of(*place) }).collect();
     let done: Vec<&Handled> = commits.iter().flat_map(|(_, done)| done.iter()).collect();
-    let (submitted, committed) = handled::all(on, context, &requests, &done).await?;
+    let (submitted, committed) = handled::all(on, context, &homes, &requests, &done, &mut woken).await?;
     for ((place, _), submitted) in batches.iter().zip(submitted) {
         put(*place, Answer::Submitted(submitted));
     }
@@ -104,10 +114,21 @@ pub(super) async fn carry_out(
                 shards::release(on, context, claims).await?;
                 put(place, Answer::Kept);
             }
-            Job::Redrive(batch) => put(place, Answer::Redriven(letters::redrive(on, context, batch, of(place)).await?)),
+            Job::Redrive(batch) => {
+                let redriven = letters::redrive(on, context, &homes, batch, of(place), &mut woken).await?;
+                put(place, Answer::Redriven(redriven));
+            }
+            Job::Join(queue, now, limit) => {
+                let joined = schedule::join(on, context, queue.number(), *now, *limit, &mut woken).await?;
+                put(place, Answer::Joined(joined));
+            }
             Job::Claim(from) => put(place, Answer::Claimed(queues::claim(on, context, from).await?)),
-            Job::Cancel(id, now) => put(place, Answer::Moved(single::cancel(on, context, *id, *now, of(place)).await?)),
-            Job::Hasten(id, now) => put(place, Answer::Moved(single::hasten(on, context, *id, *now, of(place)).await?)),
+            Job::Cancel(id, now) => {
+                put(place, Answer::Moved(single::cancel(on, context, *id, *now, of(place), &mut woken).await?));
+            }
+            Job::Hasten(id, now) => {
+                put(place, Answer::Moved(single::hasten(on, context, *id, *now, of(place), &mut woken).await?));
+            }
             Job::Discard(filter) => {
                 put(place, Answer::Discarded(letters::discard(on, context, filter, of(place)).await?));
             }
@@ -144,24 +165,30 @@ pub(super) async fn carry_out(
     let notes = asked.iter().zip(&answers).filter(|(_, answer)| answer.is_change());
     access::note(on, notes.filter_map(|(asked, _)| asked.note)).await?;
     if context.members.has_others() {
-        tell(on, context, jobs, &answers, &owners).await?;
+        let told = Told { homes: &homes, owners: &owners, woken: &woken };
+        tell(on, context, jobs, &answers, told).await?;
     }
-    Ok(answers)
+    Ok(Done { answers, woken })
 }
 
 /// Locks every queue that the jobs are about, before anything else is locked; and tells whose each is.
-async fn lock(on: &DatabaseTransaction, jobs: &[&Job]) -> Result<HashMap<i64, Option<Uuid>>, Trouble> {
+async fn lock(on: &DatabaseTransaction, homes: &Homes, jobs: &[&Job]) -> Result<HashMap<i64, Option<Uuid>>, Trouble> {
     let mut lines = Vec::new();
     let mut operations = Vec::new();
     for job in jobs {
         match job {
             Job::Record(changes) => lines.extend(changes.iter().map(|change| change.queue.number())),
-            Job::Submit(batch) | Job::Redrive(batch) => lines.extend(batch.iter().map(|new| new.queue.number())),
-            Job::Release(queue, _) | Job::Pause(Pausable::Queue(queue), _) => lines.push(queue.number()),
-            Job::Cancel(id, _) | Job::Hasten(id, _) => operations.push(*id),
-            Job::Commit(done) => {
-                lines.extend(done.iter().flat_map(|done| &done.operations).map(|new| new.queue.number()));
+            Job::Submit(_) | Job::Redrive(_) | Job::Commit(_) => {
+                for new in job.operations() {
+                    lines.push(homes.queue(new).number());
+                    // Whether these are scheduled must not change meanwhile.
+                    operations.extend(&new.refers_to);
+                }
             }
+            Job::Release(queue, _) | Job::Join(queue, ..) | Job::Pause(Pausable::Queue(queue), _) => {
+                lines.push(queue.number());
+            }
+            Job::Cancel(id, _) | Job::Hasten(id, _) => operations.push(*id),
             Job::Claim(_)
             | Job::Pause(Pausable::All, _)
             | Job::Discard(_)
@@ -188,13 +215,21 @@ async fn lock(on: &DatabaseTransaction, jobs: &[&Job]) -> Result<HashMap<i64, Op
     queues::lock(on, lines).await
 }
 
+/// What telling the other processes needs to know.
+#[derive(Clone, Copy)]
+struct Told<'a> {
+    homes: &'a Homes,
+    owners: &'a HashMap<i64, Option<Uuid>>,
+    woken: &'a BTreeSet<i64>,
+}
+
 /// Tells the other processes what concerns them: with the commit, or not at all.
 async fn tell(
     on: &DatabaseTransaction,
     context: &Context,
     jobs: &[&Job],
     answers: &[Answer],
-    owners: &HashMap<i64, Option<Uuid>>,
+    Told { homes, owners, woken }: Told<'_>,
 ) -> Result<(), Trouble> {
     let members = &context.members;
     let concerns_others = |line: i64| match owners.get(&line).copied().flatten() {
@@ -203,16 +238,16 @@ async fn tell(
         None => true,
     };
     let mut said = Said::default();
-    let mut new: BTreeSet<i64> = BTreeSet::new();
+    let mut new: BTreeSet<i64> = woken.iter().copied().filter(|line| concerns_others(*line)).collect();
     for (job, answer) in jobs.iter().zip(answers) {
         match (job, answer) {
             (Job::Submit(batch), Answer::Submitted(Ok(_))) | (Job::Redrive(batch), Answer::Redriven(Ok(_))) => {
-                new.extend(batch.iter().map(|new| new.queue.number()).filter(|line| concerns_others(*line)));
+                new.extend(batch.iter().map(|new| homes.queue(new).number()).filter(|line| concerns_others(*line)));
             }
             (Job::Commit(done), Answer::Committed(committed)) => {
                 let is_kept = |committed: &Committed| matches!(committed, Committed::Done(_));
                 let kept = done.iter().zip(committed).filter(|(_, committed)| is_kept(committed));
-                let lines = kept.flat_map(|(done, _)| &done.operations).map(|new| new.queue.number());
+                let lines = kept.flat_map(|(done, _)| &done.operations).map(|new| homes.queue(new).number());
                 new.extend(lines.filter(|line| concerns_others(*line)));
             }
             // It was this process's own until now.

@@ -9,7 +9,9 @@ use guildhall_actors::{
 use sea_orm::{DatabaseTransaction, QueryResult};
 
 use super::{
-    Context, Trouble, inbox, shards, signed, state,
+    Context, Trouble,
+    homes::Homes,
+    inbox, shards, signed, state,
     submit::{self, Batch},
 };
 use crate::store::rows::{Cell, Holds, Rows, Shape, kept, with_rows};
@@ -46,8 +48,10 @@ type Answers = (Vec<Result<Vec<Submitted>, SubmitError>>, Vec<Committed>);
 pub(super) async fn all(
     on: &DatabaseTransaction,
     context: &Context,
+    homes: &Homes,
     requests: &[Batch<'_>],
     done: &[&Handled],
+    woken: &mut BTreeSet<i64>,
 ) -> Result<Answers, Trouble> {
     let mut answers: BTreeMap<usize, Committed> = BTreeMap::new();
     let in_force = shards::in_force(on, context, done.iter().filter_map(|done| done.under)).await?;
@@ -66,7 +70,7 @@ pub(super) async fn all(
         let (first, later) = left.into_iter().partition(|item| seen.insert(item.key.clone()));
         left = later;
         let requests = if submitted.is_none() { requests } else { &[] };
-        let (accepted, committed) = at_once(on, context, requests, first).await?;
+        let (accepted, committed) = at_once(on, context, homes, requests, first, woken).await?;
         submitted.get_or_insert(accepted);
         answers.extend(committed);
     }
@@ -90,8 +94,10 @@ impl<'a> Item<'a> {
 async fn at_once<'a>(
     on: &DatabaseTransaction,
     context: &Context,
+    homes: &Homes,
     requests: &[Batch<'a>],
     items: Vec<Item<'a>>,
+    woken: &mut BTreeSet<i64>,
 ) -> Result<(Vec<Result<Vec<Submitted>, SubmitError>>, Vec<(usize, Committed)>), Trouble> {
     let (from_inbox, fresh): (Vec<_>, Vec<_>) = items.iter().partition(|item| item.done.from_inbox);
     let mut wanted = insert(on, &fresh).await?;
@@ -100,7 +106,7 @@ async fn at_once<'a>(
     // Handlers are the operator's.
     let given = items.iter().filter(gives).map(|item| Batch { operations: &item.done.operations, of: None });
     let batches: Vec<Batch<'_>> = requests.iter().copied().chain(given).collect();
-    let mut submitted = submit::all(on, context, &batches).await?;
+    let mut submitted = submit::all(on, context, homes, &batches, woken).await?;
     let mut accepted = submitted.split_off(requests.len()).into_iter();
 
     let mut committed = Vec::with_capacity(items.len());

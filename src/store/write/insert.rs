@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use guildhall_actors::operations::NewOperation;
-use guildhall_core::operation::{OperationId, Queue};
+use guildhall_actors::operations::{DelayedBy, NewOperation};
+use guildhall_core::operation::{OperationId, Queue, QueueClass};
 use sea_orm::DatabaseTransaction;
 
 use super::{Context, Trouble, signed};
@@ -13,7 +13,13 @@ use crate::store::rows::{Cell, Holds, Rows, Shape, with_rows};
 #[derive(Debug)]
 pub(super) struct New<'a> {
     pub(super) operation: &'a NewOperation,
+    pub(super) queue: Queue,
+    /// The class and key of its queue, unless it is a guild's.
+    pub(super) identity: Option<(QueueClass, Arc<str>)>,
+    /// Negative if it is scheduled.
     pub(super) seq: i64,
+    /// When it joins its queue, if it is scheduled.
+    pub(super) joins_at: Option<i64>,
     pub(super) tenant: Arc<str>,
     /// The tenant whose key asked for it, if one did.
     pub(super) of: Option<&'a str>,
@@ -48,8 +54,39 @@ const INSERT: &str = "INSERT INTO operations (id, tenant, queue, guild_id, calle
     SELECT id, tenant, queue, guild_id, caller, bounds, scopes, seq, kind, payload, payload_hash, lane, max_attempts, eligible_at, deadline_at,
     deployment_id, trace, reason, redrive_of, created_at, created_at, 'queued', 0, 0, 0, {changed} FROM {v}";
 
+const SCHEDULED: Shape = Shape(&[
+    ("id", Holds::Uuid),
+    ("tenant", Holds::Text),
+    ("queue", Holds::Number),
+    ("guild_id", Holds::Number),
+    ("caller", Holds::Text),
+    ("bounds", Holds::Number),
+    ("scopes", Holds::Number),
+    ("seq", Holds::Number),
+    ("kind", Holds::Text),
+    ("payload", Holds::Text),
+    ("payload_hash", Holds::Bytes),
+    ("lane", Holds::Text),
+    ("max_attempts", Holds::Number),
+    ("eligible_at", Holds::Number),
+    ("deadline_at", Holds::Number),
+    ("deployment_id", Holds::Uuid),
+    ("trace", Holds::Text),
+    ("reason", Holds::Text),
+    ("redrive_of", Holds::Uuid),
+    ("created_at", Holds::Number),
+    ("joins_at", Holds::Number),
+    ("put_off", Holds::Number),
+]);
+
+const INSERT_SCHEDULED: &str = "INSERT INTO operations (id, tenant, queue, guild_id, caller, bounds, scopes, seq, kind, payload, payload_hash, lane,
+    max_attempts, eligible_at, deadline_at, deployment_id, trace, reason, redrive_of, created_at, updated_at, joins_at, put_off,
+    state, attempts, delays, parked, changed)
+    SELECT id, tenant, queue, guild_id, caller, bounds, scopes, seq, kind, payload, payload_hash, lane, max_attempts, eligible_at, deadline_at,
+    deployment_id, trace, reason, redrive_of, created_at, created_at, joins_at, put_off, 'scheduled', 0, 0, 0, {changed} FROM {v}";
+
 /// Keeps operations that were accepted: each as whoever asked for it, so that nobody can be given a row by mistake. The queues
-/// are the engine's own, and some of them are used by several tenants.
+/// are the engine's own.
 pub(super) async fn all(on: &DatabaseTransaction, context: &Context, accepted: &[New<'_>]) -> Result<(), Trouble> {
     if accepted.is_empty() {
         return Ok(());
@@ -82,11 +119,18 @@ async fn insert(on: &DatabaseTransaction, context: &Context, accepted: &[&New<'_
     const REFS: Shape = Shape(&[("operation_id", Holds::Uuid), ("target", Holds::Uuid)]);
     const INSERT_REFS: &str = "INSERT INTO operation_refs (operation_id, target)
         SELECT operation_id, target FROM {v} WHERE 1 = 1 ON CONFLICT DO NOTHING";
-    let mut operations = Rows::new();
+    let (mut operations, mut scheduled) = (Rows::new(), Rows::new());
     let mut keyed = BTreeMap::new();
     let mut refs = Rows::new();
     for new in accepted {
-        push(&mut operations, new);
+        match new.joins_at {
+            None => push(&mut operations, new),
+            Some(joins_at) => {
+                push(&mut scheduled, new);
+                let put_off = i64::from(new.operation.delayed_by == DelayedBy::Policy);
+                scheduled.push(&[Cell::Number(joins_at), Cell::Number(put_off)]);
+            }
+        }
         let operation = new.operation;
         let id = Cell::Uuid(operation.id.uuid());
         if let Some(key) = &operation.idempotency {
@@ -98,6 +142,10 @@ async fn insert(on: &DatabaseTransaction, context: &Context, accepted: &[&New<'_
     }
     let (insert, values) = context.stamp.put(INSERT, Vec::new(), 1);
     with_rows(on, &insert, OPERATIONS, operations, values).await?;
+    if !scheduled.is_empty() {
+        let (insert, values) = context.stamp.put(INSERT_SCHEDULED, Vec::new(), 1);
+        with_rows(on, &insert, SCHEDULED, scheduled, values).await?;
+    }
     if !keyed.is_empty() {
         // In order, so that no two processes wait for each other's keys.
         let mut keys = Rows::new();
@@ -115,12 +163,12 @@ async fn insert(on: &DatabaseTransaction, context: &Context, accepted: &[&New<'_
     Ok(())
 }
 
-fn push(rows: &mut Rows, New { operation, seq, tenant, .. }: &New<'_>) {
+fn push(rows: &mut Rows, New { operation, queue, seq, tenant, .. }: &New<'_>) {
     let trace = operation.trace.map(|trace| trace.to_string());
     rows.push(&[
         Cell::Uuid(operation.id.uuid()),
         Cell::Text(tenant),
-        Cell::Number(operation.queue.number()),
+        Cell::Number(queue.number()),
         operation.guild.map(u64::cast_signed).into(),
         Cell::Text(&operation.caller),
         Cell::Number(operation.bounds.number()),
@@ -142,8 +190,9 @@ fn push(rows: &mut Rows, New { operation, seq, tenant, .. }: &New<'_>) {
 }
 
 /// What a batch adds to one queue.
-struct Added {
+struct Added<'a> {
     tenant: Arc<str>,
+    identity: Option<&'a (QueueClass, Arc<str>)>,
     count: i64,
     next_seq: i64,
     ready_at: i64,
@@ -163,26 +212,55 @@ async fn count_in(on: &DatabaseTransaction, accepted: &[New<'_>]) -> Result<(), 
         ON CONFLICT (queue) DO UPDATE SET next_seq = excluded.next_seq, pending = guild_queues.pending + excluded.pending,
         ready_at = CASE WHEN guild_queues.ready_at IS NULL OR guild_queues.ready_at > excluded.ready_at
         THEN excluded.ready_at ELSE guild_queues.ready_at END";
-    let mut added: BTreeMap<Queue, Added> = BTreeMap::new();
-    for New { operation, seq, tenant, .. } in accepted {
-        let eligible_at = signed(operation.eligible_at.millis());
-        let tenant = Arc::clone(tenant);
-        let fresh = Added { tenant, count: 0, next_seq: 0, ready_at: i64::MAX };
-        let line = added.entry(operation.queue).or_insert(fresh);
+    const KEYED: Shape = Shape(&[
+        ("line", Holds::Number),
+        ("tenant", Holds::Text),
+        ("next_seq", Holds::Number),
+        ("n", Holds::Number),
+        ("ready_at", Holds::Number),
+        ("class", Holds::Text),
+        ("key", Holds::Text),
+    ]);
+    const UPSERT_KEYED: &str =
+        "INSERT INTO guild_queues (queue, tenant, class, key, next_seq, pending, paused, ready_at, fence)
+        SELECT line, tenant, class, key, next_seq, n, 0, ready_at, $2 FROM {v} WHERE 1 = 1
+        ON CONFLICT (queue) DO UPDATE SET next_seq = excluded.next_seq, pending = guild_queues.pending + excluded.pending,
+        ready_at = CASE WHEN guild_queues.ready_at IS NULL OR guild_queues.ready_at > excluded.ready_at
+        THEN excluded.ready_at ELSE guild_queues.ready_at END
+        WHERE guild_queues.tenant = excluded.tenant AND guild_queues.class = excluded.class
+        AND guild_queues.key = excluded.key RETURNING queue";
+    let mut added: BTreeMap<Queue, Added<'_>> = BTreeMap::new();
+    for New { operation, queue, identity, seq, joins_at, tenant, .. } in accepted {
+        let due = joins_at.unwrap_or_else(|| signed(operation.eligible_at.millis()));
+        let (tenant, identity) = (Arc::clone(tenant), identity.as_ref());
+        let fresh = Added { tenant, identity, count: 0, next_seq: 0, ready_at: i64::MAX };
+        let line = added.entry(*queue).or_insert(fresh);
         line.count += 1;
-        line.next_seq = seq + 1;
-        line.ready_at = line.ready_at.min(eligible_at);
+        line.next_seq = seq.abs() + 1;
+        line.ready_at = line.ready_at.min(due);
     }
-    let mut rows = Rows::new();
+    let (mut rows, mut keyed, mut count) = (Rows::new(), Rows::new(), 0);
     for (queue, line) in &added {
-        rows.push(&[
+        let cells = [
             Cell::Number(queue.number()),
             Cell::Text(&line.tenant),
             Cell::Number(line.next_seq),
             Cell::Number(line.count),
             Cell::Number(line.ready_at),
-        ]);
+        ];
+        if let Some((class, key)) = line.identity {
+            keyed.push(&cells);
+            keyed.push(&[Cell::Text(class.name()), Cell::Text(key)]);
+            count += 1;
+        } else {
+            rows.push(&cells);
+        }
     }
-    with_rows(on, UPSERT, SHAPE, rows, vec![Context::first_fence().into()]).await?;
+    let fence = || vec![Context::first_fence().into()];
+    with_rows(on, UPSERT, SHAPE, rows, fence()).await?;
+    if with_rows(on, UPSERT_KEYED, KEYED, keyed, fence()).await?.len() < count {
+        // It was not there when the queues were read.
+        return Err(Trouble::Raced("another process has made a queue with the same number at the same moment"));
+    }
     Ok(())
 }

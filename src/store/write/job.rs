@@ -21,6 +21,8 @@ use guildhall_core::{
 };
 use tokio::sync::oneshot;
 
+use super::schedule::Joined;
+
 /// Something to write.
 #[derive(Debug)]
 pub(in crate::store) enum Job {
@@ -28,6 +30,8 @@ pub(in crate::store) enum Job {
     Redrive(Vec<NewOperation>),
     Claim(ClaimFrom),
     Release(Queue, Fence),
+    /// Lets scheduled operations of a queue join that are due, so many at most.
+    Join(Queue, UnixMs, usize),
     Record(Vec<Change>),
     Cancel(OperationId, UnixMs),
     Hasten(OperationId, UnixMs),
@@ -67,6 +71,7 @@ pub(in crate::store) enum Answer {
     Redriven(Result<Vec<OperationId>, SubmitError>),
     Claimed(Vec<Claim>),
     Released(bool),
+    Joined(Joined),
     Recorded(Vec<Recorded>),
     Moved(Option<(State, Queue)>),
     Discarded(u64),
@@ -125,6 +130,7 @@ impl Answer {
             Self::Kept | Self::Erased(_) => true,
             Self::Claimed(_)
             | Self::Released(_)
+            | Self::Joined(_)
             | Self::Recorded(_)
             | Self::Swept(_)
             | Self::Committed(_)
@@ -141,6 +147,7 @@ impl Answer {
         match self {
             Self::Recorded(recorded) => recorded.contains(&Recorded::Done),
             Self::Committed(committed) => committed.iter().any(|one| matches!(one, Committed::Done(_))),
+            Self::Joined(joined) => joined.count > 0,
             Self::Submitted(_) | Self::Redriven(_) | Self::Moved(_) => self.is_change(),
             Self::Claimed(_)
             | Self::Released(_)
@@ -160,6 +167,39 @@ impl Answer {
 }
 
 impl Job {
+    /// The operations that it asks to be accepted.
+    pub(super) fn operations(&self) -> Box<dyn Iterator<Item = &NewOperation> + '_> {
+        match self {
+            Self::Submit(batch) | Self::Redrive(batch) => Box::new(batch.iter()),
+            Self::Commit(done) => Box::new(done.iter().flat_map(|done| &done.operations)),
+            Self::Claim(_)
+            | Self::Release(..)
+            | Self::Join(..)
+            | Self::Record(_)
+            | Self::Cancel(..)
+            | Self::Hasten(..)
+            | Self::Discard(_)
+            | Self::Pause(..)
+            | Self::Sweep(..)
+            | Self::SetState(_)
+            | Self::KeepSessions(_)
+            | Self::PutOff(..)
+            | Self::Revive(..)
+            | Self::SweepEvents(_)
+            | Self::Identify(_)
+            | Self::ClaimShards(_)
+            | Self::ReleaseShards(_)
+            | Self::AddKey(_)
+            | Self::RevokeKey(..)
+            | Self::RotateKey { .. }
+            | Self::Learn(..)
+            | Self::Note
+            | Self::SweepAccess(_)
+            | Self::KeepSpend(..)
+            | Self::SweepSpend(_) => Box::new(std::iter::empty()),
+        }
+    }
+
     /// How many rows it writes, and how many bytes of text, about.
     pub(super) fn size(&self) -> (usize, usize) {
         match self {
@@ -178,6 +218,7 @@ impl Job {
             Self::KeepSpend(_, spend) => (spend.len(), 0),
             Self::Claim(_)
             | Self::Release(..)
+            | Self::Join(..)
             | Self::Cancel(..)
             | Self::Hasten(..)
             | Self::Discard(_)

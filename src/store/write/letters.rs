@@ -1,6 +1,9 @@
 //! Dead letters: done again, or thrown away.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use guildhall_actors::operations::{LetterFilter, NewOperation, SubmitError, Submitted};
 use guildhall_core::operation::OperationId;
@@ -9,6 +12,7 @@ use uuid::Uuid;
 
 use super::{
     Context, Trouble,
+    homes::Homes,
     submit::{self, Batch},
 };
 use crate::store::{
@@ -23,8 +27,10 @@ const PAIRS: Shape = Shape(&[("op", Holds::Uuid), ("again", Holds::Uuid)]);
 pub(super) async fn redrive(
     on: &DatabaseTransaction,
     context: &Context,
+    homes: &Homes,
     batch: &[NewOperation],
     of: Option<&str>,
+    woken: &mut BTreeSet<i64>,
 ) -> Result<Result<Vec<OperationId>, SubmitError>, Trouble> {
     let caller = context.on_behalf(of);
     caller.begin(on).await?;
@@ -47,7 +53,7 @@ pub(super) async fn redrive(
     if wanted.is_empty() {
         return Ok(Ok(kept));
     }
-    let submitted = match submit::all(on, context, &[Batch { operations: &wanted, of }]).await?.pop() {
+    let submitted = match submit::all(on, context, homes, &[Batch { operations: &wanted, of }], woken).await?.pop() {
         Some(Ok(submitted)) => submitted,
         Some(Err(error)) => return Ok(Err(error)),
         None => Vec::new(),

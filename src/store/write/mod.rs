@@ -5,6 +5,7 @@ mod batch;
 mod erase;
 mod finish;
 mod handled;
+mod homes;
 mod identify;
 mod inbox;
 mod insert;
@@ -13,6 +14,7 @@ mod letters;
 mod locations;
 mod queues;
 mod record;
+mod schedule;
 mod sessions;
 mod shards;
 mod single;
@@ -41,7 +43,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use self::job::Asked;
+use self::{batch::Done, job::Asked};
 #[cfg(test)]
 pub(super) use self::{
     handled::{HANDLED, INSERT as INSERT_HANDLED, KEYS, REMOVE as REMOVE_HANDLED},
@@ -49,6 +51,7 @@ pub(super) use self::{
     inbox::{PRESENT as IN_INBOX, PUT_OFF, PUTTING_OFF},
     queues::{TAKE_DUE, take_due_of_ours},
     record::{CHANGES, UPDATE},
+    schedule::DUE as SCHEDULED_DUE,
     sessions::{CONFIRMED, FORGET, FORGET_ON_POSTGRES, KNOWN, SHARDS, STRAYS, SWEEP_DEAD, SWEEP_STRAY},
     sweep::OPERATIONS as SWEEP,
 };
@@ -56,6 +59,7 @@ pub(super) use self::{
     job::{Answer, Job, Request},
     queues::{LINES, NEXT_DUE, PAUSED},
     record::guild_number,
+    schedule::FIRST as FIRST_SCHEDULED,
     stamp::{FORGOTTEN, Stamp},
 };
 use super::{
@@ -209,13 +213,13 @@ impl Writer {
     async fn write(&mut self, mut batch: VecDeque<Request>) {
         let asked: Vec<Asked<'_>> = batch.iter().map(Asked::of).collect();
         match self.attempt_again(&asked).await {
-            Ok(answers) => self.answer(batch, answers),
+            Ok(done) => self.answer(batch, done),
             Err(trouble) if batch.len() > 1 && is_ones_own(trouble.meaning()) => {
                 // One of them may be at fault: the others are not to suffer for it.
                 while let Some(request) = batch.pop_front() {
                     let alone = self.attempt_again(&[Asked::of(&request)]).await;
                     match alone {
-                        Ok(answers) => self.answer(VecDeque::from([request]), answers),
+                        Ok(done) => self.answer(VecDeque::from([request]), done),
                         Err(trouble) => self.refuse(VecDeque::from([request]), &trouble),
                     }
                 }
@@ -232,8 +236,9 @@ impl Writer {
         }
     }
 
-    fn answer(&mut self, batch: VecDeque<Request>, answers: Vec<Answer>) {
+    fn answer(&mut self, batch: VecDeque<Request>, Done { answers, woken }: Done) {
         self.tell(Health::Up);
+        self.context.members.wake(woken);
         if answers.iter().any(Answer::touches_operations) {
             self.changed();
         }
@@ -247,6 +252,7 @@ impl Writer {
                 Answer::Submitted(_)
                 | Answer::Redriven(_)
                 | Answer::Released(_)
+                | Answer::Joined(_)
                 | Answer::Moved(_)
                 | Answer::Discarded(_)
                 | Answer::Swept(_)
@@ -289,7 +295,7 @@ impl Writer {
     }
 
     /// Does jobs; again if another process got in the way.
-    async fn attempt_again(&mut self, jobs: &[Asked<'_>]) -> Result<Vec<Answer>, Trouble> {
+    async fn attempt_again(&mut self, jobs: &[Asked<'_>]) -> Result<Done, Trouble> {
         let mut tried = 1;
         loop {
             match self.attempt(jobs).await {
@@ -303,7 +309,7 @@ impl Writer {
     }
 
     /// Does jobs in one transaction. In the end all of it is committed, or nothing, or nobody knows.
-    async fn attempt(&mut self, jobs: &[Asked<'_>]) -> Result<Vec<Answer>, Trouble> {
+    async fn attempt(&mut self, jobs: &[Asked<'_>]) -> Result<Done, Trouble> {
         let deadline = Instant::now() + self.settings.timeout;
         if self.connection.is_none() {
             tokio::time::timeout_at(deadline, self.connect()).await.map_err(|_| late())??;
@@ -326,7 +332,7 @@ impl Writer {
         outcome
     }
 
-    async fn transact(&mut self, jobs: &[Asked<'_>]) -> Result<Vec<Answer>, Trouble> {
+    async fn transact(&mut self, jobs: &[Asked<'_>]) -> Result<Done, Trouble> {
         self.context.stamp = self.context.stamp.next(now_in_micros());
         self.context.says_changes = self.may_say_changes() <= Instant::now();
         if self.claims_in_doubt {
@@ -340,9 +346,9 @@ impl Writer {
         if done.is_ok() {
             failpoint::pass(Point::BeforeCommit);
         }
-        let answers = self.end(transaction, done).await?;
+        let done = self.end(transaction, done).await?;
         failpoint::pass(Point::AfterCommit);
-        Ok(answers)
+        Ok(done)
     }
 
     /// Begins a transaction.

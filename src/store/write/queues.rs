@@ -20,11 +20,13 @@ const HELD: Shape = Shape(&[("line", Holds::Number), ("held", Holds::Number)]);
 /// The switch that pauses everything.
 pub(in crate::store) const PAUSED: &str = "paused";
 
-/// What makes a queue due again: its first operation, and those that others may pass.
+/// What makes a queue due again: its first operation, those that others may pass, and the first scheduled one.
 pub(in crate::store) const NEXT_DUE: &str =
-    "(SELECT MIN(o.eligible_at) FROM operations o WHERE o.queue = guild_queues.queue
-    AND o.finished_at IS NULL AND (o.parked = 1 OR o.seq = (SELECT MIN(p.seq) FROM operations p
-    WHERE p.queue = guild_queues.queue AND p.finished_at IS NULL AND p.parked = 0)))";
+    "(SELECT MIN(d.due) FROM (SELECT MIN(o.eligible_at) AS due FROM operations o WHERE o.queue = guild_queues.queue
+    AND o.finished_at IS NULL AND o.seq > 0 AND (o.parked = 1 OR o.seq = (SELECT MIN(p.seq) FROM operations p
+    WHERE p.queue = guild_queues.queue AND p.finished_at IS NULL AND p.seq > 0 AND p.parked = 0))
+    UNION ALL SELECT MIN(s.joins_at) FROM operations s WHERE s.queue = guild_queues.queue
+    AND s.joins_at IS NOT NULL) d)";
 
 /// Takes those that have something due, the longest waiting first.
 pub(in crate::store) const TAKE_DUE: &str = "UPDATE guild_queues SET owner = $1, fence = fence + 1 WHERE queue IN
@@ -169,7 +171,9 @@ pub(super) async fn claim(
             if lines.is_empty() {
                 return Ok(Vec::new());
             }
-            with_rows(on, MAKE, LINES, rows(), vec![Context::first_fence().into()]).await?;
+            // Queues with keys of their own are there if something is in them.
+            let guilds = Rows::of(lines.iter().copied().filter(|line| *line > 0).map(Cell::Number));
+            with_rows(on, MAKE, LINES, guilds, vec![Context::first_fence().into()]).await?;
             with_rows(on, if shared { TAKE_SHARED } else { TAKE }, LINES, rows(), vec![me.into()]).await?
         }
     };
@@ -245,6 +249,7 @@ pub(super) async fn pause(
 ) -> Result<(), Trouble> {
     const ALL: &str = "INSERT INTO switches (name, is_on) VALUES ($1, $2)
         ON CONFLICT (name) DO UPDATE SET is_on = excluded.is_on";
+    const KEYED: &str = "UPDATE guild_queues SET paused = $2 WHERE queue = $1 AND tenant = COALESCE($3, tenant)";
     const ONE: &str = "INSERT INTO guild_queues (queue, tenant, next_seq, pending, paused, fence)
         VALUES ($1, COALESCE($4, 'default'), 1, 0, $2, $3) ON CONFLICT (queue) DO UPDATE SET paused = excluded.paused
         WHERE guild_queues.tenant = COALESCE($4, guild_queues.tenant)";
@@ -253,13 +258,15 @@ pub(super) async fn pause(
         Pausable::All => vec![PAUSED.into(), paused.into()],
         Pausable::Queue(queue) => {
             let of = of.map(str::to_owned);
-            vec![queue.number().into(), paused.into(), Context::first_fence().into(), of.into()]
+            let fence = queue.guild().map(|_| Context::first_fence().into());
+            [queue.number().into(), paused.into()].into_iter().chain(fence).chain([of.into()]).collect()
         }
     };
     // Who may pause everything may do so to everybody; one queue is for whose it is.
     let (sql, caller) = match what {
         Pausable::All => (ALL, context.on_behalf(None)),
-        Pausable::Queue(_) => (ONE, context.on_behalf(of)),
+        Pausable::Queue(Queue::Guild(_)) => (ONE, context.on_behalf(of)),
+        Pausable::Queue(Queue::Keyed(_)) => (KEYED, context.on_behalf(of)),
     };
     caller.begin(on).await?;
     query(on, sql, values).await?;

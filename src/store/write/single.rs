@@ -1,5 +1,7 @@
 //! What concerns one operation, and is rare.
 
+use std::collections::BTreeSet;
+
 use guildhall_core::{
     operation::{OperationId, Queue, State},
     time::UnixMs,
@@ -9,7 +11,7 @@ use sea_orm::{DatabaseTransaction, QueryResult, Value};
 use super::{
     Context, Trouble,
     finish::{self, Ended},
-    queues, signed,
+    queues, schedule, signed,
 };
 use crate::store::{operation_row::state_named, rows::query};
 
@@ -20,10 +22,11 @@ pub(super) async fn cancel(
     id: OperationId,
     now: UnixMs,
     of: Option<&str>,
+    woken: &mut BTreeSet<i64>,
 ) -> Result<Option<(State, Queue)>, Trouble> {
     const CANCEL: &str =
-        "UPDATE operations SET state = 'cancelled', updated_at = $2, finished_at = $2, changed = {changed}
-        WHERE id = $1 AND tenant = COALESCE($3, tenant) AND state IN ('queued', 'delayed') AND attempts = 0
+        "UPDATE operations SET state = 'cancelled', updated_at = $2, finished_at = $2, joins_at = NULL, changed = {changed}
+        WHERE id = $1 AND tenant = COALESCE($3, tenant) AND state IN ('scheduled', 'queued', 'delayed') AND attempts = 0
             AND NOT EXISTS (SELECT 1 FROM intents i WHERE i.operation_id = operations.id)
         RETURNING state, queue";
     let (cancel, values) = context.stamp.put(CANCEL, values(id, now, of), 0);
@@ -36,6 +39,7 @@ pub(super) async fn cancel(
         return Ok(as_it_is);
     };
     finish::all(on, context, &[Ended { id, queue, state, result: None, at: now }]).await?;
+    schedule::release(on, &[id.uuid()], signed(now.millis()), woken).await?;
     // What waited behind it may be due long before it would have been.
     queues::look_again(on, queue).await?;
     Ok(Some((state, queue)))
@@ -48,9 +52,11 @@ pub(super) async fn hasten(
     id: OperationId,
     now: UnixMs,
     of: Option<&str>,
+    woken: &mut BTreeSet<i64>,
 ) -> Result<Option<(State, Queue)>, Trouble> {
     const HASTEN: &str = "UPDATE operations SET eligible_at = $2, updated_at = $2, changed = {changed}
-        WHERE id = $1 AND tenant = COALESCE($3, tenant) AND state IN ('queued', 'delayed', 'retrying') AND eligible_at > $2
+        WHERE id = $1 AND tenant = COALESCE($3, tenant) AND state IN ('scheduled', 'queued', 'delayed', 'retrying')
+        AND eligible_at > $2
         RETURNING state, queue";
     const READY: &str =
         "UPDATE guild_queues SET ready_at = $2 WHERE queue = $1 AND (ready_at IS NULL OR ready_at > $2)";
@@ -60,9 +66,12 @@ pub(super) async fn hasten(
     let hastened = query(on, &hasten, values).await?;
     let as_it_is = as_it_stands(on, id, of).await?;
     caller.end(on).await?;
-    let Some((state, queue)) = hastened.first().map(standing).transpose()? else {
+    let Some((mut state, queue)) = hastened.first().map(standing).transpose()? else {
         return Ok(as_it_is);
     };
+    if state == State::Scheduled {
+        state = schedule::join_one(on, context, id, queue, now, woken).await?;
+    }
     query(on, READY, vec![queue.number().into(), signed(now.millis()).into()]).await?;
     Ok(Some((state, queue)))
 }

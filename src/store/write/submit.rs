@@ -1,22 +1,26 @@
 //! Accepting operations.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
 use guildhall_actors::{
     access::default_tenant,
-    operations::{NewOperation, SubmitError, Submitted},
+    operations::{NewOperation, StoreError, SubmitError, Submitted},
 };
-use guildhall_core::operation::{OperationId, State};
+use guildhall_core::{
+    operation::{OperationId, Queue, QueueClass, QueueKey, State},
+    time::UnixMs,
+};
 use sea_orm::{DatabaseTransaction, QueryResult};
 use uuid::Uuid;
 
 use super::{
     Context, Trouble,
+    homes::Homes,
     insert::{self, New},
-    signed,
+    schedule, signed,
 };
 use crate::store::{
     operation_row::state_named,
@@ -38,12 +42,16 @@ struct Target {
     tenant: Arc<str>,
     guild: Option<i64>,
     known: Known,
+    /// When it joins its queue, if it is scheduled.
+    joins_at: Option<i64>,
 }
 
 #[derive(Clone, Debug)]
 struct Line {
     /// Whose it is; nobody's yet if it is new.
     tenant: Option<Arc<str>>,
+    /// Its key within its tenant, unless it is a guild's.
+    key: Option<Arc<str>>,
     next_seq: i64,
     pending: i64,
 }
@@ -72,16 +80,18 @@ struct Desk {
 pub(super) async fn all(
     on: &DatabaseTransaction,
     context: &Context,
+    homes: &Homes,
     batches: &[Batch<'_>],
+    woken: &mut BTreeSet<i64>,
 ) -> Result<Vec<Result<Vec<Submitted>, SubmitError>>, Trouble> {
     if batches.is_empty() {
         return Ok(Vec::new());
     }
-    let mut desk = Desk::read(on, batches).await?;
+    let mut desk = Desk::read(on, context, homes, batches, woken).await?;
     let mut accepted: Vec<New<'_>> = Vec::new();
     let mut answers = Vec::with_capacity(batches.len());
     for batch in batches {
-        answers.push(desk.accept(*batch, context.max_queued).map(|(submitted, new)| {
+        answers.push(desk.accept(*batch, homes, context.max_queued).map(|(submitted, new)| {
             accepted.extend(new);
             submitted
         }));
@@ -93,12 +103,25 @@ pub(super) async fn all(
 
 impl Desk {
     /// Whose everything is: what is read here decides who may do what, so it is not read as who asks.
-    async fn read(on: &DatabaseTransaction, batches: &[Batch<'_>]) -> Result<Self, Trouble> {
+    async fn read(
+        on: &DatabaseTransaction,
+        context: &Context,
+        homes: &Homes,
+        batches: &[Batch<'_>],
+        woken: &mut BTreeSet<i64>,
+    ) -> Result<Self, Trouble> {
         let mut desk = Self::default();
         let all = || batches.iter().flat_map(|batch| batch.operations);
+        // Those that are due join before what is accepted after that; and so before it is read what is scheduled.
+        let due = desk.read_lines(on, homes, all()).await?;
+        for (queue, now) in due {
+            let joined = schedule::join(on, context, queue, now, usize::MAX, woken).await?;
+            if let Some(line) = desk.lines.get_mut(&queue) {
+                line.next_seq += signed(joined.count as u64);
+            }
+        }
         desk.read_keys(on, all()).await?;
         desk.read_operations(on, all()).await?;
-        desk.read_lines(on, all()).await?;
         Ok(desk)
     }
 
@@ -138,7 +161,7 @@ impl Desk {
         all: impl Iterator<Item = &'a NewOperation>,
     ) -> Result<(), Trouble> {
         const SHAPE: Shape = Shape(&[("op", Holds::Uuid)]);
-        const SELECT: &str = "SELECT o.tenant, o.guild_id, o.id, o.payload_hash, o.state, o.result
+        const SELECT: &str = "SELECT o.tenant, o.guild_id, o.id, o.payload_hash, o.state, o.result, o.joins_at
             FROM {v} JOIN operations o ON o.id = v.op";
         let mut asked = HashSet::new();
         for operation in all {
@@ -149,33 +172,53 @@ impl Desk {
         for row in with_rows(on, SELECT, SHAPE, rows, Vec::new()).await? {
             let known = known(&row, 2)?;
             let tenant: String = row.try_get_by_index(0)?;
-            let target = Target { tenant: Arc::from(tenant), guild: row.try_get_by_index(1)?, known };
+            let (guild, joins_at) = (row.try_get_by_index(1)?, row.try_get_by_index(6)?);
+            let target = Target { tenant: Arc::from(tenant), guild, known, joins_at };
             self.operations.insert(target.known.id, target);
         }
         Ok(())
     }
 
+    /// Reads the queues. Gives those in which scheduled operations are due, and the present time there.
     async fn read_lines<'a>(
         &mut self,
         on: &DatabaseTransaction,
+        homes: &Homes,
         all: impl Iterator<Item = &'a NewOperation>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<BTreeMap<i64, UnixMs>, Trouble> {
         const SHAPE: Shape = Shape(&[("line", Holds::Number)]);
-        const SELECT: &str =
-            "SELECT q.queue, q.next_seq, q.pending, q.tenant FROM {v} JOIN guild_queues q ON q.queue = v.line";
-        let queues: HashSet<i64> = all.map(|operation| operation.queue.number()).collect();
-        let rows = Rows::of(queues.into_iter().map(Cell::Number));
-        for row in with_rows(on, SELECT, SHAPE, rows, Vec::new()).await? {
-            let tenant: String = row.try_get_by_index(3)?;
-            let (next_seq, pending) = (row.try_get_by_index(1)?, row.try_get_by_index(2)?);
-            let line = Line { tenant: Some(Arc::from(tenant)), next_seq, pending };
-            self.lines.insert(row.try_get_by_index(0)?, line);
+        const SELECT: &str = "SELECT q.queue, q.next_seq, q.pending, q.tenant, q.key, (SELECT MIN(s.joins_at)
+            FROM operations s WHERE s.queue = q.queue AND s.joins_at IS NOT NULL)
+            FROM {v} JOIN guild_queues q ON q.queue = v.line";
+        let mut queues: HashMap<i64, UnixMs> = HashMap::new();
+        for operation in all {
+            let now = queues.entry(homes.queue(operation).number()).or_default();
+            *now = operation.created_at.max(*now);
         }
-        Ok(())
+        let mut due = BTreeMap::new();
+        let rows = Rows::of(queues.keys().copied().map(Cell::Number));
+        for row in with_rows(on, SELECT, SHAPE, rows, Vec::new()).await? {
+            let queue: i64 = row.try_get_by_index(0)?;
+            let tenant: String = row.try_get_by_index(3)?;
+            let key: Option<String> = row.try_get_by_index(4)?;
+            let first: Option<i64> = row.try_get_by_index(5)?;
+            let (next_seq, pending) = (row.try_get_by_index(1)?, row.try_get_by_index(2)?);
+            let line = Line { tenant: Some(Arc::from(tenant)), key: key.map(Arc::from), next_seq, pending };
+            self.lines.insert(queue, line);
+            if let Some(now) = queues.get(&queue).filter(|now| first.is_some_and(|at| at <= signed(now.millis()))) {
+                due.insert(queue, *now);
+            }
+        }
+        Ok(due)
     }
 
     /// Accepts a batch, or leaves everything as it was.
-    fn accept<'a>(&mut self, batch: Batch<'a>, most: u64) -> Result<(Vec<Submitted>, Vec<New<'a>>), SubmitError> {
+    fn accept<'a>(
+        &mut self,
+        batch: Batch<'a>,
+        homes: &Homes,
+        most: u64,
+    ) -> Result<(Vec<Submitted>, Vec<New<'a>>), SubmitError> {
         let mut submitted = Vec::with_capacity(batch.operations.len());
         let mut new: Vec<New<'a>> = Vec::new();
         let mut keys: HashMap<Key, Known> = HashMap::new();
@@ -192,39 +235,52 @@ impl Desk {
                 submitted.push(Submitted::Existing { id, state, result });
                 continue;
             }
-            let queue = operation.queue;
+            let queue = homes.queue(operation);
             let stored = || self.lines.get(&queue.number()).cloned();
             let line = lines.entry(queue.number()).or_insert_with(|| stored().unwrap_or_default());
             let is_theirs = |tenant: &Arc<str>| batch.of.is_none_or(|of| of == &**tenant);
-            let tenant = line.tenant_for(operation).filter(is_theirs).ok_or(SubmitError::NotYours { index })?;
+            let tenant = line.tenant_for(operation, homes).filter(is_theirs).ok_or(SubmitError::NotYours { index })?;
+            let identity = line.identity(operation, queue, &tenant)?;
+            let is_later = operation.eligible_at > operation.created_at;
+            let mut joins_at = is_later.then(|| signed(operation.eligible_at.millis()));
             for id in &operation.refers_to {
                 let is_it =
-                    |earlier: &New<'_>| earlier.operation.id == *id && earlier.is_seen(operation.guild, &tenant);
-                if !new.iter().any(is_it)
-                    && !self.operations.get(id).is_some_and(|target| target.is_seen(operation.guild, &tenant))
-                {
-                    return Err(SubmitError::NoSuchOperation { index, id: *id });
-                }
+                    |earlier: &&New<'_>| earlier.operation.id == *id && earlier.is_seen(operation.guild, &tenant);
+                let is_stored = |target: &&Target| target.is_seen(operation.guild, &tenant);
+                let target_joins = match (new.iter().find(is_it), self.operations.get(id).filter(is_stored)) {
+                    (Some(earlier), _) => earlier.joins_at,
+                    (None, Some(target)) => target.joins_at,
+                    (None, None) => return Err(SubmitError::NoSuchOperation { index, id: *id }),
+                };
+                joins_at = joins_at.max(target_joins);
             }
+            let deadline = operation.deadline_at.map(|at| signed(at.millis()));
+            let joins_at = joins_at.map(|at| deadline.map_or(at, |deadline| at.min(deadline)));
             if line.pending >= signed(most) {
                 return Err(SubmitError::Full { queue, pending: line.pending.unsigned_abs(), most });
             }
             if let Some(key) = key {
-                keys.insert(key, Known::of(operation));
+                keys.insert(key, Known::of(operation, joins_at));
             }
-            submitted.push(Submitted::Accepted { seq: line.next_seq.unsigned_abs() });
+            let (seq, place) = match joins_at {
+                Some(_) => (-line.next_seq, 0),
+                None => (line.next_seq, line.next_seq.unsigned_abs()),
+            };
+            submitted.push(Submitted::Accepted { seq: place, queue, state: state_of(joins_at) });
             line.tenant.get_or_insert_with(|| Arc::clone(&tenant));
-            new.push(New { operation, seq: line.next_seq, tenant, of: batch.of });
+            line.key = identity.as_ref().map(|(_, key)| Arc::clone(key));
+            new.push(New { operation, queue, identity, seq, joins_at, tenant, of: batch.of });
             line.next_seq += 1;
             line.pending += 1;
         }
         self.keys.extend(keys);
         self.lines.extend(lines);
-        for New { operation, tenant, .. } in &new {
+        for New { operation, tenant, joins_at, .. } in &new {
             let target = Target {
                 tenant: Arc::clone(tenant),
                 guild: operation.guild.map(u64::cast_signed),
-                known: Known::of(operation),
+                known: Known::of(operation, *joins_at),
+                joins_at: *joins_at,
             };
             self.operations.insert(operation.id, target);
         }
@@ -233,9 +289,14 @@ impl Desk {
 }
 
 impl Known {
-    fn of(operation: &NewOperation) -> Self {
-        Self { id: operation.id, hash: operation.payload_hash, state: State::Queued, result: None }
+    fn of(operation: &NewOperation, joins_at: Option<i64>) -> Self {
+        Self { id: operation.id, hash: operation.payload_hash, state: state_of(joins_at), result: None }
     }
+}
+
+/// The state of a new operation.
+fn state_of(joins_at: Option<i64>) -> State {
+    if joins_at.is_some() { State::Scheduled } else { State::Queued }
 }
 
 impl Target {
@@ -252,21 +313,52 @@ impl New<'_> {
 
 impl Default for Line {
     fn default() -> Self {
-        Self { tenant: None, next_seq: 1, pending: 0 }
+        Self { tenant: None, key: None, next_seq: 1, pending: 0 }
     }
 }
 
 impl Line {
     /// Whose an operation is that is to stand here; nothing if it may not. Whoever has no tenant acts for whose the guild is;
-    /// a guild that nobody has is the default tenant's, and becomes another's by a key alone. Queues of users and
-    /// interactions are nobody's own.
-    fn tenant_for(&self, operation: &NewOperation) -> Option<Arc<str>> {
+    /// a guild that nobody has is the default tenant's, and becomes another's by a key alone. What is about a guild and
+    /// stands in another queue belongs to the guild's tenant, too.
+    fn tenant_for(&self, operation: &NewOperation, homes: &Homes) -> Option<Arc<str>> {
         let asked = Some(&operation.tenant).filter(|tenant| !tenant.is_empty());
-        if operation.queue.guild().is_none() {
-            return Some(asked.map_or_else(default_tenant, Arc::clone));
-        }
-        let own = self.tenant.clone().unwrap_or_else(default_tenant);
+        let own = match (&operation.queue, operation.guild) {
+            (QueueKey::Guild(_), _) => self.tenant.clone().unwrap_or_else(default_tenant),
+            (QueueKey::Keyed { .. }, Some(guild)) => homes.tenant(guild),
+            (QueueKey::Keyed { .. }, None) => asked.map_or_else(default_tenant, Arc::clone),
+            (QueueKey::Existing(_), _) => self.tenant.clone()?,
+        };
         (asked.is_none_or(|asked| *asked == own)).then_some(own)
+    }
+
+    /// The class and key of an operation's queue, unless it is a guild's. Two queues that have one number by chance are never
+    /// one queue.
+    fn identity(
+        &self,
+        operation: &NewOperation,
+        queue: Queue,
+        tenant: &str,
+    ) -> Result<Option<(QueueClass, Arc<str>)>, SubmitError> {
+        let (class, key) = match &operation.queue {
+            QueueKey::Guild(_) => return Ok(None),
+            QueueKey::Keyed { class, key } => (*class, Arc::clone(key)),
+            QueueKey::Existing(_) => match &self.key {
+                Some(key) => (queue.class(), Arc::clone(key)),
+                None => return Ok(None),
+            },
+        };
+        match (self.tenant.as_deref(), &self.key) {
+            (Some(its_tenant), its_key) if its_tenant != tenant || its_key.as_ref() != Some(&key) => {
+                let says = format!(
+                    "{} of tenant {tenant} has the number {}, and so has a queue that is in use",
+                    operation.queue,
+                    queue.number()
+                );
+                Err(StoreError::Corrupt(says).into())
+            }
+            (Some(_) | None, _) => Ok(Some((class, key))),
+        }
     }
 }
 

@@ -12,8 +12,8 @@ use super::tables::{Row, Tables};
 use crate::access::Note;
 use crate::operations::{
     Change, Claim, ClaimFrom, DeadLetter, Fence, Instance, LetterFilter, ListFilter, NewOperation, OperationStore,
-    Page, Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, Stored, SubmitError, Submitted, Swept,
-    Wanted,
+    Page, Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, Stored, SubmitError, Submitted,
+    Swept, Wanted,
 };
 use crate::right::Right;
 

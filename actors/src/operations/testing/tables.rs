@@ -73,8 +73,7 @@ impl Tables {
                 (n, State::Queued)
             }
         };
-        let stored =
-            Stored { operation, seq, state, attempts: 0, delays: 0, parked: false, intent: None, error: None };
+        let stored = Stored { operation, seq, state, attempts: 0, delays: 0, parked: false, intent: None, error: None };
         self.rows.insert(id, Row { stored, result: None, made: None, attempts: Vec::new() });
     }
 
@@ -120,9 +119,8 @@ impl Tables {
 
     /// One is not scheduled any more: those that refer to it follow.
     fn release(&mut self, target: OperationId, now: UnixMs) {
-        let follows = |row: &&Row| {
-            row.stored.state == State::Scheduled && row.stored.operation.refers_to.contains(&target)
-        };
+        let follows =
+            |row: &&Row| row.stored.state == State::Scheduled && row.stored.operation.refers_to.contains(&target);
         let follow: Vec<NewOperation> =
             self.rows.values().filter(follows).map(|row| row.stored.operation.clone()).collect();
         for operation in follow {

@@ -1,0 +1,224 @@
+//! Scheduled operations: they have no place in their queue, and take one when they are due.
+//!
+//! ```text
+//!  submit ─▶ scheduled (joins_at, seq < 0) ─▶ due: queued (seq > 0, the next of its queue)
+//!                 ▲ refers to a scheduled one: joins no sooner than that one
+//! ```
+//!
+//! `joins_at` is set on scheduled operations alone. A negative `seq` is the order of acceptance. Nobody holds a scheduled
+//! operation in memory, so whoever writes to the queue may let those join that are due: every submission does, and so a
+//! scheduled operation is before all that were accepted after it was due.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use guildhall_core::{
+    operation::{OperationId, Queue, State},
+    time::UnixMs,
+};
+use sea_orm::DatabaseTransaction;
+use uuid::Uuid;
+
+use super::{Context, Trouble, signed};
+use crate::store::rows::{Cell, Holds, Rows, Shape, query, with_rows};
+
+/// How many join in one statement.
+const AT_ONCE: usize = 500;
+/// When one is looked at again that waits for an operation of another queue which should have joined. That one sees to it
+/// as soon as it joins; this is the fallback.
+const LOOK_AGAIN_MS: i64 = 60_000;
+
+const IDS: Shape = Shape(&[("op", Holds::Uuid)]);
+const TIMES: Shape = Shape(&[("op", Holds::Uuid), ("at", Holds::Number)]);
+
+/// Those of a queue that are due, in the order in which they join.
+pub(in crate::store) const DUE: &str = "SELECT o.id, o.deadline_at FROM operations o
+    WHERE o.queue = $1 AND o.joins_at IS NOT NULL AND o.joins_at <= $2 ORDER BY o.joins_at, o.seq DESC LIMIT $3 + 0";
+
+/// When the first one of a queue is due.
+pub(in crate::store) const FIRST: &str =
+    "SELECT MIN(s.joins_at) FROM operations s WHERE s.queue = $1 AND s.joins_at IS NOT NULL";
+
+/// What joining has done.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(in crate::store) struct Joined {
+    /// How many have joined.
+    pub(in crate::store) count: usize,
+    /// When the next one of the queue is due.
+    pub(in crate::store) next: Option<UnixMs>,
+}
+
+/// An operation that is due.
+struct Due {
+    id: Uuid,
+    deadline: Option<i64>,
+}
+
+/// Lets scheduled operations of a queue join that are due, up to a bound. Adds queues to `woken` in which others may join now.
+pub(super) async fn join(
+    on: &DatabaseTransaction,
+    context: &Context,
+    queue: i64,
+    now: UnixMs,
+    limit: usize,
+    woken: &mut BTreeSet<i64>,
+) -> Result<Joined, Trouble> {
+    let now = signed(now.millis());
+    let mut joined = Joined::default();
+    while joined.count < limit {
+        let most = signed(AT_ONCE.min(limit - joined.count) as u64);
+        let rows = query(on, DUE, vec![queue.into(), now.into(), most.into()]).await?;
+        let due: Vec<Due> = rows
+            .iter()
+            .map(|row| Ok::<_, Trouble>(Due { id: row.try_get_by_index(0)?, deadline: row.try_get_by_index(1)? }))
+            .collect::<Result<_, _>>()?;
+        if due.is_empty() {
+            break;
+        }
+        let held = scheduled_targets(on, due.iter().map(|due| due.id)).await?;
+        let (placed, later) = sort_out(&due, &held, now);
+        put_off(on, &later).await?;
+        place(on, context, queue, &placed, now).await?;
+        release(on, &placed, now, woken).await?;
+        joined.count += placed.len();
+    }
+    joined.next = first(on, queue).await?;
+    Ok(joined)
+}
+
+/// Those that join, in order, and those that have to wait for another, with until when.
+fn sort_out(due: &[Due], held: &HashMap<Uuid, Vec<(Uuid, i64)>>, now: i64) -> (Vec<Uuid>, Vec<(Uuid, i64)>) {
+    let (mut placed, mut later, mut joins) = (Vec::new(), Vec::new(), HashSet::new());
+    for Due { id, deadline } in due {
+        let expired = deadline.is_some_and(|deadline| deadline <= now);
+        let targets = held.get(id).into_iter().flatten().filter(|(target, _)| !joins.contains(target));
+        match targets.map(|(_, at)| *at).max() {
+            // One whose time is up joins, and ends before it could run.
+            Some(at) if !expired => {
+                let at = at.max(now + LOOK_AGAIN_MS);
+                later.push((*id, deadline.map_or(at, |deadline| at.min(deadline))));
+            }
+            Some(_) | None => {
+                joins.insert(*id);
+                placed.push(*id);
+            }
+        }
+    }
+    (placed, later)
+}
+
+/// The scheduled operations that each of these refers to, with when they join.
+async fn scheduled_targets(
+    on: &DatabaseTransaction,
+    ids: impl Iterator<Item = Uuid>,
+) -> Result<HashMap<Uuid, Vec<(Uuid, i64)>>, Trouble> {
+    const SELECT: &str = "SELECT r.operation_id, t.id, t.joins_at FROM {v}
+        JOIN operation_refs r ON r.operation_id = v.op JOIN operations t ON t.id = r.target WHERE t.joins_at IS NOT NULL";
+    let mut held: HashMap<Uuid, Vec<(Uuid, i64)>> = HashMap::new();
+    for row in with_rows(on, SELECT, IDS, Rows::of(ids.map(Cell::Uuid)), Vec::new()).await? {
+        let target = (row.try_get_by_index(1)?, row.try_get_by_index(2)?);
+        held.entry(row.try_get_by_index(0)?).or_default().push(target);
+    }
+    Ok(held)
+}
+
+/// Gives operations the next places of their queue.
+async fn place(on: &DatabaseTransaction, context: &Context, queue: i64, ids: &[Uuid], now: i64) -> Result<(), Trouble> {
+    const TAKE: &str = "UPDATE guild_queues SET next_seq = next_seq + $2 WHERE queue = $1 RETURNING next_seq";
+    const PLACES: Shape = Shape(&[("op", Holds::Uuid), ("place", Holds::Number)]);
+    const PLACE: &str = "UPDATE operations SET state = 'queued', seq = v.place, joins_at = NULL, updated_at = $2,
+        changed = {changed} FROM {v} WHERE id = v.op AND joins_at IS NOT NULL";
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let count = signed(ids.len() as u64);
+    let rows = query(on, TAKE, vec![queue.into(), count.into()]).await?;
+    let next: i64 = match rows.first() {
+        Some(row) => row.try_get_by_index(0)?,
+        None => return Err(Trouble::Corrupt(format!("operations are scheduled in queue {queue}, which is missing"))),
+    };
+    let mut rows = Rows::new();
+    for (id, place) in ids.iter().zip(next - count..) {
+        rows.push(&[Cell::Uuid(*id), Cell::Number(place)]);
+    }
+    let (place, values) = context.stamp.put(PLACE, vec![now.into()], 1);
+    with_rows(on, &place, PLACES, rows, values).await?;
+    Ok(())
+}
+
+async fn put_off(on: &DatabaseTransaction, later: &[(Uuid, i64)]) -> Result<(), Trouble> {
+    const UPDATE: &str = "UPDATE operations SET joins_at = v.at FROM {v} WHERE id = v.op AND joins_at IS NOT NULL";
+    let mut rows = Rows::new();
+    for (id, at) in later {
+        rows.push(&[Cell::Uuid(*id), Cell::Number(*at)]);
+    }
+    with_rows(on, UPDATE, TIMES, rows, Vec::new()).await?;
+    Ok(())
+}
+
+/// These are not scheduled any more: those that refer to them join when they are due themselves. Adds their queues to `woken`.
+pub(super) async fn release(
+    on: &DatabaseTransaction,
+    targets: &[Uuid],
+    now: i64,
+    woken: &mut BTreeSet<i64>,
+) -> Result<(), Trouble> {
+    const FOLLOW: &str = "SELECT o.id, o.queue, o.eligible_at, o.deadline_at FROM {v}
+        JOIN operation_refs r ON r.target = v.op JOIN operations o ON o.id = r.operation_id WHERE o.joins_at IS NOT NULL";
+    const READY: Shape = Shape(&[("line", Holds::Number), ("at", Holds::Number)]);
+    const MAKE_READY: &str = "UPDATE guild_queues SET ready_at = v.at FROM {v} WHERE queue = v.line
+        AND (ready_at IS NULL OR ready_at > v.at)";
+    let rows = Rows::of(targets.iter().copied().map(Cell::Uuid));
+    let follow = with_rows(on, FOLLOW, IDS, rows, Vec::new()).await?;
+    if follow.is_empty() {
+        return Ok(());
+    }
+    let ids: Vec<Uuid> = follow.iter().map(|row| row.try_get_by_index(0)).collect::<Result<_, _>>()?;
+    let held = scheduled_targets(on, ids.iter().copied()).await?;
+    let (mut times, mut ready) = (Vec::new(), HashMap::new());
+    for (row, id) in follow.iter().zip(ids) {
+        let (queue, own): (i64, i64) = (row.try_get_by_index(1)?, row.try_get_by_index(2)?);
+        let deadline: Option<i64> = row.try_get_by_index(3)?;
+        let others = held.get(&id).into_iter().flatten().map(|(_, at)| *at).max();
+        let at = now.max(own).max(others.unwrap_or(now));
+        let at = deadline.map_or(at, |deadline| at.min(deadline));
+        times.push((id, at));
+        let first = ready.entry(queue).or_insert(at);
+        *first = at.min(*first);
+    }
+    put_off(on, &times).await?;
+    let mut lines: Vec<_> = ready.into_iter().collect();
+    lines.sort_unstable();
+    let mut rows = Rows::new();
+    for (queue, at) in &lines {
+        rows.push(&[Cell::Number(*queue), Cell::Number(*at)]);
+    }
+    with_rows(on, MAKE_READY, READY, rows, Vec::new()).await?;
+    woken.extend(lines.into_iter().map(|(queue, _)| queue));
+    Ok(())
+}
+
+/// Lets one join that was made due now, unless it refers to one that is scheduled. What it is then.
+pub(super) async fn join_one(
+    on: &DatabaseTransaction,
+    context: &Context,
+    id: OperationId,
+    queue: Queue,
+    now: UnixMs,
+    woken: &mut BTreeSet<i64>,
+) -> Result<State, Trouble> {
+    let now = signed(now.millis());
+    let held = scheduled_targets(on, std::iter::once(id.uuid())).await?;
+    if let Some(at) = held.get(&id.uuid()).into_iter().flatten().map(|(_, at)| *at).max() {
+        put_off(on, &[(id.uuid(), at)]).await?;
+        return Ok(State::Scheduled);
+    }
+    place(on, context, queue.number(), &[id.uuid()], now).await?;
+    release(on, &[id.uuid()], now, woken).await?;
+    Ok(State::Queued)
+}
+
+async fn first(on: &DatabaseTransaction, queue: i64) -> Result<Option<UnixMs>, Trouble> {
+    let rows = query(on, FIRST, vec![queue.into()]).await?;
+    let first: Option<i64> = rows.first().map_or(Ok(None), |row| row.try_get_by_index(0))?;
+    Ok(first.map(crate::store::operation_row::time))
+}
