@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use guildhall_actors::{
     access::{Action, AuditFilter, Caller, KeyFilter, KeyStore as _, NewKey},
-    operations::{LetterFilter, ListFilter, NewOperation, OperationStore as _},
+    operations::{DelayedBy, LetterFilter, ListFilter, NewOperation, OperationStore as _},
 };
 use guildhall_core::{
     access::{Bounds, Grant, KeyId, ScopeSet},
     lane::Lane,
-    operation::{Kind, OperationId, Queue},
+    operation::{Kind, OperationId, Queue, QueueKey},
     time::UnixMs,
 };
 use sea_orm::{ConnectionTrait, Database, QueryResult};
@@ -47,7 +47,7 @@ fn operation(tenant: &str, guild: u64, n: u8) -> NewOperation {
     NewOperation {
         id: OperationId::new(guild, [n; 10]),
         tenant: Arc::from(tenant),
-        queue: Queue::Guild(guild),
+        queue: QueueKey::Guild(guild),
         guild: Some(guild),
         caller: Arc::from("key"),
         bounds: Bounds::Tenant,
@@ -58,6 +58,7 @@ fn operation(tenant: &str, guild: u64, n: u8) -> NewOperation {
         lane: Lane::Operation,
         max_attempts: 3,
         eligible_at: UnixMs::new(0),
+        delayed_by: DelayedBy::Caller,
         deadline_at: None,
         deployment: None,
         trace: None,
@@ -109,7 +110,7 @@ async fn a_statement_that_forgets_its_filter_sees_its_tenant_alone() {
     assert!(listed.iter().all(|shown| &*shown.stored.operation.tenant == "acme"), "{listed:?}");
     let theirs = operation("rival", 8, 1);
     assert!(operations::show(&view, theirs.id).await.unwrap().is_none());
-    assert!(operations::load(&view, theirs.queue, 0, 9).await.unwrap().is_empty());
+    assert!(operations::load(&view, Queue::Guild(8), 0, 9).await.unwrap().operations.is_empty());
     assert!(letters::list(&view, &LetterFilter { limit: 9, ..LetterFilter::default() }).await.unwrap().is_empty());
     let notes = access::audit(&view, &AuditFilter { limit: 9, ..AuditFilter::default() }).await.unwrap();
     assert_eq!(notes.iter().map(|row| &*row.note.tenant).collect::<Vec<_>>(), ["acme"]);

@@ -6,7 +6,7 @@ use guildhall_actors::operations::{Attempt, DelayedBy, IdempotencyKey, NewOperat
 use guildhall_core::{
     access::{Bounds, ScopeSet},
     lane::Lane,
-    operation::{Failure, Kind, OperationId, Queue, QueueKey, State},
+    operation::{Failure, Kind, OperationId, Queue, State},
     time::UnixMs,
     trace::Trace,
 };
@@ -45,7 +45,7 @@ pub(super) fn stored(row: &QueryResult) -> Result<Stored, Trouble> {
     let operation = NewOperation {
         id: OperationId::from_uuid(id),
         tenant: Arc::from(tenant),
-        queue: QueueKey::Existing(Queue::from_number(row.try_get_by_index(2)?)),
+        queue: Queue::from_number(row.try_get_by_index(2)?).into(),
         guild: row.try_get_by_index::<Option<i64>>(3)?.map(i64::cast_unsigned),
         caller: Arc::from(row.try_get_by_index::<String>(24)?),
         bounds: Bounds::from_number(row.try_get_by_index(23)?),

@@ -15,7 +15,7 @@ use super::{Api, GUILD, GUILD_QUEUE, Heard, run};
 fn an_operation_that_waits_is_taken_back_once_or_twice() {
     run(async {
         let api = Api::start();
-        for state in [State::Queued, State::Delayed] {
+        for state in [State::Scheduled, State::Queued, State::Delayed] {
             let id = api.create_role("a").await;
             api.store.become_state(&id, state);
             api.heard();

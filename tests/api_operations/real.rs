@@ -130,7 +130,7 @@ impl Real {
     /// Has something become of an operation, as its guild would.
     pub(crate) async fn becomes(&self, id: &str, state: State) {
         let shown = self.store.show(id.parse().unwrap()).await.unwrap().unwrap();
-        let queue = shown.stored.operation.queue;
+        let queue = queue_of(&shown);
         let claim = self.store.claim(ClaimFrom::Queues(vec![queue])).await.unwrap().remove(0);
         let recorded = self.store.record(vec![change(&shown, claim.fence, state)]).await.unwrap();
         assert_eq!(recorded, [Recorded::Done]);
@@ -138,12 +138,18 @@ impl Real {
     }
 }
 
+/// The queue of an operation.
+fn queue_of(shown: &Shown) -> Queue {
+    let operation = &shown.stored.operation;
+    operation.queue.queue(&operation.tenant)
+}
+
 /// A change of an operation, as its guild would have it kept.
 pub(crate) fn change(shown: &Shown, fence: Fence, state: State) -> Change {
     let operation = &shown.stored.operation;
     let error = Failure::new(FailureClass::Forbidden, "Missing Permissions");
     Change {
-        queue: operation.queue,
+        queue: queue_of(shown),
         fence,
         id: operation.id,
         guild: operation.guild,
@@ -173,7 +179,7 @@ pub(crate) async fn carry_out(store: Store, queue: Queue) {
         }
     };
     loop {
-        let waiting = store.load(queue, 0, 20).await.unwrap();
+        let waiting = store.load(queue, 0, 20).await.unwrap().operations;
         for stored in waiting {
             let shown = store.show(stored.operation.id).await.unwrap().unwrap();
             for state in [State::Running, State::Succeeded] {

@@ -9,8 +9,8 @@ use std::{
 use guildhall_actors::access::{DEFAULT_TENANT, Note};
 use guildhall_actors::operations::{
     Change, Claim, ClaimFrom, DeadLetter, Fence, IdempotencyKey, Instance, LetterFilter, ListFilter, NewOperation,
-    OperationStore, Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, Stored, SubmitError,
-    Submitted, Swept, Wanted,
+    OperationStore, Page, Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, Stored, SubmitError,
+    Submitted, Swept, WaitsFor, Wanted,
 };
 use guildhall_core::{
     operation::{Failure, FailureClass, ManagedKind, OperationId, Queue, State},
@@ -94,10 +94,11 @@ impl Memory {
         let row = row.clone();
         if state == State::Dead {
             let operation = row.stored.operation;
+            let queue = queue_of(&operation);
             inner.letters.push(DeadLetter {
                 id,
                 tenant: operation.tenant,
-                queue: operation.queue,
+                queue,
                 guild: operation.guild,
                 caller: operation.caller,
                 bounds: operation.bounds,
@@ -150,10 +151,15 @@ impl Inner {
         if operation.tenant.is_empty() {
             operation.tenant = Arc::from(DEFAULT_TENANT);
         }
-        let seq = self.rows.iter().filter(|row| row.stored.operation.queue == operation.queue).count() as u64 + 1;
-        let (updated_at, state) = (operation.created_at, State::Queued);
+        let queue = queue_of(&operation);
+        let place = self.rows.iter().filter(|row| queue_of(&row.stored.operation) == queue).count() as u64 + 1;
+        let updated_at = operation.created_at;
+        let (state, seq, waits_for) = match state_of(&operation) {
+            State::Scheduled => (State::Scheduled, 0, Some(WaitsFor::Delay)),
+            state => (state, place, None),
+        };
         let stored = Stored { operation, seq, state, attempts: 0, delays: 0, parked: false, intent: None, error: None };
-        self.rows.push(Shown { stored, result: None, updated_at, finished_at: None, attempts: Vec::new() });
+        self.rows.push(Shown { stored, result: None, updated_at, finished_at: None, attempts: Vec::new(), waits_for });
         seq
     }
 
@@ -177,6 +183,14 @@ impl Inner {
         letters.truncate(filter.limit);
         letters
     }
+}
+
+fn queue_of(operation: &NewOperation) -> Queue {
+    operation.queue.queue(&operation.tenant)
+}
+
+fn state_of(operation: &NewOperation) -> State {
+    if operation.eligible_at > operation.created_at { State::Scheduled } else { State::Queued }
 }
 
 fn missing<T>() -> Result<T, StoreError> {
@@ -217,15 +231,15 @@ impl OperationStore for Memory {
                         return Err(SubmitError::NoSuchOperation { index, id: *id });
                     }
                 }
-                answers.push(Submitted::Accepted { seq: 0 });
+                answers.push(Submitted::Accepted { seq: 0, queue: queue_of(operation), state: state_of(operation) });
             }
             let new = answers.iter().filter(|answer| matches!(answer, Submitted::Accepted { .. })).count() as u64;
             let pending = inner.rows.len() as u64;
             if pending + new > most {
-                return Err(SubmitError::Full { queue: batch[0].queue, pending, most });
+                return Err(SubmitError::Full { queue: queue_of(&batch[0]), pending, most });
             }
             for (operation, answer) in batch.into_iter().zip(&mut answers) {
-                if let Submitted::Accepted { seq } = answer {
+                if let Submitted::Accepted { seq, .. } = answer {
                     if let Some(key) = operation.idempotency.clone() {
                         inner.keys.insert(key, (operation.payload_hash, operation.id));
                     }
@@ -247,11 +261,24 @@ impl OperationStore for Memory {
         self.answer(|_| missing())
     }
 
-    fn load(&self, queue: Queue, after: u64, limit: usize) -> StoreFuture<'_, Vec<Stored>> {
+    fn load(&self, queue: Queue, after: u64, limit: usize) -> StoreFuture<'_, Page> {
         self.answer(move |inner| {
             let rows = inner.rows.iter().map(|row| &row.stored);
-            let waits = rows.filter(|row| row.operation.queue == queue && row.seq > after && !row.state.is_final());
-            Ok(waits.take(limit).cloned().collect())
+            let waits = rows.filter(|row| queue_of(&row.operation) == queue && row.seq > after && !row.state.is_final());
+            let scheduled = |row: &&Shown| row.stored.state == State::Scheduled && queue_of(&row.stored.operation) == queue;
+            let due = inner.rows.iter().filter(scheduled).map(|row| row.stored.operation.eligible_at).min();
+            Ok(Page { operations: waits.take(limit).cloned().collect(), scheduled: due })
+        })
+    }
+
+    fn join(&self, _: Queue, _: UnixMs, _: usize) -> StoreFuture<'_, Option<UnixMs>> {
+        self.answer(|_| missing())
+    }
+
+    fn scheduled(&self, queue: Queue, limit: usize) -> StoreFuture<'_, u64> {
+        self.answer(move |inner| {
+            let scheduled = |row: &&Shown| row.stored.state == State::Scheduled && queue_of(&row.stored.operation) == queue;
+            Ok(inner.rows.iter().filter(scheduled).take(limit).count() as u64)
         })
     }
 
@@ -302,7 +329,7 @@ impl OperationStore for Memory {
                 if row.stored.state.may_cancel() && untried {
                     row.stored.state = State::Cancelled;
                 }
-                (row.stored.state, row.stored.operation.queue)
+                (row.stored.state, queue_of(&row.stored.operation))
             }))
         })
     }
@@ -311,7 +338,10 @@ impl OperationStore for Memory {
         self.answer(move |inner| {
             Ok(inner.find(id).map(|row| {
                 row.stored.operation.eligible_at = now;
-                (row.stored.state, row.stored.operation.queue)
+                if row.stored.state == State::Scheduled {
+                    (row.stored.state, row.stored.seq, row.waits_for) = (State::Queued, u64::MAX, None);
+                }
+                (row.stored.state, queue_of(&row.stored.operation))
             }))
         })
     }

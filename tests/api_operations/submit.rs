@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use guildhall_core::operation::{OperationId, Queue};
+use guildhall_core::operation::{OperationId, QueueKey};
 use guildhall_core::trace::Trace;
 use serde_json::json;
 
@@ -31,7 +31,7 @@ fn an_operation_is_accepted_kept_and_told_to_whoever_does_it() {
         assert_eq!(api.heard(), [Heard::Wake(GUILD_QUEUE)]);
 
         let kept = api.store.kept(&id);
-        assert_eq!((&*kept.tenant, kept.queue, kept.max_attempts), ("default", GUILD_QUEUE, 7));
+        assert_eq!((&*kept.tenant, kept.queue.queue(&kept.tenant), kept.max_attempts), ("default", GUILD_QUEUE, 7));
         let now = kept.created_at.millis();
         assert!(now >= BEGIN && kept.eligible_at.millis() == now + 1_000);
         assert_eq!(kept.deadline_at.unwrap().millis(), now + 60_000);
@@ -58,7 +58,7 @@ fn a_batch_is_accepted_in_its_order_and_each_queue_is_woken_once() {
         assert!(ids.len() == 100 && ids.is_sorted(), "names sort in the order of the batch");
         assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), 100);
         assert!(api.store.kept(&ids[97]).payload.contains("role 97"));
-        assert_eq!(api.heard(), [Heard::Wake(GUILD_QUEUE), Heard::Wake(Queue::User(42))]);
+        assert_eq!(api.heard(), [Heard::Wake(GUILD_QUEUE), Heard::Wake(QueueKey::user(42).queue("default"))]);
     });
 }
 
@@ -71,7 +71,7 @@ fn operations_without_a_guild_go_to_their_own_queues() {
         let request = json!({"kind": "request", "payload": {"method": "GET", "path": "/users/@me"}});
         let answer = api.post("/v1/operations", request).await;
         assert_eq!((answer.status, &answer.json()["guild_id"]), (202, &json!(null)));
-        assert_eq!(api.heard(), [Heard::Wake(Queue::User(42)), Heard::Wake(Queue::Application)]);
+        assert_eq!(api.heard(), [Heard::Wake(QueueKey::user(42).queue("default")), Heard::Wake(QueueKey::application().queue("default"))]);
 
         let answer = api.post("/v1/operations", role("Pilots")).await;
         assert_eq!(answer.is_problem(422, "invalid-operation").wrong(), ["payload"]);

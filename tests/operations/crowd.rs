@@ -11,12 +11,12 @@ use std::{
 use guildhall::{api::Readiness, app::OperationsPart, settings, store::Store};
 use guildhall_actors::access::{RoleCache, RoleCacheConfig};
 use guildhall_actors::operations::{
-    Done, NewOperation, OperationStore as _, Perform, PerformFuture, Performed, Reconciled, Work,
+    DelayedBy, Done, NewOperation, OperationStore as _, Perform, PerformFuture, Performed, Reconciled, Work,
 };
 use guildhall_core::{
     access::{Bounds, Grant, ScopeSet},
     lane::Lane,
-    operation::{Kind, OperationId, Queue},
+    operation::{Kind, OperationId, QueueKey},
     time::UnixMs,
 };
 use tokio::sync::{Notify, Semaphore};
@@ -83,7 +83,7 @@ fn operation(guild: u64, n: u64, at: u64) -> NewOperation {
     NewOperation {
         id: OperationId::new(at, random),
         tenant: Arc::from("default"),
-        queue: Queue::Guild(guild),
+        queue: QueueKey::Guild(guild),
         guild: Some(guild),
         caller: Arc::from("admin"),
         bounds: Bounds::Anywhere,
@@ -94,6 +94,7 @@ fn operation(guild: u64, n: u64, at: u64) -> NewOperation {
         lane: Lane::Operation,
         max_attempts: 3,
         eligible_at: UnixMs::new(at),
+        delayed_by: DelayedBy::Caller,
         deadline_at: None,
         deployment: None,
         trace: None,

@@ -8,6 +8,7 @@ mod daemon;
 mod parked;
 #[path = "../support/redis.rs"]
 mod redis_server;
+mod scheduled;
 mod step_in;
 #[path = "../support/mod.rs"]
 mod support;

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use guildhall_actors::{
     access::{Action, Added, AuditFilter, Caller, KeyFilter, KeyStore as _, NewKey, Note, Revoked, Rotated},
-    operations::{LetterFilter, NewOperation, OperationStore, Pausable, SubmitError, Submitted},
+    operations::{LetterFilter, NewOperation, OperationStore, Pausable, SubmitError},
 };
 use guildhall_core::{
     access::{Grant, KeyId},
-    operation::Queue,
+    operation::{Queue, QueueKey},
 };
 
-use crate::setup::{GUILD, at, fresh, in_guild, keyed, new_id, on_both, operation, refused, submit};
+use crate::setup::{GUILD, accepted, at, fresh, in_guild, keyed, new_id, on_both, operation, refused, submit};
 
 pub(crate) fn key(n: u128, tenant: &str, scopes: &[&str]) -> NewKey {
     NewKey {
@@ -91,13 +91,13 @@ on_both! {
         let taken = store.add_key(key(2, "other", &scopes), note(Action::KeysCreate)).await.unwrap();
         assert_eq!(taken, Added::GuildTaken(GUILD));
         assert_eq!(store.key(KeyId::from_chance(2)).await.unwrap(), None);
-        assert_eq!(submit(&store, &of("acme")).await, Submitted::Accepted { seq: 1 });
+        assert_eq!(submit(&store, &of("acme")).await, accepted(1));
         assert!(matches!(refused(&store, vec![of("other")]).await, SubmitError::NotYours { index: 0 }));
         // Whoever acts for everybody acts for whose the guild is.
         let by_operator = of("");
         submit(&store, &by_operator).await;
         assert_eq!(&*store.show(by_operator.id).await.unwrap().unwrap().stored.operation.tenant, "acme");
-        let elsewhere = NewOperation { tenant: Arc::from(""), ..operation(Queue::User(4)) };
+        let elsewhere = NewOperation { tenant: Arc::from(""), ..operation(QueueKey::user(4)) };
         submit(&store, &elsewhere).await;
         assert_eq!(&*store.show(elsewhere.id).await.unwrap().unwrap().stored.operation.tenant, "default");
     }

@@ -6,7 +6,7 @@ use guildhall::store::Store;
 use guildhall_actors::operations::{
     Change, Changes as _, Followed, LetterFilter, ListFilter, NewOperation, OperationStore as _,
 };
-use guildhall_core::operation::{Failure, FailureClass, Frontier, Kind, OperationId, Queue, State};
+use guildhall_core::operation::{Failure, FailureClass, Frontier, Kind, OperationId, Queue, QueueKey, State};
 use sea_orm::{ConnectionTrait as _, Database, DbBackend, Statement, TransactionTrait as _};
 use tokio::time::timeout;
 
@@ -55,7 +55,7 @@ on_both! {
         submit(&store, &before).await;
         let mut from = now(&store).await;
         assert!(catch_up(&store, &mut from, 10).await.is_empty(), "it begins now");
-        let (one, two) = (in_guild(), operation(Queue::User(5)));
+        let (one, two) = (in_guild(), operation(QueueKey::user(5)));
         store.submit(vec![one.clone(), two.clone()]).await.unwrap();
         assert_eq!(catch_up(&store, &mut from, 10).await, [(one.id, State::Queued), (two.id, State::Queued)]);
         assert!(catch_up(&store, &mut from, 10).await.is_empty());
@@ -94,8 +94,8 @@ on_both! {
     async fn a_filter_lets_through_what_it_names_and_the_rest_counts_as_told(engine) {
         let (store, _place) = fresh(engine).await;
         let from = now(&store).await;
-        let (here, there) = (in_guild(), operation(Queue::Guild(7)));
-        store.submit(vec![here.clone(), there.clone(), operation(Queue::User(5))]).await.unwrap();
+        let (here, there) = (in_guild(), operation(QueueKey::Guild(7)));
+        store.submit(vec![here.clone(), there.clone(), operation(QueueKey::user(5))]).await.unwrap();
         let fits = |filter: ListFilter| {
             let (store, from) = (store.clone(), from.clone());
             async move {

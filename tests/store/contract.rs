@@ -7,12 +7,13 @@ use guildhall_actors::{
         Pausable, Recorded, Resolved, SubmitError, Submitted, Wanted,
     },
 };
-use guildhall_core::operation::{Failure, FailureClass, Kind, ManagedKind, Queue, State};
+use guildhall_core::operation::{Failure, FailureClass, Kind, ManagedKind, Queue, QueueKey, State};
 use guildhall_core::trace::Trace;
 
 use crate::{
     access::{key, note},
     setup::{
+        self,
         GUILD, KEEP, at, change, claim, ended, fresh, in_guild, keyed, new_id, on_both, operation, record, refused,
         state_of, submit, tried,
     },
@@ -32,11 +33,11 @@ on_both! {
             ..in_guild()
         };
         let second = in_guild();
-        let other = operation(Queue::User(5));
+        let other = operation(QueueKey::user(5));
         let submitted = store.submit(vec![first.clone(), second.clone(), other.clone()]).await.unwrap();
-        let accepted = |seq| Submitted::Accepted { seq };
-        assert_eq!(submitted, [accepted(1), accepted(2), accepted(1)]);
-        let loaded = store.load(QUEUE, 0, 10).await.unwrap();
+        let to_user = Submitted::Accepted { seq: 1, queue: setup::of_user(5), state: State::Queued };
+        assert_eq!(submitted, [setup::accepted(1), setup::accepted(2), to_user]);
+        let loaded = store.load(QUEUE, 0, 10).await.unwrap().operations;
         assert_eq!(loaded.iter().map(|stored| stored.operation.id).collect::<Vec<_>>(), [first.id, second.id]);
         let stored = &loaded[0];
         assert_eq!(stored.operation.payload, first.payload);
@@ -47,9 +48,9 @@ on_both! {
         assert_eq!((stored.operation.kind, stored.operation.guild), (Kind::AssignRole, Some(GUILD)));
         assert_eq!((stored.seq, stored.state, stored.attempts, stored.delays), (1, State::Queued, 0, 0));
         assert!(!stored.parked && stored.intent.is_none() && stored.error.is_none());
-        assert_eq!(store.load(QUEUE, 1, 10).await.unwrap().len(), 1);
-        assert_eq!(store.load(QUEUE, 0, 1).await.unwrap().len(), 1);
-        assert_eq!(store.load(Queue::User(5), 0, 10).await.unwrap()[0].operation.id, other.id);
+        assert_eq!(store.load(QUEUE, 1, 10).await.unwrap().operations.len(), 1);
+        assert_eq!(store.load(QUEUE, 0, 1).await.unwrap().operations.len(), 1);
+        assert_eq!(store.load(setup::of_user(5), 0, 10).await.unwrap().operations[0].operation.id, other.id);
     }
 
     async fn a_change_is_kept_once_however_often_it_is_told(engine) {
@@ -61,7 +62,7 @@ on_both! {
         start.intent = Intent::Open(at(3));
         for _ in 0..2 {
             assert_eq!(record(&store, start.clone()).await, Recorded::Done);
-            assert_eq!(store.load(QUEUE, 0, 1).await.unwrap()[0].intent, Some(at(3)));
+            assert_eq!(store.load(QUEUE, 0, 1).await.unwrap().operations[0].intent, Some(at(3)));
         }
         let mut end = change(&operation, fence, State::Succeeded);
         end.result = Some("{\"id\":\"9\"}".to_owned());
@@ -76,7 +77,7 @@ on_both! {
         assert_eq!((shown.result, shown.finished_at), (end.result.clone(), Some(at(10))));
         assert_eq!(shown.stored.operation.idempotency, operation.idempotency);
         assert_eq!(record(&store, change(&operation, fence, State::Dead)).await, Recorded::Gone);
-        assert!(store.load(QUEUE, 0, 9).await.unwrap().is_empty());
+        assert!(store.load(QUEUE, 0, 9).await.unwrap().operations.is_empty());
         assert!(store.release(QUEUE, fence).await.unwrap());
         assert_eq!(store.next_due().await.unwrap(), None);
         let again = NewOperation { id: new_id(), ..operation.clone() };
@@ -122,15 +123,15 @@ on_both! {
     async fn many_operations_at_once_are_kept_like_one(engine) {
         let (store, _place) = fresh(engine).await;
         let batch: Vec<_> = (0..600).map(|nth| keyed(&nth.to_string())).collect();
-        let accepted: Vec<_> = (1..=600).map(|seq| Submitted::Accepted { seq }).collect();
+        let accepted: Vec<_> = (1..=600).map(setup::accepted).collect();
         assert_eq!(store.submit(batch.clone()).await.unwrap(), accepted);
         let fence = claim(&store, QUEUE).await.fence;
-        let loaded = store.load(QUEUE, 0, 1_000).await.unwrap();
+        let loaded = store.load(QUEUE, 0, 1_000).await.unwrap().operations;
         let in_order = loaded.iter().map(|stored| stored.operation.id);
         assert!(in_order.eq(batch.iter().map(|operation| operation.id)));
         let ends: Vec<_> = batch.iter().map(|operation| change(operation, fence, State::Succeeded)).collect();
         assert_eq!(store.record(ends).await.unwrap(), [Recorded::Done; 600]);
-        assert!(store.load(QUEUE, 0, 1_000).await.unwrap().is_empty());
+        assert!(store.load(QUEUE, 0, 1_000).await.unwrap().operations.is_empty());
         let known = |operation: &NewOperation| Submitted::Existing {
             id: operation.id,
             state: State::Succeeded,
@@ -158,7 +159,7 @@ on_both! {
             }
         }
         assert_eq!((accepted, ids.len()), (1, 1));
-        assert_eq!(store.load(QUEUE, 0, 99).await.unwrap().len(), 1);
+        assert_eq!(store.load(QUEUE, 0, 99).await.unwrap().operations.len(), 1);
     }
 
     async fn a_batch_is_kept_as_a_whole_or_not_at_all(engine) {
@@ -175,14 +176,14 @@ on_both! {
         let lost = NewOperation { refers_to: vec![nobody], ..in_guild() };
         let missing = SubmitError::NoSuchOperation { index: 1, id: nobody };
         assert_eq!(refused(&store, vec![in_guild(), lost]).await, missing);
-        let elsewhere = NewOperation { refers_to: vec![first.id], ..operation(Queue::Guild(3)) };
+        let elsewhere = NewOperation { refers_to: vec![first.id], ..operation(QueueKey::Guild(3)) };
         assert!(matches!(refused(&store, vec![elsewhere]).await, SubmitError::NoSuchOperation { index: 0, .. }));
-        assert_eq!(store.load(QUEUE, 0, 99).await.unwrap().len(), 1);
+        assert_eq!(store.load(QUEUE, 0, 99).await.unwrap().operations.len(), 1);
         let same = vec![keyed("a"), keyed("a")];
         let id = same[0].id;
         let submitted = store.submit(same).await.unwrap();
         assert_eq!(submitted[1], Submitted::Existing { id, state: State::Queued, result: None });
-        assert_eq!(submitted[0], Submitted::Accepted { seq: 2 });
+        assert_eq!(submitted[0], setup::accepted(2));
     }
 
     async fn a_queue_takes_no_more_than_it_may(engine) {
@@ -190,18 +191,18 @@ on_both! {
         store.submit((0..999).map(|_| in_guild()).collect()).await.unwrap();
         let full = SubmitError::Full { queue: QUEUE, pending: 1000, most: 1000 };
         assert_eq!(refused(&store, vec![in_guild(), in_guild()]).await, full);
-        assert_eq!(submit(&store, &in_guild()).await, Submitted::Accepted { seq: 1000 });
+        assert_eq!(submit(&store, &in_guild()).await, setup::accepted(1000));
         assert!(matches!(refused(&store, vec![in_guild()]).await, SubmitError::Full { .. }));
-        submit(&store, &operation(Queue::Application)).await;
+        submit(&store, &operation(QueueKey::application())).await;
         let fence = claim(&store, QUEUE).await.fence;
-        let first = store.load(QUEUE, 0, 1).await.unwrap().remove(0).operation;
+        let first = store.load(QUEUE, 0, 1).await.unwrap().operations.remove(0).operation;
         record(&store, change(&first, fence, State::Succeeded)).await;
         submit(&store, &in_guild()).await;
     }
 
     async fn queues_are_claimed_when_due_the_longest_waiting_first(engine) {
         let (store, _place) = fresh(engine).await;
-        let due = |guild, when| NewOperation { eligible_at: at(when), ..operation(Queue::Guild(guild)) };
+        let due = |guild, when| NewOperation { eligible_at: at(when), created_at: at(when), ..operation(QueueKey::Guild(guild)) };
         store.submit(vec![due(1, 30), due(2, 10), due(3, 20), due(4, 99)]).await.unwrap();
         assert_eq!(store.next_due().await.unwrap(), Some(at(10)));
         let claims = store.claim(ClaimFrom::Due { now: at(50), limit: 2 }).await.unwrap();
@@ -209,7 +210,7 @@ on_both! {
         let rest = store.claim(ClaimFrom::Due { now: at(50), limit: 9 }).await.unwrap();
         assert_eq!(rest.iter().map(|claim| claim.queue).collect::<Vec<_>>(), [Queue::Guild(1)]);
         assert_eq!(store.next_due().await.unwrap(), Some(at(99)));
-        let head = store.load(Queue::Guild(2), 0, 1).await.unwrap().remove(0).operation;
+        let head = store.load(Queue::Guild(2), 0, 1).await.unwrap().operations.remove(0).operation;
         submit(&store, &due(2, 0)).await;
         let mut later = change(&head, claims[0].fence, State::Delayed);
         later.eligible_at = at(77);
@@ -267,8 +268,8 @@ on_both! {
         assert_eq!(store.next_due().await.unwrap(), Some(at(0)));
         // The same when whoever looked after the queue is gone before it could say so.
         let fence = claim(&store, QUEUE).await.fence;
-        let next = store.load(QUEUE, 0, 1).await.unwrap().remove(0).operation;
-        submit(&store, &NewOperation { eligible_at: at(3), ..in_guild() }).await;
+        let next = store.load(QUEUE, 0, 1).await.unwrap().operations.remove(0).operation;
+        submit(&store, &NewOperation { eligible_at: at(3), created_at: at(3), ..in_guild() }).await;
         record(&store, change(&next, fence, State::Succeeded)).await;
         store.close().await;
         let store = place.open().await;
@@ -351,7 +352,7 @@ on_both! {
         let batch = vec![again.clone(), too, reviewed.clone(), nothing];
         assert_eq!(store.redrive(batch.clone()).await.unwrap(), [again.id, reviewed.id]);
         assert_eq!(store.redrive(batch).await.unwrap(), [again.id, reviewed.id], "it may be told twice");
-        assert_eq!(store.load(QUEUE, 0, 9).await.unwrap().len(), 2);
+        assert_eq!(store.load(QUEUE, 0, 9).await.unwrap().operations.len(), 2);
         assert_eq!(store.letters(all()).await.unwrap()[0].redriven_as, Some(again.id));
         let open = LetterFilter { redriven: Some(false), ..all() };
         assert!(store.letters(open.clone()).await.unwrap().is_empty());
@@ -366,15 +367,15 @@ on_both! {
 
     async fn what_is_paused_is_not_claimed_as_due(engine) {
         let (store, _place) = fresh(engine).await;
-        store.submit(vec![in_guild(), operation(Queue::User(4))]).await.unwrap();
+        store.submit(vec![in_guild(), operation(QueueKey::user(4))]).await.unwrap();
         store.pause(Pausable::Queue(QUEUE), true).await.unwrap();
         assert_eq!(store.paused().await.unwrap(), (false, vec![QUEUE]));
         let claims = store.claim(ClaimFrom::Due { now: at(9), limit: 9 }).await.unwrap();
-        assert_eq!(claims.iter().map(|claim| claim.queue).collect::<Vec<_>>(), [Queue::User(4)]);
+        assert_eq!(claims.iter().map(|claim| claim.queue).collect::<Vec<_>>(), [setup::of_user(4)]);
         assert!(claim(&store, QUEUE).await.paused);
         store.pause(Pausable::Queue(QUEUE), false).await.unwrap();
         store.pause(Pausable::All, true).await.unwrap();
-        submit(&store, &operation(Queue::Application)).await;
+        submit(&store, &operation(QueueKey::application())).await;
         assert!(store.claim(ClaimFrom::Due { now: at(9), limit: 9 }).await.unwrap().is_empty());
         assert_eq!(store.next_due().await.unwrap(), None);
         assert_eq!(store.paused().await.unwrap(), (true, vec![]));
@@ -432,9 +433,9 @@ on_both! {
         assert_eq!(store.resolve(Some(2), wanted()).await.unwrap(), [nothing; 4]);
         assert_eq!(store.bound(ManagedKind::Role, vec![54, 55]).await.unwrap(), [55]);
 
-        let to_a_user = operation(Queue::User(9));
+        let to_a_user = operation(QueueKey::user(9));
         submit(&store, &to_a_user).await;
-        let fence = claim(&store, Queue::User(9)).await.fence;
+        let fence = claim(&store, setup::of_user(9)).await.fence;
         let mut end = change(&to_a_user, fence, State::Succeeded);
         end.made = Some(66);
         record(&store, end).await;
@@ -447,7 +448,7 @@ on_both! {
         let (one, two) = (in_guild(), NewOperation { kind: Kind::CreateRole, ..in_guild() });
         let others = key(1, "other", &["operations:write", "guild:2"]);
         assert_eq!(store.add_key(others, note(Action::KeysCreate)).await.unwrap(), Added::Done);
-        let other = NewOperation { tenant: "other".into(), ..operation(Queue::Guild(2)) };
+        let other = NewOperation { tenant: "other".into(), ..operation(QueueKey::Guild(2)) };
         store.submit(vec![one.clone(), two.clone(), other.clone()]).await.unwrap();
         let mut parked = change(&two, fence, State::Delayed);
         parked.parked = true;
@@ -468,11 +469,11 @@ on_both! {
 
     async fn a_guilds_list_has_what_is_done_what_waits_and_what_waits_in_other_queues(engine) {
         let (store, _place) = fresh(engine).await;
-        let answer = || NewOperation { guild: Some(GUILD), ..operation(Queue::Interaction(9)) };
+        let answer = || NewOperation { guild: Some(GUILD), ..operation(QueueKey::interaction(9)) };
         let all = [in_guild(), answer(), in_guild(), answer(), in_guild()];
         store.submit(all.to_vec()).await.unwrap();
-        store.submit(vec![operation(Queue::Guild(GUILD + 1))]).await.unwrap();
-        let (fence, other) = (claim(&store, QUEUE).await.fence, claim(&store, Queue::Interaction(9)).await.fence);
+        store.submit(vec![operation(QueueKey::Guild(GUILD + 1))]).await.unwrap();
+        let (fence, other) = (claim(&store, QUEUE).await.fence, claim(&store, QueueKey::interaction(9).queue("default")).await.fence);
         ended(&store, &all[0], fence, State::Succeeded).await;
         ended(&store, &all[1], other, State::Succeeded).await;
         record(&store, change(&all[2], fence, State::Running)).await;
@@ -515,6 +516,6 @@ on_both! {
         let claims = store.claim(ClaimFrom::Due { now: at(0), limit: 5 }).await.unwrap();
         assert_eq!(claims.len(), 1);
         assert!(claims[0].fence > old && claims[0].fence > Fence(0));
-        assert_eq!(store.load(QUEUE, 0, 5).await.unwrap()[0].state, State::Running);
+        assert_eq!(store.load(QUEUE, 0, 5).await.unwrap().operations[0].state, State::Running);
     }
 }

@@ -6,12 +6,12 @@ use guildhall_actors::{
     events::{Committed, EventStore as _, Handled, Identifies, Identify, KeptSession, SetState},
     operations::{NewOperation, OperationStore as _, SubmitError, Submitted},
 };
-use guildhall_core::operation::{Queue, State};
+use guildhall_core::operation::{Queue, QueueKey, State};
 use tokio::sync::Barrier;
 
 use crate::{
     events_setup::{commit, done, entry, gives, handled, key, seqs, session, set},
-    setup::{Engine, GUILD, at, fresh, in_guild, keyed, new_id, on_both, operation, state_of, submit},
+    setup::{Engine, GUILD, accepted as accepted_at, at, fresh, in_guild, keyed, new_id, of_user, on_both, operation, state_of, submit},
 };
 
 const QUEUE: Queue = Queue::Guild(GUILD);
@@ -32,14 +32,14 @@ on_both! {
             set: vec![set("sess:1", Some("{\"a\":1}"))],
             ..handled("s", 1, "welcome")
         };
-        let accepted = Committed::Done(vec![Submitted::Accepted { seq: 1 }]);
+        let accepted = Committed::Done(vec![accepted_at(1)]);
         assert_eq!(store.commit(vec![item.clone()]).await.unwrap(), [accepted]);
         assert_eq!(store.handled_after("s", 0).await.unwrap(), [(1, Arc::from("welcome"))]);
         assert_eq!(store.values(vec!["sess:1".to_owned()], at(0)).await.unwrap(), [Some("{\"a\":1}".to_owned())]);
         // Told again, with another operation and another value: a handler that ran twice need not do the same twice.
         let again = Handled { operations: vec![in_guild()], set: vec![set("sess:1", Some("2"))], ..item };
         assert_eq!(commit(&store, again).await, Committed::Before);
-        let loaded = store.load(QUEUE, 0, 9).await.unwrap();
+        let loaded = store.load(QUEUE, 0, 9).await.unwrap().operations;
         assert_eq!(loaded.iter().map(|stored| stored.operation.id).collect::<Vec<_>>(), [operation.id]);
         assert_eq!(store.values(vec!["sess:1".to_owned()], at(0)).await.unwrap(), [Some("{\"a\":1}".to_owned())]);
         assert_eq!(commit(&store, handled("s", 1, "other")).await, done(), "each handler has a row of its own");
@@ -53,9 +53,9 @@ on_both! {
         let (store, _place) = fresh(engine).await;
         let twice = || gives("s", 7, vec![in_guild()]);
         let answers = store.commit(vec![twice(), handled("s", 8, "h"), twice(), twice()]).await.unwrap();
-        let accepted = Committed::Done(vec![Submitted::Accepted { seq: 1 }]);
+        let accepted = Committed::Done(vec![accepted_at(1)]);
         assert_eq!(answers, [accepted, done(), Committed::Before, Committed::Before]);
-        assert_eq!(store.load(QUEUE, 0, 9).await.unwrap().len(), 1);
+        assert_eq!(store.load(QUEUE, 0, 9).await.unwrap().operations.len(), 1);
         assert_eq!(seqs(&store, "s", 0).await, [7, 8]);
     }
 
@@ -67,20 +67,24 @@ on_both! {
             inbox: Some(entry("s", seq, 5)),
             ..gives("s", seq, operations)
         };
-        let (other, free) = (operation(Queue::User(1)), operation(Queue::User(2)));
+        let (other, free) = (operation(QueueKey::user(1)), operation(QueueKey::user(2)));
         let unknown = NewOperation { refers_to: vec![new_id()], ..in_guild() };
         let items = vec![
             gives("s", 1, vec![other.clone()]),
             // The key is another payload's: the first of it goes nowhere either.
-            refused(2, vec![operation(Queue::User(3)), keyed("used")]),
+            refused(2, vec![operation(QueueKey::user(3)), keyed("used")]),
             refused(3, vec![unknown]),
             refused(4, vec![in_guild(), in_guild()]),
             gives("s", 5, vec![free.clone()]),
             handled("s", 6, "h"),
         ];
         let answers = store.commit(items).await.unwrap();
-        let accepted = || Committed::Done(vec![Submitted::Accepted { seq: 1 }]);
-        assert_eq!((&answers[0], &answers[4], &answers[5]), (&accepted(), &accepted(), &done()));
+        let accepted = |user| Committed::Done(vec![Submitted::Accepted {
+            seq: 1,
+            queue: of_user(user),
+            state: State::Queued,
+        }]);
+        assert_eq!((&answers[0], &answers[4], &answers[5]), (&accepted(1), &accepted(2), &done()));
         assert!(matches!(answers[1], Committed::Refused(SubmitError::KeyReused { index: 1, .. })), "{answers:?}");
         assert!(matches!(answers[2], Committed::Refused(SubmitError::NoSuchOperation { index: 0, .. })), "{answers:?}");
         assert!(matches!(answers[3], Committed::Refused(SubmitError::Full { most: 2, .. })), "{answers:?}");
@@ -88,13 +92,13 @@ on_both! {
         let values = store.values((2..5).map(|seq| format!("set:{seq}")).collect(), at(0)).await.unwrap();
         assert_eq!(values, [None, None, None]);
         assert!(store.inbox(0, 9).await.unwrap().is_empty());
-        assert_eq!(store.load(QUEUE, 0, 9).await.unwrap().len(), 1);
-        assert!(store.load(Queue::User(3), 0, 9).await.unwrap().is_empty());
+        assert_eq!(store.load(QUEUE, 0, 9).await.unwrap().operations.len(), 1);
+        assert!(store.load(of_user(3), 0, 9).await.unwrap().operations.is_empty());
         assert_eq!(state_of(&store, other.id).await, State::Queued);
         assert_eq!(state_of(&store, free.id).await, State::Queued);
         // What was refused may be tried again, with less.
         assert_eq!(commit(&store, refused(4, vec![in_guild()])).await, Committed::Done(vec![
-            Submitted::Accepted { seq: 2 },
+            accepted_at(2),
         ]));
         assert_eq!(seqs(&store, "s", 3).await, [4, 5, 6]);
     }
@@ -107,7 +111,7 @@ on_both! {
             gives("s", 1, vec![]),
         ]).await.unwrap();
         assert!(matches!(answers[0], Committed::Refused(SubmitError::Full { .. })), "{answers:?}");
-        assert_eq!(answers[1..], [Committed::Done(vec![Submitted::Accepted { seq: 1 }]), Committed::Before]);
+        assert_eq!(answers[1..], [Committed::Done(vec![accepted_at(1)]), Committed::Before]);
     }
 
     async fn a_key_of_an_operation_finds_what_it_made_before(engine) {
@@ -117,13 +121,13 @@ on_both! {
         let again = NewOperation { id: new_id(), ..first.clone() };
         let existing = Submitted::Existing { id: first.id, state: State::Queued, result: None };
         assert_eq!(commit(&store, gives("s", 1, vec![again])).await, Committed::Done(vec![existing]));
-        assert_eq!(store.load(QUEUE, 0, 9).await.unwrap().len(), 1);
+        assert_eq!(store.load(QUEUE, 0, 9).await.unwrap().operations.len(), 1);
     }
 
     async fn a_thousand_items_are_kept_like_one(engine) {
         let (store, _place) = fresh(engine).await;
         let items: Vec<_> = (1..=1_000).map(|seq| match seq % 3 {
-            0 => gives("s", seq, vec![operation(Queue::User(seq))]),
+            0 => gives("s", seq, vec![operation(QueueKey::user(seq))]),
             1 => Handled { inbox: Some(entry("s", seq, 1)), ..handled("s", seq, "h") },
             _ => handled("s", seq, "h"),
         }).collect();
@@ -160,7 +164,7 @@ on_both! {
             if answers[0] == Committed::Before { before += 1 } else { kept += 1 }
         }
         assert_eq!((kept, before), (16, 32));
-        assert_eq!(store.load(QUEUE, 0, 99).await.unwrap().len(), 16);
+        assert_eq!(store.load(QUEUE, 0, 99).await.unwrap().operations.len(), 16);
     }
 
     async fn a_value_ends_is_removed_and_the_last_of_several_counts(engine) {
@@ -214,7 +218,7 @@ on_both! {
         assert_eq!(seqs(&store, "b", 0).await, [1, 2, 3, 4, 5, 6]);
         let late = gives("a", 4, vec![in_guild()]);
         assert_eq!(commit(&store, late).await, Committed::Before, "every handler is done with it");
-        assert!(store.load(QUEUE, 0, 9).await.unwrap().is_empty());
+        assert!(store.load(QUEUE, 0, 9).await.unwrap().operations.is_empty());
     }
 
     async fn another_session_takes_the_place_of_the_one_before(engine) {

@@ -4,13 +4,13 @@ use guildhall::store::Store;
 use guildhall_actors::{
     access::{Action, Caller, Note},
     events::{Committed, EventStore as _, Handled, InboxEntry, KeptSession, Later},
-    operations::{OperationStore as _, SubmitError, Submitted},
+    operations::{OperationStore as _, SubmitError},
 };
 use guildhall_core::operation::Queue;
 
 use crate::{
     events_setup::{commit, done, entry, gives, handled, key, seqs, session, set},
-    setup::{GUILD, Place, at, fresh, in_guild, on_both},
+    setup::{GUILD, Place, accepted as accepted_at, at, fresh, in_guild, on_both},
 };
 
 /// Puts an event into the inbox.
@@ -62,11 +62,11 @@ on_both! {
         store.keep_sessions(vec![session(0, "s", 2)]).await.unwrap();
         let item = Handled { operations: vec![in_guild()], set: vec![set("k", Some("1"))], ..from_inbox(1) };
         let again = Handled { operations: vec![in_guild()], ..from_inbox(1) };
-        let accepted = Committed::Done(vec![Submitted::Accepted { seq: 1 }]);
+        let accepted = Committed::Done(vec![accepted_at(1)]);
         assert_eq!(store.commit(vec![item, again.clone()]).await.unwrap(), [accepted, Committed::Before]);
         assert_eq!(commit(&store, again).await, Committed::Before);
         assert_eq!(numbers(&waiting(&store).await), [2]);
-        assert_eq!(store.load(Queue::Guild(GUILD), 0, 9).await.unwrap().len(), 1);
+        assert_eq!(store.load(Queue::Guild(GUILD), 0, 9).await.unwrap().operations.len(), 1);
         assert_eq!(store.state("k").await.unwrap().as_deref(), Some("1"));
     }
 

@@ -38,10 +38,10 @@ async fn a_busy_file_is_told_and_nothing_is_kept_until_it_is_free() {
     assert!(says(&error).contains("busy") && says(&error).contains("store.timeout_ms"), "{error}");
     assert!(matches!(*store.watch().borrow(), Health::Down(_)));
     other.execute_unprepared("ROLLBACK").await.unwrap();
-    assert!(store.load(QUEUE, 0, 9).await.unwrap().is_empty());
+    assert!(store.load(QUEUE, 0, 9).await.unwrap().operations.is_empty());
     submit(&store, &operation).await;
     assert_eq!(*store.watch().borrow(), Health::Up);
-    assert_eq!(store.load(QUEUE, 0, 9).await.unwrap().len(), 1);
+    assert_eq!(store.load(QUEUE, 0, 9).await.unwrap().operations.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -63,7 +63,7 @@ async fn a_full_store_refuses_and_keeps_what_it_accepted() {
     store.close().await;
     place.settings.max_bytes = 0;
     let store = place.open().await;
-    let left: Vec<_> = store.load(QUEUE, 0, 999).await.unwrap().iter().map(|stored| stored.operation.id).collect();
+    let left: Vec<_> = store.load(QUEUE, 0, 999).await.unwrap().operations.iter().map(|stored| stored.operation.id).collect();
     assert_eq!(left, accepted);
     submit(&store, &in_guild()).await;
 }
@@ -90,7 +90,7 @@ async fn one_bad_request_does_not_fail_the_others() {
     for caller in callers {
         caller.await.unwrap();
     }
-    assert_eq!(store.load(QUEUE, 0, 99).await.unwrap().len(), 36);
+    assert_eq!(store.load(QUEUE, 0, 99).await.unwrap().operations.len(), 36);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -157,7 +157,7 @@ async fn a_server_that_restarts_loses_nothing_and_doubles_nothing() {
     for caller in callers {
         timeout(STUCK, caller).await.unwrap().unwrap();
     }
-    assert_eq!(store.load(QUEUE, 0, 999).await.unwrap().len(), 201);
+    assert_eq!(store.load(QUEUE, 0, 999).await.unwrap().operations.len(), 201);
     assert_eq!(record(&store, change(&running, fence, State::Succeeded)).await, Recorded::Done, "it is still ours");
     assert_eq!(state_of(&store, running.id).await, State::Succeeded);
     store.close().await;

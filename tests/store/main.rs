@@ -16,7 +16,9 @@ mod opening;
 mod pgbouncer;
 #[path = "../support/postgres.rs"]
 mod postgres;
+mod queue_migration;
 mod row_security;
+mod scheduled;
 mod setup;
 mod shards;
 mod sharing;

@@ -9,10 +9,10 @@ use guildhall::store::Store;
 use guildhall_actors::operations::{
     ClaimFrom, Fence, IdempotencyKey, NewOperation, OperationStore as _, Recorded, SubmitError, Submitted,
 };
-use guildhall_core::operation::{Queue, State};
+use guildhall_core::operation::{Queue, QueueKey, State};
 use proptest::prelude::*;
 
-use crate::setup::{Engine, GUILD, at, change, fresh, operation};
+use crate::setup::{Engine, GUILD, at, change, fresh, operation, queue_of};
 
 const STATES: [State; 8] = [
     State::Running,
@@ -108,7 +108,7 @@ impl Model {
                     kept.state = State::Cancelled;
                 }
                 let answer = store.cancel(kept.operation.id, at(1)).await.unwrap();
-                assert_eq!(answer, Some((kept.state, kept.operation.queue)));
+                assert_eq!(answer, Some((kept.state, queue_of(&kept.operation))));
             }
         }
     }
@@ -117,7 +117,7 @@ impl Model {
         let queue = self.lines[line].queue;
         let scope: Arc<str> = Arc::from(format!("{:?}", self.lines[0].queue));
         let idempotency = key.map(|key| IdempotencyKey { scope, key: key.to_string() });
-        let new = NewOperation { idempotency, payload_hash: [hash; 32], ..operation(queue) };
+        let new = NewOperation { idempotency, payload_hash: [hash; 32], ..operation(QueueKey::Guild(queue.guild().unwrap())) };
         let same_key = |kept: &&Kept| key.is_some() && kept.operation.idempotency == new.idempotency;
         let expected = match self.kept.iter().find(same_key) {
             Some(kept) if kept.operation.payload_hash == new.payload_hash => {
@@ -128,7 +128,7 @@ impl Model {
                 let seq = self.lines[line].next_seq;
                 self.lines[line].next_seq += 1;
                 self.kept.push(Kept { operation: new.clone(), line, state: State::Queued, attempts: 0 });
-                Ok(Submitted::Accepted { seq })
+                Ok(Submitted::Accepted { seq, queue, state: State::Queued })
             }
         };
         assert_eq!(store.submit(vec![new]).await.map(|mut submitted| submitted.remove(0)), expected);
@@ -155,10 +155,10 @@ impl Model {
 
     async fn is_what_is_stored(&self, store: &Store) {
         for line in &self.lines {
-            let loaded = store.load(line.queue, 0, 100).await.unwrap();
+            let loaded = store.load(line.queue, 0, 100).await.unwrap().operations;
             let loaded: Vec<_> =
                 loaded.iter().map(|stored| (stored.operation.id, stored.state, stored.attempts)).collect();
-            let pending = self.kept.iter().filter(|kept| kept.operation.queue == line.queue && !kept.state.is_final());
+            let pending = self.kept.iter().filter(|kept| queue_of(&kept.operation) == line.queue && !kept.state.is_final());
             let pending: Vec<_> = pending.map(|kept| (kept.operation.id, kept.state, kept.attempts)).collect();
             assert_eq!(loaded, pending);
         }

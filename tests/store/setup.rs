@@ -10,13 +10,13 @@ use std::{
 
 use guildhall::{settings, store::Store};
 use guildhall_actors::operations::{
-    Attempt, Change, Claim, ClaimFrom, Fence, IdempotencyKey, Intent, NewOperation, OperationStore as _, Recorded,
+    Attempt, Change, Claim, ClaimFrom, DelayedBy, Fence, IdempotencyKey, Intent, NewOperation, OperationStore as _, Recorded,
     Retention, SubmitError, Submitted,
 };
 use guildhall_core::{
     access::{Bounds, Grant, ScopeSet},
     lane::Lane,
-    operation::{Kind, OperationId, Queue, State},
+    operation::{Kind, OperationId, Queue, QueueKey, State},
     time::UnixMs,
 };
 use tempfile::TempDir;
@@ -99,10 +99,11 @@ pub(crate) fn new_id() -> OperationId {
     OperationId::new(NOW + COUNT.fetch_add(1, Ordering::Relaxed), random)
 }
 
-pub(crate) fn operation(queue: Queue) -> NewOperation {
+pub(crate) fn operation(queue: impl Into<QueueKey>) -> NewOperation {
+    let queue = queue.into();
     let guild = match queue {
-        Queue::Guild(id) => Some(id),
-        Queue::User(_) | Queue::Application | Queue::Interaction(_) => None,
+        QueueKey::Guild(id) => Some(id),
+        QueueKey::Keyed { .. } | QueueKey::Existing(_) => None,
     };
     NewOperation {
         id: new_id(),
@@ -118,6 +119,7 @@ pub(crate) fn operation(queue: Queue) -> NewOperation {
         lane: Lane::Operation,
         max_attempts: 3,
         eligible_at: at(0),
+        delayed_by: DelayedBy::Caller,
         deadline_at: None,
         deployment: None,
         trace: None,
@@ -129,8 +131,23 @@ pub(crate) fn operation(queue: Queue) -> NewOperation {
     }
 }
 
+/// Its queue, if it has a tenant.
+pub(crate) fn queue_of(operation: &NewOperation) -> Queue {
+    operation.queue.queue(&operation.tenant)
+}
+
+/// The queue that the default tenant has for a user.
+pub(crate) fn of_user(id: u64) -> Queue {
+    QueueKey::user(id).queue("default")
+}
+
+/// What the store answers to an operation of the guild that has got this place.
+pub(crate) fn accepted(seq: u64) -> Submitted {
+    Submitted::Accepted { seq, queue: Queue::Guild(GUILD), state: State::Queued }
+}
+
 pub(crate) fn in_guild() -> NewOperation {
-    operation(Queue::Guild(GUILD))
+    operation(QueueKey::Guild(GUILD))
 }
 
 pub(crate) fn keyed(key: &str) -> NewOperation {
@@ -140,7 +157,7 @@ pub(crate) fn keyed(key: &str) -> NewOperation {
 
 pub(crate) fn change(operation: &NewOperation, fence: Fence, state: State) -> Change {
     Change {
-        queue: operation.queue,
+        queue: queue_of(operation),
         fence,
         id: operation.id,
         guild: operation.guild,

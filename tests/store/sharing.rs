@@ -8,7 +8,7 @@ use guildhall::{
 };
 use guildhall_actors::events::{Committed, EventStore as _, Handled};
 use guildhall_actors::operations::{Claim, ClaimFrom, OperationStore as _, Recorded, Submitted, Word};
-use guildhall_core::operation::{Queue, State};
+use guildhall_core::operation::{Queue, QueueKey, State};
 use sea_orm::{ConnectionTrait as _, Database, DatabaseConnection, DbBackend, Statement, TransactionTrait as _};
 use tokio::{
     runtime::Runtime,
@@ -197,7 +197,7 @@ async fn processes_that_submit_to_the_same_guilds_at_once_lose_nothing_and_numbe
             // In any order, and every time two queues that the other one wants, too.
             let mut guilds = [5_u64, 6, 7, 8];
             fastrand::shuffle(&mut guilds);
-            let batch = vec![operation(Queue::Guild(guilds[0])), operation(Queue::Guild(guilds[1]))];
+            let batch = vec![operation(QueueKey::Guild(guilds[0])), operation(QueueKey::Guild(guilds[1]))];
             asking.spawn(async move { store.submit(batch).await.unwrap() });
         }
     }
@@ -206,7 +206,7 @@ async fn processes_that_submit_to_the_same_guilds_at_once_lose_nothing_and_numbe
     }
     let mut count = 0;
     for guild in 5..=8 {
-        let stored = first.load(Queue::Guild(guild), 0, 1_000).await.unwrap();
+        let stored = first.load(Queue::Guild(guild), 0, 1_000).await.unwrap().operations;
         let seqs: Vec<u64> = stored.iter().map(|stored| stored.seq).collect();
         assert_eq!(seqs, (1..=stored.len() as u64).collect::<Vec<_>>());
         count += stored.len();
@@ -382,7 +382,8 @@ async fn what_handlers_give_is_told_to_the_process_whose_queue_it_is() {
     let second = join(&place, &[&first]).await;
     let (mut heard_by_first, queue) = (first.notices(), ours(&first)[0]);
     let item = gives("s", 1, vec![operation(queue)]);
-    let accepted = Committed::Done(vec![Submitted::Accepted { seq: 1 }]);
+    let new = Submitted::Accepted { seq: 1, queue, state: State::Queued };
+    let accepted = Committed::Done(vec![new]);
     assert_eq!(commit(&second, item).await, accepted);
     let notice = heard(&mut heard_by_first, |notice| matches!(notice, Notice::Queues(_))).await;
     assert_eq!(notice, Notice::Queues(vec![(queue, None)]));
@@ -427,7 +428,7 @@ async fn two_processes_that_handle_the_same_events_do_each_once_and_give_places_
     let both = async { tokio::join!(handle(first.clone(), false), handle(second.clone(), true), reading) };
     let (one, other, ()) = timeout(STUCK, both).await.unwrap();
     assert_eq!(one + other, 400);
-    assert_eq!(first.load(queues()[0], 0, 999).await.unwrap().len(), 40);
+    assert_eq!(first.load(queues()[0], 0, 999).await.unwrap().operations.len(), 40);
     first.close().await;
     second.close().await;
 }

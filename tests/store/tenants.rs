@@ -12,10 +12,10 @@ use guildhall_actors::{
 };
 use guildhall_core::{
     access::{Grant, KeyId, Whose},
-    operation::{Failure, FailureClass, ManagedKind, OperationId, Queue, State, payload::Location},
+    operation::{Failure, FailureClass, ManagedKind, OperationId, Queue, QueueKey, State, payload::Location},
 };
 
-use crate::setup::{at, change, claim, fresh, new_id, on_both, operation, record, state_of, tried};
+use crate::setup::{at, change, claim, fresh, new_id, on_both, operation, queue_of, record, state_of, tried};
 
 /// A tenant with a guild, an operation that waits, one that is done and one that was given up.
 pub(crate) struct Tenant {
@@ -49,7 +49,7 @@ impl Tenant {
         let new = |n: &str| NewOperation {
             tenant: Arc::from(name),
             idempotency: Some(IdempotencyKey { scope: Arc::from(key.id.as_str()), key: n.to_owned() }),
-            ..operation(Queue::Guild(guild))
+            ..operation(QueueKey::Guild(guild))
         };
         let (waits, done, dead) = (new("waits"), new("done"), new("dead"));
         let refers = NewOperation { refers_to: vec![waits.id], ..new("refers") };
@@ -97,8 +97,8 @@ on_both! {
             assert!(seen.list(theirs).await.unwrap().is_empty(), "not even if it asks for them");
             assert!(seen.show(own.waits).await.unwrap().is_some() && seen.show(other.waits).await.unwrap().is_none());
             assert_eq!(seen.show(own.dead).await.unwrap().unwrap().attempts.len(), 1);
-            assert_eq!(seen.load(Queue::Guild(own.guild), 0, 9).await.unwrap().len(), 2);
-            assert!(seen.load(Queue::Guild(other.guild), 0, 9).await.unwrap().is_empty());
+            assert_eq!(seen.load(Queue::Guild(own.guild), 0, 9).await.unwrap().operations.len(), 2);
+            assert!(seen.load(Queue::Guild(other.guild), 0, 9).await.unwrap().operations.is_empty());
             let letters = seen.letters(LetterFilter { limit: 9, ..LetterFilter::default() }).await.unwrap();
             assert_eq!(letters.iter().map(|letter| letter.id).collect::<Vec<_>>(), [own.dead]);
             let keys = KeyStore::within(Arc::new(store.clone()), Arc::from(own.name));
@@ -117,7 +117,7 @@ on_both! {
         assert_eq!(state_of(&store, rival.waits).await, State::Queued);
         let by_id = LetterFilter { id: Some(rival.dead), limit: 1, ..LetterFilter::default() };
         assert_eq!(seen.discard(by_id).await.unwrap(), 0);
-        let again = NewOperation { tenant: Arc::from("rival"), redrive_of: Some(rival.dead), ..operation(Queue::Guild(rival.guild)) };
+        let again = NewOperation { tenant: Arc::from("rival"), redrive_of: Some(rival.dead), ..operation(QueueKey::Guild(rival.guild)) };
         assert!(seen.redrive(vec![again]).await.unwrap().is_empty(), "there is no such letter here");
         // All that there are, of this tenant: its own.
         assert_eq!(seen.discard(LetterFilter { limit: 100, ..LetterFilter::default() }).await.unwrap(), 1);
@@ -126,10 +126,10 @@ on_both! {
         let _ = seen.pause(Pausable::Queue(Queue::Guild(rival.guild)), true).await;
         assert_eq!(store.paused().await.unwrap(), (false, vec![]));
         for theirs in ["rival", ""] {
-            let foreign = NewOperation { tenant: Arc::from(theirs), ..operation(Queue::Guild(rival.guild)) };
+            let foreign = NewOperation { tenant: Arc::from(theirs), ..operation(QueueKey::Guild(rival.guild)) };
             assert!(seen.submit(vec![foreign]).await.is_err(), "{theirs:?}");
         }
-        assert_eq!(store.load(Queue::Guild(rival.guild), 0, 9).await.unwrap().len(), 2);
+        assert_eq!(store.load(Queue::Guild(rival.guild), 0, 9).await.unwrap().operations.len(), 2);
     }
 
     async fn a_tenant_does_with_its_own_what_it_could_before(engine) {
@@ -139,21 +139,24 @@ on_both! {
         seen.pause(Pausable::Queue(Queue::Guild(acme.guild)), true).await.unwrap();
         assert_eq!(seen.paused().await.unwrap(), (false, vec![Queue::Guild(acme.guild)]));
         assert_eq!(seen_by(&store, rival.name).paused().await.unwrap(), (false, vec![]), "nobody else is told");
-        let later = NewOperation { tenant: Arc::from("acme"), eligible_at: at(900), ..operation(Queue::Guild(acme.guild)) };
+        let later = NewOperation { tenant: Arc::from("acme"), eligible_at: at(900), ..operation(QueueKey::Guild(acme.guild)) };
         seen.submit(vec![later.clone()]).await.unwrap();
         assert_eq!(seen.hasten(later.id, at(20)).await.unwrap(), Some((State::Queued, Queue::Guild(acme.guild))));
         assert_eq!(seen.cancel(later.id, at(20)).await.unwrap(), Some((State::Cancelled, Queue::Guild(acme.guild))));
-        let again = NewOperation { tenant: Arc::from("acme"), redrive_of: Some(acme.dead), ..operation(Queue::Guild(acme.guild)) };
+        let again = NewOperation { tenant: Arc::from("acme"), redrive_of: Some(acme.dead), ..operation(QueueKey::Guild(acme.guild)) };
         assert_eq!(seen.redrive(vec![again.clone()]).await.unwrap(), [again.id]);
         let letter = seen.letters(LetterFilter { limit: 9, ..LetterFilter::default() }).await.unwrap().remove(0);
         assert_eq!(letter.redriven_as, Some(again.id));
-        // A queue that is nobody's own takes the operations of several.
+        // Each tenant has a queue of its own for one user.
         for (tenant, guild) in [(acme.name, acme.guild), (rival.name, rival.guild)] {
-            let dm = NewOperation { tenant: Arc::from(tenant), guild: Some(guild), ..operation(Queue::User(5)) };
-            seen_by(&store, tenant).submit(vec![dm]).await.unwrap();
+            let dm = NewOperation { tenant: Arc::from(tenant), guild: Some(guild), ..operation(QueueKey::user(5)) };
+            let seen = seen_by(&store, tenant);
+            seen.submit(vec![dm.clone()]).await.unwrap();
+            let page = seen.load(queue_of(&dm), 0, 9).await.unwrap();
+            assert_eq!(page.operations.iter().map(|stored| stored.operation.id).collect::<Vec<_>>(), [dm.id]);
         }
-        assert_eq!(store.load(Queue::User(5), 0, 9).await.unwrap().len(), 2);
-        assert_eq!(seen.load(Queue::User(5), 0, 9).await.unwrap().len(), 1);
+        let theirs = QueueKey::user(5).queue(rival.name);
+        assert!(seen.load(theirs, 0, 9).await.unwrap().operations.is_empty());
     }
 
     async fn where_a_channel_belongs_is_kept_until_it_is_gone(engine) {
@@ -173,7 +176,7 @@ on_both! {
         assert_eq!(store.whose(vec![hook.clone()]).await.unwrap(), [None]);
         store.learn(hook.clone(), Some(8_000)).await.unwrap();
         assert_eq!(store.whose(vec![hook]).await.unwrap()[0].as_ref().unwrap().tenant, "rival");
-        let delete = NewOperation { tenant: Arc::from("acme"), ..operation(Queue::Guild(acme.guild)) };
+        let delete = NewOperation { tenant: Arc::from("acme"), ..operation(QueueKey::Guild(acme.guild)) };
         store.submit(vec![delete.clone()]).await.unwrap();
         let fence = claim(&store, Queue::Guild(acme.guild)).await.fence;
         let gone = Change { unbind: vec![(ManagedKind::Channel, 7_002)], ..change(&delete, fence, State::Succeeded) };

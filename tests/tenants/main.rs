@@ -9,6 +9,7 @@ mod danger;
 mod matrix;
 #[path = "../support/postgres.rs"]
 mod postgres;
+mod queues;
 mod secrets;
 mod shares;
 #[path = "../support/mod.rs"]

@@ -108,6 +108,15 @@ impl QueueKey {
     }
 }
 
+impl From<Queue> for QueueKey {
+    fn from(queue: Queue) -> Self {
+        match queue {
+            Queue::Guild(id) => Self::Guild(id),
+            Queue::Keyed(_) => Self::Existing(queue),
+        }
+    }
+}
+
 impl fmt::Display for QueueKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (class, key): (QueueClass, Cow<'_, str>) = match self {

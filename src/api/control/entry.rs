@@ -51,8 +51,9 @@ struct Body {
 struct Admitted {
     caller: Caller,
     body: Option<Body>,
-    /// How long what it asks for has to wait, since its caller asks so much.
-    delay: Duration,
+    /// When what it asks for is due, since its caller asks so much. Counted from the ruling, however long the body takes: so a
+    /// caller's later requests are never due before its earlier ones.
+    due: Instant,
     found: Found,
 }
 
@@ -140,6 +141,7 @@ async fn check(
         Some(ruling) => ruling.delay().map_err(Refused::at_once)?,
         None => Duration::ZERO,
     };
+    let due = Instant::now() + delay;
     if let Some(needs) = way.map(|way| way.needs).filter(|needs| !caller.may(*needs)) {
         served.refused(&caller, format!("{} {}", method_name(request.method()), needs.name()));
         let says = format!("This needs a key with the scope {}; this one has not.", needs.name());
@@ -152,7 +154,7 @@ async fn check(
         return Err(Refused { told, arrived: false });
     }
     if matches!(*request.method(), Method::GET | Method::HEAD) {
-        return Ok(Admitted { caller, body: None, delay, found });
+        return Ok(Admitted { caller, body: None, due, found });
     }
     let mut large = None;
     if most > config.body_most && !announces_at_most(config.body_most as u64, request.headers()) {
@@ -167,7 +169,7 @@ async fn check(
         }
     }
     match body::read(unread, most, config.body_within, &served.control.room).await {
-        Ok(read) => Ok(Admitted { caller, body: Some(Body { read, _large: large }), delay, found }),
+        Ok(read) => Ok(Admitted { caller, body: Some(Body { read, _large: large }), due, found }),
         Err(told) => Err(Refused { told, arrived: false }),
     }
 }
@@ -250,7 +252,7 @@ pub(super) fn let_go_of_body(request: &HttpRequest) {
 
 /// How long what a request asks for has to wait, since its caller asks so much.
 pub(super) fn delay_of(request: &HttpRequest) -> Duration {
-    of(request, |admitted| admitted.delay)
+    of(request, |admitted| admitted.due.saturating_duration_since(Instant::now()))
 }
 
 /// Whoever sent a request.

@@ -8,7 +8,7 @@ use actix_web::{
     web::Data,
 };
 use guildhall_actors::operations::{
-    ListFilter,
+    DelayedBy, ListFilter,
     desk::{Accepted, Asked, Retried, Submission, SubmitProblem, Wrong, key_problem},
 };
 use guildhall_core::policy::Policy;
@@ -112,7 +112,9 @@ fn take_key(headers: &HeaderMap, shape: Shape, operations: &mut [Result<Asked, V
 /// Makes operations due no sooner than their caller may have them done, who asks so much.
 fn put_off(operations: &mut [Result<Asked, Vec<Wrong>>], delay: Duration) -> Result<(), Told> {
     for asked in operations.iter_mut().flatten() {
-        asked.delay = asked.delay.max(delay);
+        if delay > asked.delay {
+            (asked.delay, asked.delayed_by) = (delay, DelayedBy::Policy);
+        }
         if asked.deadline.is_some_and(|deadline| deadline <= asked.delay) {
             let says = format!(
                 "Nothing was accepted: this key submits so much that what it submits now is due in {delay:?}, after the \

@@ -87,11 +87,11 @@ fn after(class: &str, sends: Sends) -> Option<&'static str> {
 mod tests {
     use std::sync::Arc;
 
-    use guildhall_actors::operations::{NewOperation, Stored};
+    use guildhall_actors::operations::{DelayedBy, NewOperation, Stored};
     use guildhall_core::{
         access::{Bounds, Grant, ScopeSet},
         lane::Lane,
-        operation::{Failure, Kind, OperationId, Queue},
+        operation::{Failure, Kind, OperationId, QueueKey},
     };
 
     use super::*;
@@ -100,7 +100,7 @@ mod tests {
         let operation = NewOperation {
             id: OperationId::new(1, [0; 10]),
             tenant: Arc::from("default"),
-            queue: Queue::Guild(1),
+            queue: QueueKey::Guild(1),
             guild: Some(1),
             caller: Arc::from("admin"),
             bounds: Bounds::Anywhere,
@@ -111,6 +111,7 @@ mod tests {
             lane: Lane::Operation,
             max_attempts: 3,
             eligible_at: UnixMs::new(0),
+            delayed_by: DelayedBy::Caller,
             deadline_at: None,
             deployment: None,
             trace: None,
@@ -124,7 +125,7 @@ mod tests {
         let (updated_at, error) = (UnixMs::new(900), Some(Failure::new(FailureClass::Transient, "why")));
         let stored = Stored { operation, seq: 1, state, attempts: used, delays: 0, parked: false, intent: None, error };
         let finished_at = state.is_final().then_some(updated_at);
-        Shown { stored, result: None, updated_at, finished_at, attempts }
+        Shown { stored, result: None, updated_at, finished_at, attempts, waits_for: None }
     }
 
     fn attempt(n: u32, started: u64, ended: u64, class: &str) -> Attempt {

@@ -2,11 +2,11 @@
 
 use chrono::{DateTime, SecondsFormat};
 use guildhall_actors::operations::{
-    Attempt, DeadLetter, Shown,
+    Attempt, DeadLetter, Shown, WaitsFor,
     desk::{Accepted, Discarded, GuildStanding, Redriven},
 };
 use guildhall_core::{
-    operation::{Failure, FailureClass, OperationId},
+    operation::{Failure, FailureClass, OperationId, State},
     time::UnixMs,
 };
 use serde::Serialize;
@@ -105,7 +105,7 @@ pub(super) fn in_list(shown: &Shown) -> Value {
         "kind": operation.kind.name(),
         "guild_id": id_text(operation.guild),
         "state": stored.state.name(),
-        "seq": stored.seq,
+        "seq": (stored.seq > 0).then_some(stored.seq),
         "lane": operation.lane.name(),
         "payload": payload(&operation.payload),
         "reason": operation.reason,
@@ -115,6 +115,7 @@ pub(super) fn in_list(shown: &Shown) -> Value {
         "parked": stored.parked,
         "eligible_at": time(operation.eligible_at),
         "deadline_at": operation.deadline_at.map(time),
+        "waits_for": waits_for(shown),
         "error": stored.error.as_ref().map(failure),
         "result": shown.result.as_deref().map(embedded),
         "trace": operation.trace,
@@ -125,6 +126,33 @@ pub(super) fn in_list(shown: &Shown) -> Value {
         "finished_at": shown.finished_at.map(time),
         "href": place(operation.id),
     })
+}
+
+/// What an operation waits for and until when, as far as that is known; `null` for one that does not wait.
+fn waits_for(shown: &Shown) -> Value {
+    let (stored, due) = (&shown.stored, Some(shown.stored.operation.eligible_at));
+    let waits = |reason: &str, until: Option<UnixMs>, operation: Option<OperationId>| {
+        let detail = stored.error.as_ref().map(|error| &error.message);
+        json!({"reason": reason, "until": until.map(time), "operation": operation, "detail": detail})
+    };
+    match stored.state {
+        State::Scheduled | State::Queued => match shown.waits_for {
+            Some(WaitsFor::Delay) => waits("delay", due, None),
+            Some(WaitsFor::Policy) => waits("policy", due, None),
+            Some(WaitsFor::Scheduled(target)) => waits("scheduled_operation", None, Some(target)),
+            Some(WaitsFor::Behind(earlier)) => waits("queue", None, Some(earlier)),
+            Some(WaitsFor::Paused) => waits("guild_paused", None, None),
+            Some(WaitsFor::AllPaused) => waits("all_paused", None, None),
+            Some(WaitsFor::Owner) => waits("process", None, None),
+            Some(WaitsFor::Turn) => waits("turn", None, None),
+            None => Value::Null,
+        },
+        State::Delayed if stored.parked => waits("parked", due, None),
+        State::Delayed => waits("limit", due, None),
+        State::Retrying => waits("backoff", due, None),
+        State::Reconciling => waits("reconciliation", due, None),
+        State::Running | State::Succeeded | State::Dead | State::Cancelled | State::NeedsReview => Value::Null,
+    }
 }
 
 /// An operation with its tries, and all that happened to it.

@@ -92,8 +92,8 @@ pub(super) fn schemas() -> Vec<(&'static str, Shape)> {
     ]
 }
 
-const STATES: &str = "What has become of an operation. `queued`, `running`, `delayed` (a limit, a breaker or a policy; no \
-    attempt is used), `retrying` and `reconciling` (sent, and what came of it is looked for) go on by themselves; \
+const STATES: &str = "What has become of an operation. `scheduled` (not due yet: it has no place in its queue and blocks nothing), \
+    `queued`, `running`, `delayed` (a limit or a breaker; no attempt is used), `retrying` and `reconciling` (sent, and what came of it is looked for) go on by themselves; \
     `succeeded`, `dead`, `cancelled` and `needs_review` are final.";
 
 /// A key under which a guild's objects are managed.

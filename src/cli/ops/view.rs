@@ -42,7 +42,8 @@ fn note(operation: &Value) -> String {
             if operation["replayed"] == true {
                 return "was submitted before".to_owned();
             }
-            outcome(&operation["result"])
+            let waits = &operation["waits_for"];
+            if waits.is_null() { outcome(&operation["result"]) } else { waits_for(waits) }
         }
         (_, Some(error)) => error.to_owned(),
     }
@@ -103,6 +104,10 @@ pub(super) fn whole(operation: &Value, paint: Paint) -> String {
     for (shown, name) in optional.into_iter().filter(|(_, name)| !operation[*name].is_null()) {
         pairs.push((shown, if name.ends_with("_at") { at(name) } else { plain(name) }));
     }
+    let waits = &operation["waits_for"];
+    if !waits.is_null() {
+        pairs.push(("waits for", waits_for(waits).into()));
+    }
     if operation["parked"] == true {
         pairs.push(("parked", "yes: those that share nothing with it may pass".into()));
     }
@@ -119,6 +124,13 @@ pub(super) fn whole(operation: &Value, paint: Paint) -> String {
     let mut out = fields(&pairs, paint);
     out += &happened(operation, paint);
     out
+}
+
+/// What it waits for, on one line.
+fn waits_for(waits: &Value) -> String {
+    let operation = waits["operation"].as_str().map_or_else(String::new, |id| format!(" {id}"));
+    let until = if waits["until"].is_null() { String::new() } else { format!(" until {}", time(&waits["until"])) };
+    format!("{}{operation}{until}", text(&waits["reason"]))
 }
 
 /// What happened to it: its timeline, or else its tries.

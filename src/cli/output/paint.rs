@@ -39,7 +39,7 @@ impl Tint {
         match state {
             "succeeded" => Self::Good,
             "dead" | "needs_review" => Self::Bad,
-            "running" | "delayed" | "retrying" | "reconciling" => Self::Care,
+            "scheduled" | "running" | "delayed" | "retrying" | "reconciling" => Self::Care,
             "cancelled" => Self::Dim,
             _ => Self::None,
         }

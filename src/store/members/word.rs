@@ -130,13 +130,13 @@ mod tests {
         assert_eq!(said.payload(), None);
         said.queue(5);
         said.cancelled(-6, id);
-        said.hastened(0, id);
+        said.hastened(-7, id);
         said.pauses();
         let heard = Said::heard(&said.payload().unwrap());
         let queues = vec![
             (Queue::Guild(5), None),
-            (Queue::User(6), Some(Word::Cancelled(id))),
-            (Queue::Application, Some(Word::Hastened(id))),
+            (Queue::Keyed(-6), Some(Word::Cancelled(id))),
+            (Queue::Keyed(-7), Some(Word::Hastened(id))),
         ];
         assert_eq!(heard, [Notice::Queues(queues), Notice::Pauses]);
         assert_eq!(Said::heard(&Said::members().payload().unwrap()), [Notice::Members]);

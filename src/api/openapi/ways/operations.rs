@@ -162,9 +162,9 @@ fn cancel() -> About {
 fn retry() -> About {
     About::new(Tag::Operations, "retry_operation", "Try an operation again")
         .says(
-            "One that waits (`queued`, `delayed`, `retrying`) is due now. One that is `dead` or `needs_review` is done again as \
-             another operation, from the end of its queue; `redrive_of` names the first. Needs the \
-             scopes that submitting it needs.",
+            "One that waits (`scheduled`, `queued`, `delayed`, `retrying`) is due now; a scheduled one joins its queue. One that \
+             is `dead` or `needs_review` is done again as another operation, from the end of its queue; `redrive_of` names the \
+             first. Needs the scopes that submitting it needs.",
         )
         .path("id", operation_id(), "The operation.")
         .answers(202, "It is tried again.", named("DoneAgain"), [("another operation", done_again())])

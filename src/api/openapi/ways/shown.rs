@@ -38,7 +38,7 @@ fn in_list() -> Vec<Field> {
         must("kind", named("Kind")),
         must("guild_id", or_null(snowflake())),
         must("state", named("State")),
-        must("seq", count().says("Its place in its line.")),
+        must("seq", or_null(count().says("Its place in its queue; `null` while it is scheduled."))),
         must("lane", named("Lane")),
         must("payload", any_object().says("With what, as its kind has it. Tokens of interactions are not shown.")),
         must("reason", or_null(text().says("For Discord's audit log."))),
@@ -48,6 +48,7 @@ fn in_list() -> Vec<Field> {
         must("parked", truth().says("Whether it waits for so long that others may pass.")),
         must("eligible_at", time().says("Not before this.")),
         must("deadline_at", or_null(time().says("Not after this."))),
+        must("waits_for", or_null(named("WaitsFor").says("`null` if it does not wait, and for queued and scheduled ones in streams."))),
         must("error", or_null(named("Failure").says("Why it waits or failed."))),
         must("result", anything().says("What came of it.")),
         must("trace", or_null(text().says("The trace that it belongs to (W3C `traceparent`)."))),
@@ -67,6 +68,12 @@ pub(super) fn schemas() -> Vec<(&'static str, Shape)> {
         must("message", text().says("What went wrong, and what to do if something can be done.")),
         must("status", or_null(integer(100, 599).says("The status of Discord's answer."))),
         must("code", or_null(count().says("Discord's own error code."))),
+    ]);
+    let waits_for = object([
+        must("reason", one_of_names(WAIT_REASONS).says(WHY_IT_WAITS)),
+        must("until", or_null(time().says("When it goes on, if that is known."))),
+        must("operation", or_null(operation_id().says("The operation that it waits for."))),
+        must("detail", or_null(text().says("More of it, for people."))),
     ]);
     let attempt = object([
         must("n", count().says("Which, from 1.")),
@@ -116,6 +123,7 @@ pub(super) fn schemas() -> Vec<(&'static str, Shape)> {
             object([must("operations", list(any_of([named("Waited").into(), named("Accepted").into()])))]).into(),
         ),
         ("Failure", failure.says("Why an operation did not do what it should.").into()),
+        ("WaitsFor", waits_for.says("What an operation waits for.").into()),
         ("Try", attempt.says("What happened at one attempt.").into()),
         ("Happening", happened.says("Something that became of an operation.").into()),
         ("DoneAgain", again.into()),
@@ -123,9 +131,23 @@ pub(super) fn schemas() -> Vec<(&'static str, Shape)> {
     ]
 }
 
+/// What an operation may wait for.
+const WAIT_REASONS: [&str; 12] = [
+    "delay", "policy", "scheduled_operation", "queue", "guild_paused", "all_paused", "process", "turn", "limit", "parked",
+    "backoff", "reconciliation",
+];
+
+/// What each of them means.
+const WHY_IT_WAITS: &str = "`delay`: its `delay_ms`. `policy`: its caller submits more than a policy allows at once. \
+    `scheduled_operation`: it refers to an operation that is scheduled. `queue`: an operation before it in its queue. \
+    `guild_paused`, `all_paused`. `process`: no process has its queue yet. `turn`: it is next. `limit`: a rate limit, a \
+    breaker or a reference. `parked`: the same for so long that others may pass. `backoff`: the next attempt. \
+    `reconciliation`: the search for what an earlier attempt did.";
+
 /// What may become of an operation, as its timeline has it.
-const HAPPENINGS: [&str; 9] =
-    ["accepted", "started", "delayed", "retrying", "reconciling", "succeeded", "dead", "cancelled", "needs_review"];
+const HAPPENINGS: [&str; 10] = [
+    "accepted", "scheduled", "started", "delayed", "retrying", "reconciling", "succeeded", "dead", "cancelled", "needs_review",
+];
 
 /// An operation that was just accepted.
 pub(super) fn an_accepted() -> Value {
@@ -140,8 +162,8 @@ pub(super) fn an_operation() -> Value {
     json!({
         "id": AN_OPERATION, "kind": "create_role", "guild_id": A_GUILD, "state": "succeeded", "seq": 7,
         "lane": "operation", "payload": {"name": "Pilots", "key": "pilots"}, "reason": "a new crew", "attempts": 1,
-        "max_attempts": 3, "delays": 0, "parked": false, "eligible_at": A_TIME, "deadline_at": null, "error": null,
-        "result": {"id": "1571715189416398850"}, "trace": null, "deployment_id": null, "redrive_of": null,
+        "max_attempts": 3, "delays": 0, "parked": false, "eligible_at": A_TIME, "deadline_at": null,
+        "waits_for": null, "error": null, "result": {"id": "1571715189416398850"}, "trace": null, "deployment_id": null, "redrive_of": null,
         "created_at": A_TIME, "updated_at": LATER, "finished_at": LATER,
         "href": format!("/v1/operations/{AN_OPERATION}"),
     })
