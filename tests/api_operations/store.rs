@@ -264,8 +264,10 @@ impl OperationStore for Memory {
     fn load(&self, queue: Queue, after: u64, limit: usize) -> StoreFuture<'_, Page> {
         self.answer(move |inner| {
             let rows = inner.rows.iter().map(|row| &row.stored);
-            let waits = rows.filter(|row| queue_of(&row.operation) == queue && row.seq > after && !row.state.is_final());
-            let scheduled = |row: &&Shown| row.stored.state == State::Scheduled && queue_of(&row.stored.operation) == queue;
+            let waits =
+                rows.filter(|row| queue_of(&row.operation) == queue && row.seq > after && !row.state.is_final());
+            let scheduled =
+                |row: &&Shown| row.stored.state == State::Scheduled && queue_of(&row.stored.operation) == queue;
             let due = inner.rows.iter().filter(scheduled).map(|row| row.stored.operation.eligible_at).min();
             Ok(Page { operations: waits.take(limit).cloned().collect(), scheduled: due })
         })
@@ -277,7 +279,8 @@ impl OperationStore for Memory {
 
     fn scheduled(&self, queue: Queue, limit: usize) -> StoreFuture<'_, u64> {
         self.answer(move |inner| {
-            let scheduled = |row: &&Shown| row.stored.state == State::Scheduled && queue_of(&row.stored.operation) == queue;
+            let scheduled =
+                |row: &&Shown| row.stored.state == State::Scheduled && queue_of(&row.stored.operation) == queue;
             Ok(inner.rows.iter().filter(scheduled).take(limit).count() as u64)
         })
     }

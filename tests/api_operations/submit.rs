@@ -71,7 +71,10 @@ fn operations_without_a_guild_go_to_their_own_queues() {
         let request = json!({"kind": "request", "payload": {"method": "GET", "path": "/users/@me"}});
         let answer = api.post("/v1/operations", request).await;
         assert_eq!((answer.status, &answer.json()["guild_id"]), (202, &json!(null)));
-        assert_eq!(api.heard(), [Heard::Wake(QueueKey::user(42).queue("default")), Heard::Wake(QueueKey::application().queue("default"))]);
+        assert_eq!(
+            api.heard(),
+            [Heard::Wake(QueueKey::user(42).queue("default")), Heard::Wake(QueueKey::application().queue("default"))]
+        );
 
         let answer = api.post("/v1/operations", role("Pilots")).await;
         assert_eq!(answer.is_problem(422, "invalid-operation").wrong(), ["payload"]);

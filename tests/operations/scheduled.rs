@@ -68,8 +68,10 @@ async fn operations_put_off_by_a_policy_keep_their_order() {
     let guild = sim.guilds()[0];
     let set = [("GUILDHALL__API__POLICIES__HEAVY_PER_SECOND", "10"), ("GUILDHALL__API__POLICIES__HEAVY_BURST", "1")];
     let daemon = Daemon::start_with(&sim, &folder, &set);
-    let ids: Vec<String> = (0..12).map(|n| daemon.submit(guild, &json!([role(&format!("role {n}"), 0)])).remove(0)).collect();
-    let by_policy = ids.iter().map(|id| daemon.show(id)).filter(|shown| shown["waits_for"]["reason"] == "policy").count();
+    let ids: Vec<String> =
+        (0..12).map(|n| daemon.submit(guild, &json!([role(&format!("role {n}"), 0)])).remove(0)).collect();
+    let by_policy =
+        ids.iter().map(|id| daemon.show(id)).filter(|shown| shown["waits_for"]["reason"] == "policy").count();
     let shown: Vec<Value> = ids.iter().map(|id| daemon.until(id, "succeeded")).collect();
     let seqs: Vec<u64> = shown.iter().map(|shown| shown["seq"].as_u64().unwrap()).collect();
     assert!(seqs.is_sorted(), "{seqs:?}");

@@ -13,9 +13,8 @@ use guildhall_core::trace::Trace;
 use crate::{
     access::{key, note},
     setup::{
-        self,
-        GUILD, KEEP, at, change, claim, ended, fresh, in_guild, keyed, new_id, on_both, operation, record, refused,
-        state_of, submit, tried,
+        self, GUILD, KEEP, at, change, claim, ended, fresh, in_guild, keyed, new_id, on_both, operation, record,
+        refused, state_of, submit, tried,
     },
 };
 

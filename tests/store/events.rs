@@ -11,7 +11,10 @@ use tokio::sync::Barrier;
 
 use crate::{
     events_setup::{commit, done, entry, gives, handled, key, seqs, session, set},
-    setup::{Engine, GUILD, accepted as accepted_at, at, fresh, in_guild, keyed, new_id, of_user, on_both, operation, state_of, submit},
+    setup::{
+        Engine, GUILD, accepted as accepted_at, at, fresh, in_guild, keyed, new_id, of_user, on_both, operation,
+        state_of, submit,
+    },
 };
 
 const QUEUE: Queue = Queue::Guild(GUILD);

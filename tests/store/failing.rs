@@ -63,7 +63,8 @@ async fn a_full_store_refuses_and_keeps_what_it_accepted() {
     store.close().await;
     place.settings.max_bytes = 0;
     let store = place.open().await;
-    let left: Vec<_> = store.load(QUEUE, 0, 999).await.unwrap().operations.iter().map(|stored| stored.operation.id).collect();
+    let left: Vec<_> =
+        store.load(QUEUE, 0, 999).await.unwrap().operations.iter().map(|stored| stored.operation.id).collect();
     assert_eq!(left, accepted);
     submit(&store, &in_guild()).await;
 }

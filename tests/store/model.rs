@@ -117,7 +117,11 @@ impl Model {
         let queue = self.lines[line].queue;
         let scope: Arc<str> = Arc::from(format!("{:?}", self.lines[0].queue));
         let idempotency = key.map(|key| IdempotencyKey { scope, key: key.to_string() });
-        let new = NewOperation { idempotency, payload_hash: [hash; 32], ..operation(QueueKey::Guild(queue.guild().unwrap())) };
+        let new = NewOperation {
+            idempotency,
+            payload_hash: [hash; 32],
+            ..operation(QueueKey::Guild(queue.guild().unwrap()))
+        };
         let same_key = |kept: &&Kept| key.is_some() && kept.operation.idempotency == new.idempotency;
         let expected = match self.kept.iter().find(same_key) {
             Some(kept) if kept.operation.payload_hash == new.payload_hash => {
@@ -158,7 +162,8 @@ impl Model {
             let loaded = store.load(line.queue, 0, 100).await.unwrap().operations;
             let loaded: Vec<_> =
                 loaded.iter().map(|stored| (stored.operation.id, stored.state, stored.attempts)).collect();
-            let pending = self.kept.iter().filter(|kept| queue_of(&kept.operation) == line.queue && !kept.state.is_final());
+            let pending =
+                self.kept.iter().filter(|kept| queue_of(&kept.operation) == line.queue && !kept.state.is_final());
             let pending: Vec<_> = pending.map(|kept| (kept.operation.id, kept.state, kept.attempts)).collect();
             assert_eq!(loaded, pending);
         }

@@ -37,7 +37,8 @@ fn id(n: u8) -> Uuid {
 }
 
 async fn insert(on: &DatabaseConnection) {
-    const INSERT: &str = "INSERT INTO operations (id, tenant, queue, seq, kind, payload, payload_hash, lane, state, attempts,
+    const INSERT: &str =
+        "INSERT INTO operations (id, tenant, queue, seq, kind, payload, payload_hash, lane, state, attempts,
         delays, max_attempts, eligible_at, parked, created_at, updated_at, finished_at, changed)
         VALUES ($1, $2, $3, $4, 'assign_role', '{}', $5, 'operation', $6, 0, 0, 3, $7, 0, 1, 1, $8, 1)";
     const QUEUES: &str = "INSERT INTO guild_queues (queue, tenant, next_seq, pending, paused, ready_at, fence)
@@ -49,7 +50,9 @@ async fn insert(on: &DatabaseConnection) {
     let run = async |sql: &str, values: Vec<sea_orm::Value>| {
         on.execute_raw(Statement::from_sql_and_values(engine, sql, values)).await.unwrap();
     };
-    for (queue, tenant) in [(USER, "acme"), (0, "default"), (INTERACTION, "acme"), (GUILD as i64, "acme"), (-77, "acme")] {
+    for (queue, tenant) in
+        [(USER, "acme"), (0, "default"), (INTERACTION, "acme"), (GUILD as i64, "acme"), (-77, "acme")]
+    {
         run(QUEUES, vec![queue.into(), tenant.into()]).await;
     }
     for (n, tenant, queue, seq, state, due) in ROWS {

@@ -10,8 +10,8 @@ use std::{
 
 use guildhall::{settings, store::Store};
 use guildhall_actors::operations::{
-    Attempt, Change, Claim, ClaimFrom, DelayedBy, Fence, IdempotencyKey, Intent, NewOperation, OperationStore as _, Recorded,
-    Retention, SubmitError, Submitted,
+    Attempt, Change, Claim, ClaimFrom, DelayedBy, Fence, IdempotencyKey, Intent, NewOperation, OperationStore as _,
+    Recorded, Retention, SubmitError, Submitted,
 };
 use guildhall_core::{
     access::{Bounds, Grant, ScopeSet},

@@ -48,7 +48,12 @@ fn in_list() -> Vec<Field> {
         must("parked", truth().says("Whether it waits for so long that others may pass.")),
         must("eligible_at", time().says("Not before this.")),
         must("deadline_at", or_null(time().says("Not after this."))),
-        must("waits_for", or_null(named("WaitsFor").says("`null` if it does not wait, and for queued and scheduled ones in streams."))),
+        must(
+            "waits_for",
+            or_null(
+                named("WaitsFor").says("`null` if it does not wait, and for queued and scheduled ones in streams."),
+            ),
+        ),
         must("error", or_null(named("Failure").says("Why it waits or failed."))),
         must("result", anything().says("What came of it.")),
         must("trace", or_null(text().says("The trace that it belongs to (W3C `traceparent`)."))),
@@ -133,8 +138,18 @@ pub(super) fn schemas() -> Vec<(&'static str, Shape)> {
 
 /// What an operation may wait for.
 const WAIT_REASONS: [&str; 12] = [
-    "delay", "policy", "scheduled_operation", "queue", "guild_paused", "all_paused", "process", "turn", "limit", "parked",
-    "backoff", "reconciliation",
+    "delay",
+    "policy",
+    "scheduled_operation",
+    "queue",
+    "guild_paused",
+    "all_paused",
+    "process",
+    "turn",
+    "limit",
+    "parked",
+    "backoff",
+    "reconciliation",
 ];
 
 /// What each of them means.
@@ -146,7 +161,16 @@ const WHY_IT_WAITS: &str = "`delay`: its `delay_ms`. `policy`: its caller submit
 
 /// What may become of an operation, as its timeline has it.
 const HAPPENINGS: [&str; 10] = [
-    "accepted", "scheduled", "started", "delayed", "retrying", "reconciling", "succeeded", "dead", "cancelled", "needs_review",
+    "accepted",
+    "scheduled",
+    "started",
+    "delayed",
+    "retrying",
+    "reconciling",
+    "succeeded",
+    "dead",
+    "cancelled",
+    "needs_review",
 ];
 
 /// An operation that was just accepted.

@@ -82,7 +82,12 @@ pub(in crate::api::openapi) fn operation(kind: Kind) -> ObjectBuilder {
         ),
         optional("reason", text_of(0, 480).says("For Discord's audit log. No control characters.")),
         optional("max_attempts", integer(1, 20).default(Some(3.into())).says("How often it may be tried.")),
-        optional("delay_ms", integer(0, LATEST_MS).default(Some(0.into())).says("Not before so long from now: it is `scheduled`, and joins its queue then.")),
+        optional(
+            "delay_ms",
+            integer(0, LATEST_MS)
+                .default(Some(0.into()))
+                .says("Not before so long from now: it is `scheduled`, and joins its queue then."),
+        ),
         optional("deadline_ms", integer(1, LATEST_MS).says("Not after so long from now; more than `delay_ms`.")),
         optional("trace", text().pattern(Some(TRACEPARENT)).says("A W3C `traceparent`; that header is taken as well.")),
     ])
