@@ -75,6 +75,8 @@ async fn check(on: &DatabaseConnection, explain: &str, is_scan: impl Fn(&str) ->
     let alone = [
         (operations::load_sql(), vec![7_i64.into(), 0_i64.into(), 10_i64.into()], "operations_pending"),
         (write::TAKE_DUE.to_owned(), vec![me(), 5_i64.into(), 10_i64.into()], "guild_queues_due"),
+        (write::SCHEDULED_DUE.to_owned(), vec![7_i64.into(), 5_i64.into(), 10_i64.into()], "operations_scheduled"),
+        (write::FIRST_SCHEDULED.to_owned(), vec![7_i64.into()], "operations_scheduled"),
         (by_state, state, "operations_state"),
         (by_kind, kind, "operations_kind"),
         (by_deployment, deployed, "operations_deployment"),

@@ -186,7 +186,8 @@ impl Inner {
 }
 
 fn queue_of(operation: &NewOperation) -> Queue {
-    operation.queue.queue(&operation.tenant)
+    let tenant = if operation.tenant.is_empty() { DEFAULT_TENANT } else { &operation.tenant };
+    operation.queue.queue(tenant)
 }
 
 fn state_of(operation: &NewOperation) -> State {

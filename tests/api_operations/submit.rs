@@ -26,7 +26,7 @@ fn an_operation_is_accepted_kept_and_told_to_whoever_does_it() {
         assert_eq!(answer.status, 202, "{answer:?}");
         let id = answer.text("id");
         assert_eq!(answer.header("location").unwrap(), format!("/v1/operations/{id}"));
-        assert_eq!((answer.text("state"), answer.text("kind")), ("queued".to_owned(), "create_role".to_owned()));
+        assert_eq!((answer.text("state"), answer.text("kind")), ("scheduled".to_owned(), "create_role".to_owned()));
         assert_eq!((answer.text("guild_id"), answer.json()["replayed"].as_bool()), (GUILD.to_owned(), Some(false)));
         assert_eq!(api.heard(), [Heard::Wake(GUILD_QUEUE)]);
 

@@ -9,7 +9,10 @@ use guildhall::store::Store;
 use guildhall_actors::operations::{
     ClaimFrom, Fence, IdempotencyKey, NewOperation, OperationStore as _, Recorded, SubmitError, Submitted,
 };
-use guildhall_core::operation::{Queue, QueueKey, State};
+use guildhall_core::{
+    operation::{OperationId, Queue, State},
+    time::UnixMs,
+};
 use proptest::prelude::*;
 
 use crate::setup::{Engine, GUILD, at, change, fresh, operation, queue_of};
@@ -27,17 +30,40 @@ const STATES: [State; 8] = [
 
 #[derive(Clone, Copy, Debug)]
 enum Action {
-    Submit { queue: usize, key: Option<u8>, hash: u8 },
+    /// `delay` is how long after it is accepted it is due; `refers` may name an operation of its guild.
+    Submit {
+        queue: usize,
+        key: Option<u8>,
+        hash: u8,
+        delay: u64,
+        refers: Option<usize>,
+    },
+    /// Time passes.
+    Pass(u64),
+    Join(usize),
+    Hasten(usize),
     Claim(usize),
-    Release { queue: usize, stale: bool },
-    Record { operation: usize, state: usize, attempts: u32, stale: bool },
+    Release {
+        queue: usize,
+        stale: bool,
+    },
+    Record {
+        operation: usize,
+        state: usize,
+        attempts: u32,
+        stale: bool,
+    },
     Cancel(usize),
 }
 
 fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
-        4 => (0..2_usize, proptest::option::of(0..3_u8), 0..2_u8)
-            .prop_map(|(queue, key, hash)| Action::Submit { queue, key, hash }),
+        4 => (0..2_usize, proptest::option::of(0..3_u8), 0..2_u8, prop_oneof![2 => Just(0), 1 => 1..50_u64],
+                proptest::option::weighted(0.3, 0..12_usize))
+            .prop_map(|(queue, key, hash, delay, refers)| Action::Submit { queue, key, hash, delay, refers }),
+        2 => (0..30_u64).prop_map(Action::Pass),
+        2 => (0..2_usize).prop_map(Action::Join),
+        1 => (0..12_usize).prop_map(Action::Hasten),
         2 => (0..2_usize).prop_map(Action::Claim),
         1 => (0..2_usize, proptest::bool::weighted(0.3)).prop_map(|(queue, stale)| Action::Release { queue, stale }),
         6 => (0..12_usize, 0..STATES.len(), 0..3_u32, proptest::bool::weighted(0.1))
@@ -59,11 +85,16 @@ struct Kept {
     line: usize,
     state: State,
     attempts: u32,
+    /// Its place, once it has joined.
+    seq: u64,
+    /// When it joins, while it is scheduled.
+    joins_at: UnixMs,
 }
 
 struct Model {
     lines: [Line; 2],
     kept: Vec<Kept>,
+    now: u64,
 }
 
 impl Model {
@@ -75,12 +106,22 @@ impl Model {
             held: false,
             next_seq: 1,
         };
-        Self { lines: [line(), line()], kept: Vec::new() }
+        Self { lines: [line(), line()], kept: Vec::new(), now: 0 }
     }
 
     async fn step(&mut self, store: &Store, action: Action) {
         match action {
-            Action::Submit { queue, key, hash } => self.submit(store, queue, key, hash).await,
+            Action::Submit { queue, key, hash, delay, refers } => {
+                let refers = refers.and_then(|n| self.kept.get(n)).filter(|kept| kept.line == queue);
+                let refers_to = refers.map(|kept| kept.operation.id).into_iter().collect();
+                self.submit(store, queue, key, hash, (delay, refers_to)).await;
+            }
+            Action::Pass(by) => self.now += by,
+            Action::Join(line) => {
+                let next = store.join(self.lines[line].queue, at(self.now), 1_000).await.unwrap();
+                assert_eq!(next, self.join(line));
+            }
+            Action::Hasten(operation) => self.hasten(store, operation).await,
             Action::Claim(line) => {
                 let line = &mut self.lines[line];
                 let claims = store.claim(ClaimFrom::Queues(vec![line.queue])).await.unwrap();
@@ -103,25 +144,90 @@ impl Model {
                 self.record(store, operation, STATES[state], attempts, stale).await;
             }
             Action::Cancel(operation) => {
+                let now = self.now;
                 let Some(kept) = self.kept.get_mut(operation) else { return };
+                let id = kept.operation.id;
                 if kept.state.may_cancel() && kept.attempts == 0 {
                     kept.state = State::Cancelled;
+                    self.release(id);
                 }
-                let answer = store.cancel(kept.operation.id, at(1)).await.unwrap();
+                let kept = &self.kept[operation];
+                let answer = store.cancel(id, at(now)).await.unwrap();
                 assert_eq!(answer, Some((kept.state, queue_of(&kept.operation))));
             }
         }
     }
 
-    async fn submit(&mut self, store: &Store, line: usize, key: Option<u8>, hash: u8) {
+    /// The scheduled operations that this one refers to: when the last of them joins.
+    fn held_by(&self, operation: &NewOperation) -> Option<UnixMs> {
+        let scheduled = self.kept.iter().filter(|kept| kept.state == State::Scheduled);
+        scheduled.filter(|kept| operation.refers_to.contains(&kept.operation.id)).map(|kept| kept.joins_at).max()
+    }
+
+    /// Lets those join that are due, one after the other. When the next one is due.
+    fn join(&mut self, line: usize) -> Option<UnixMs> {
+        loop {
+            let scheduled = self.kept.iter().enumerate();
+            let scheduled = scheduled.filter(|(_, kept)| kept.line == line && kept.state == State::Scheduled);
+            let (n, first) =
+                scheduled.min_by_key(|(n, kept)| (kept.joins_at, *n)).map(|(n, kept)| (n, kept.joins_at))?;
+            if first > at(self.now) {
+                return Some(first);
+            }
+            self.place(n);
+        }
+    }
+
+    fn place(&mut self, n: usize) {
+        let (line, id) = (self.kept[n].line, self.kept[n].operation.id);
+        (self.kept[n].state, self.kept[n].seq) = (State::Queued, self.lines[line].next_seq);
+        self.lines[line].next_seq += 1;
+        self.release(id);
+    }
+
+    /// One is not scheduled any more: those that refer to it follow.
+    fn release(&mut self, target: OperationId) {
+        for n in 0..self.kept.len() {
+            let operation = self.kept[n].operation.clone();
+            if self.kept[n].state == State::Scheduled && operation.refers_to.contains(&target) {
+                let held = self.held_by(&operation).unwrap_or_default();
+                let own = operation.eligible_at.max(at(self.now)).min(self.kept[n].joins_at);
+                self.kept[n].joins_at = own.max(held);
+            }
+        }
+    }
+
+    async fn hasten(&mut self, store: &Store, n: usize) {
+        let now = at(self.now);
+        let Some(kept) = self.kept.get_mut(n) else { return };
+        if kept.state == State::Scheduled && kept.operation.eligible_at > now {
+            kept.operation.eligible_at = now;
+            let operation = kept.operation.clone();
+            match self.held_by(&operation) {
+                Some(held) => self.kept[n].joins_at = held,
+                None => self.place(n),
+            }
+        }
+        let kept = &self.kept[n];
+        let answer = store.hasten(kept.operation.id, now).await.unwrap();
+        assert_eq!(answer, Some((kept.state, queue_of(&kept.operation))));
+    }
+
+    async fn submit(
+        &mut self,
+        store: &Store,
+        line: usize,
+        key: Option<u8>,
+        hash: u8,
+        (delay, refers_to): (u64, Vec<OperationId>),
+    ) {
         let queue = self.lines[line].queue;
         let scope: Arc<str> = Arc::from(format!("{:?}", self.lines[0].queue));
         let idempotency = key.map(|key| IdempotencyKey { scope, key: key.to_string() });
-        let new = NewOperation {
-            idempotency,
-            payload_hash: [hash; 32],
-            ..operation(QueueKey::Guild(queue.guild().unwrap()))
-        };
+        let (created_at, eligible_at) = (at(self.now), at(self.now + delay));
+        let payload_hash = [hash; 32];
+        let new = NewOperation { idempotency, payload_hash, created_at, eligible_at, refers_to, ..operation(queue) };
+        self.join(line);
         let same_key = |kept: &&Kept| key.is_some() && kept.operation.idempotency == new.idempotency;
         let expected = match self.kept.iter().find(same_key) {
             Some(kept) if kept.operation.payload_hash == new.payload_hash => {
@@ -129,17 +235,23 @@ impl Model {
             }
             Some(kept) => Err(SubmitError::KeyReused { index: 0, id: kept.operation.id }),
             None => {
-                let seq = self.lines[line].next_seq;
+                let own = Some(eligible_at).filter(|due| *due > created_at);
+                let joins_at = own.max(self.held_by(&new));
+                let place = self.lines[line].next_seq;
                 self.lines[line].next_seq += 1;
-                self.kept.push(Kept { operation: new.clone(), line, state: State::Queued, attempts: 0 });
-                Ok(Submitted::Accepted { seq, queue, state: State::Queued })
+                let (seq, state) = joins_at.map_or((place, State::Queued), |_| (0, State::Scheduled));
+                let joins_at = joins_at.unwrap_or_default();
+                self.kept.push(Kept { operation: new.clone(), line, state, attempts: 0, seq, joins_at });
+                Ok(Submitted::Accepted { seq, queue, state })
             }
         };
         assert_eq!(store.submit(vec![new]).await.map(|mut submitted| submitted.remove(0)), expected);
     }
 
     async fn record(&mut self, store: &Store, operation: usize, state: State, attempts: u32, stale: bool) {
-        let Some(kept) = self.kept.get_mut(operation) else { return };
+        // Nobody has a scheduled one in hand.
+        let kept = self.kept.get_mut(operation).filter(|kept| kept.state != State::Scheduled);
+        let Some(kept) = kept else { return };
         let line = &self.lines[kept.line];
         let fence = if stale { Fence(line.fence.0.wrapping_sub(1) & (u64::MAX >> 1)) } else { line.fence };
         let mut told = change(&kept.operation, fence, state);
@@ -159,11 +271,17 @@ impl Model {
 
     async fn is_what_is_stored(&self, store: &Store) {
         for line in &self.lines {
-            let loaded = store.load(line.queue, 0, 100).await.unwrap().operations;
+            let page = store.load(line.queue, 0, 100).await.unwrap();
+            let loaded = page.operations;
             let loaded: Vec<_> =
                 loaded.iter().map(|stored| (stored.operation.id, stored.state, stored.attempts)).collect();
-            let pending =
-                self.kept.iter().filter(|kept| queue_of(&kept.operation) == line.queue && !kept.state.is_final());
+            let of_line = |kept: &&Kept| queue_of(&kept.operation) == line.queue && !kept.state.is_final();
+            let scheduled = |kept: &&Kept| kept.state == State::Scheduled;
+            let first = self.kept.iter().filter(of_line).filter(scheduled).map(|kept| kept.joins_at).min();
+            assert_eq!(page.scheduled, first);
+            let mut pending: Vec<&Kept> = self.kept.iter().filter(of_line).filter(|kept| !scheduled(kept)).collect();
+            pending.sort_by_key(|kept| kept.seq);
+            let pending = pending.into_iter();
             let pending: Vec<_> = pending.map(|kept| (kept.operation.id, kept.state, kept.attempts)).collect();
             assert_eq!(loaded, pending);
         }

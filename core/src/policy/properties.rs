@@ -28,6 +28,21 @@ fn requests(callers: u8) -> impl Strategy<Value = Vec<Request>> {
 
 proptest! {
     #[test]
+    fn a_callers_later_request_is_never_due_before_an_earlier_one(rate in rates(), requests in requests(3)) {
+        let (mut meter, mut now) = (Meter::new(rate, 3), Timestamp::from_micros(1_000_000));
+        let mut last = [now; 3];
+        for Request { who, after, .. } in requests {
+            now = now + Duration::from_micros(after);
+            let max_wait = Duration::from_secs(60);
+            if let Outcome::Taken { delay } = meter.on_request(who, max_wait, now).verdict.outcome {
+                let last = &mut last[usize::from(who)];
+                prop_assert!(now + delay >= *last);
+                *last = now + delay;
+            }
+        }
+    }
+
+    #[test]
     fn in_no_time_is_more_due_than_a_burst_and_what_has_come_back(rate in rates(), requests in requests(1)) {
         let (mut meter, mut now) = (Meter::new(rate, 1), Timestamp::from_micros(1_000_000));
         let mut due = Vec::new();

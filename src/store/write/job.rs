@@ -196,7 +196,8 @@ impl Job {
             | Self::Note
             | Self::SweepAccess(_)
             | Self::KeepSpend(..)
-            | Self::SweepSpend(_) => Box::new(std::iter::empty()),
+            | Self::SweepSpend(_)
+            | Self::Erase(..) => Box::new(std::iter::empty()),
         }
     }
 

@@ -162,7 +162,7 @@ pub(super) async fn release(
     now: i64,
     woken: &mut BTreeSet<i64>,
 ) -> Result<(), Trouble> {
-    const FOLLOW: &str = "SELECT o.id, o.queue, o.eligible_at, o.deadline_at FROM {v}
+    const FOLLOW: &str = "SELECT o.id, o.queue, o.eligible_at, o.deadline_at, o.joins_at FROM {v}
         JOIN operation_refs r ON r.target = v.op JOIN operations o ON o.id = r.operation_id WHERE o.joins_at IS NOT NULL";
     const READY: Shape = Shape(&[("line", Holds::Number), ("at", Holds::Number)]);
     const MAKE_READY: &str = "UPDATE guild_queues SET ready_at = v.at FROM {v} WHERE queue = v.line
@@ -177,9 +177,10 @@ pub(super) async fn release(
     let (mut times, mut ready) = (Vec::new(), HashMap::new());
     for (row, id) in follow.iter().zip(ids) {
         let (queue, own): (i64, i64) = (row.try_get_by_index(1)?, row.try_get_by_index(2)?);
-        let deadline: Option<i64> = row.try_get_by_index(3)?;
+        let (deadline, before): (Option<i64>, i64) = (row.try_get_by_index(3)?, row.try_get_by_index(4)?);
         let others = held.get(&id).into_iter().flatten().map(|(_, at)| *at).max();
-        let at = now.max(own).max(others.unwrap_or(now));
+        // One that was due already keeps its turn.
+        let at = now.max(own).min(before).max(others.unwrap_or(i64::MIN));
         let at = deadline.map_or(at, |deadline| at.min(deadline));
         times.push((id, at));
         let first = ready.entry(queue).or_insert(at);

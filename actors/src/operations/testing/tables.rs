@@ -124,10 +124,11 @@ impl Tables {
         let follow: Vec<NewOperation> =
             self.rows.values().filter(follows).map(|row| row.stored.operation.clone()).collect();
         for operation in follow {
-            let later = self.held_by(&operation).unwrap_or(now).max(operation.eligible_at).max(now);
-            let later = operation.deadline_at.map_or(later, |deadline| later.min(deadline));
+            let held = self.held_by(&operation).unwrap_or_default();
             let standing = self.queues.get_mut(&operation.queue.queue(&operation.tenant)).unwrap();
             let key = *standing.scheduled.iter().find(|(_, id)| **id == operation.id).unwrap().0;
+            let later = operation.eligible_at.max(now).min(key.0).max(held);
+            let later = operation.deadline_at.map_or(later, |deadline| later.min(deadline));
             standing.scheduled.remove(&key);
             standing.scheduled.insert((later, key.1), operation.id);
         }
