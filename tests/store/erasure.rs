@@ -8,7 +8,7 @@ use guildhall_actors::{
     events::{EventStore as _, Handled, InboxEntry, Later},
     operations::{Binding, Change, LetterFilter, NewOperation, OperationStore as _, Submitted},
 };
-use guildhall_core::operation::{Failure, FailureClass, ManagedKind, State};
+use guildhall_core::operation::{Failure, FailureClass, ManagedKind, Queue, State};
 
 use crate::{
     access::note,
@@ -46,7 +46,7 @@ fn counts<const N: usize>(pairs: [(&'static str, u64); N]) -> BTreeMap<&'static 
 on_both! {
     async fn user_is_removed_from_what_has_ended_and_pending_work_stays(engine) {
         let (store, _place) = fresh(engine).await;
-        let fence = claim(&store, in_guild().queue).await.fence;
+        let fence = claim(&store, Queue::Guild(GUILD)).await.fence;
         let done_one = NewOperation { idempotency: keyed("k").idempotency, ..about(&USER.to_string()) };
         let other = about(&format!("{USER}7"));
         let dead = about(&USER.to_string());
@@ -94,7 +94,7 @@ on_both! {
 
     async fn guild_is_removed_with_its_objects_once_nothing_is_pending(engine) {
         let (store, _place) = fresh(engine).await;
-        let fence = claim(&store, in_guild().queue).await.fence;
+        let fence = claim(&store, Queue::Guild(GUILD)).await.fence;
         let (made, pending) = (in_guild(), in_guild());
         submit(&store, &made).await;
         submit(&store, &pending).await;
@@ -115,7 +115,7 @@ on_both! {
 
     async fn more_rows_than_one_step_examines_are_all_erased(engine) {
         let (store, _place) = fresh(engine).await;
-        let queue = in_guild().queue;
+        let queue = Queue::Guild(GUILD);
         let fence = claim(&store, queue).await.fence;
         let mut removed = 0;
         for _ in 0..3 {
