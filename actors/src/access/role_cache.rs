@@ -190,6 +190,7 @@ mod tests {
         assert!(cache.get(1).is_some() && cache.get(3).is_some());
         assert_eq!(cache.get(2), None, "it was not used for the longest time");
         drop(cache.begin(9));
-        assert_eq!((cache.state().guilds.len(), cache.state().reads.len()), (2, 0));
+        let state = cache.state();
+        assert_eq!((state.guilds.len(), state.reads.len()), (2, 0));
     }
 }
