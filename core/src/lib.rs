@@ -17,6 +17,7 @@ pub mod budget;
 pub mod command;
 pub mod event;
 pub mod guild;
+pub mod interaction;
 pub mod invalid;
 pub mod lane;
 pub mod limit;

@@ -9,6 +9,7 @@
 mod channel;
 pub(crate) mod form;
 mod interaction;
+mod interaction_target;
 pub(crate) mod invalid;
 pub(crate) mod location;
 mod message;
@@ -28,6 +29,7 @@ mod tests;
 
 pub use channel::{ChannelType, CreateChannel, DeleteChannel, EnsureChannel, NewChannel};
 pub use interaction::{DeferReply, EditOriginal, SendFollowup};
+pub use interaction_target::InteractionTarget;
 pub use invalid::{FieldError, Invalid};
 pub use location::{Location, Untold};
 pub use message::{DeleteMessage, EditMessage, EnsureMessage, MessageBody, SendDm, SendMessage};
