@@ -200,11 +200,36 @@ pub struct Swept {
 
 impl InternalEvent for Swept {
     fn emit(self) {
-        let guildhall_actors::operations::Swept { operations, letters, keys, state } = self.swept;
-        debug!(operations, dead_letters = letters, idempotency_keys = keys, state, "swept what was kept long enough");
-        for (what, count) in
-            [("operations", operations), ("dead_letters", letters), ("idempotency_keys", keys), ("state", state)]
-        {
+        let guildhall_actors::operations::Swept {
+            operations,
+            letters,
+            keys,
+            state,
+            interactions,
+            interactions_dropped,
+        } = self.swept;
+        debug!(
+            operations,
+            dead_letters = letters,
+            idempotency_keys = keys,
+            state,
+            interactions,
+            "swept what was kept long enough"
+        );
+        if interactions_dropped > 0 {
+            warn!(
+                count = interactions_dropped,
+                "too many received interactions recorded; removed the oldest before they expired"
+            );
+        }
+        for (what, count) in [
+            ("operations", operations),
+            ("dead_letters", letters),
+            ("idempotency_keys", keys),
+            ("state", state),
+            ("interactions", interactions),
+            ("interactions_dropped", interactions_dropped),
+        ] {
             counter!(STORE_SWEPT, "what" => what).increment(count);
         }
     }

@@ -19,6 +19,7 @@ mod m0009_tenants;
 mod m0010_budget_spend;
 mod m0011_guilds_apart;
 mod m0012_callers;
+mod m0013_received_interactions;
 mod m0014_queue_identity;
 mod m0016_admin_key;
 
@@ -49,6 +50,7 @@ impl MigratorTrait for Migrator {
             Box::new(m0012_callers::STEP),
             Box::new(m0016_admin_key::STEP),
             Box::new(m0014_queue_identity::QueueIdentity),
+            Box::new(m0013_received_interactions::STEP),
         ]
     }
 }

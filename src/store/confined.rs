@@ -24,7 +24,7 @@ use super::{
 };
 
 /// The tables that are the engine's own: no row of them is a tenant's, and the API's role cannot even ask for one.
-const ENGINES: [&str; 13] = [
+const ENGINES: [&str; 14] = [
     "seaql_migrations",
     "instances",
     "leases",
@@ -38,6 +38,7 @@ const ENGINES: [&str; 13] = [
     "marks",
     "budget_spend",
     "generated_admin_key",
+    "received_interactions",
 ];
 
 /// Those of the engine's tables that everybody may read.

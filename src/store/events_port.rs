@@ -11,7 +11,7 @@ use guildhall_actors::{
     operations::StoreFuture,
     right::Right,
 };
-use guildhall_core::time::UnixMs;
+use guildhall_core::{interaction::ReceivedInteraction, time::UnixMs};
 
 use super::{
     Store,
@@ -66,6 +66,10 @@ impl EventStore for Store {
 
     fn identify(&self, ask: Identifies) -> StoreFuture<'_, Identify> {
         Box::pin(async move { Ok(answer!(self, Job::Identify(ask), Identified)) })
+    }
+
+    fn record_interactions(&self, received: Vec<ReceivedInteraction>) -> StoreFuture<'_, ()> {
+        Box::pin(async move { self.write(Job::RecordInteractions(received)).await.map(drop) })
     }
 
     fn values(&self, keys: Vec<String>, now: UnixMs) -> StoreFuture<'_, Vec<Option<String>>> {

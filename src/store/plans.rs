@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::{
     Store, connect,
-    read::{changes, events, locations, operations, resolve},
+    read::{changes, events, interactions, locations, operations, resolve},
     rows::{self, Cell, Rows},
     write,
 };
@@ -134,6 +134,8 @@ fn events_alone(engine: DbBackend) -> Vec<(Statement, &'static str)> {
         (write::LAST_OF_BUCKET, vec![number(3), number(5), number(90)], "identifies_bucket"),
         (write::LAST_OF_BUDGET, vec![number(5), number(999)], "identifies_at"),
         (write::FORGET_IDENTIFIES, vec![number(5)], "identifies_at"),
+        (write::SWEEP_EXPIRED, vec![number(90), number(10)], "received_interactions_expiry"),
+        (write::PAST_BOUND, vec![number(90)], "received_interactions_expiry"),
     ];
     all.into_iter().map(|(sql, values, index)| (Statement::from_sql_and_values(engine, sql, values), index)).collect()
 }
@@ -154,12 +156,18 @@ fn events_with_rows(engine: DbBackend) -> Vec<(&'static str, rows::Shape, Vec<Va
         ),
         (write::KNOWN, write::SHARDS, vec![], by_key("sessions_pkey", "sqlite_autoindex_sessions_1")),
         (forget, write::CONFIRMED, vec![], by_key("handled_pkey", "(session=? AND seq<?)")),
+        (
+            interactions::RECEIVED,
+            interactions::TOKENS,
+            vec![],
+            by_key("received_interactions_pkey", "SEARCH r USING PRIMARY KEY (token=?)"),
+        ),
         (events::VALUES, events::NAMED, vec![5_i64.into()], by_key("state_pkey", "sqlite_autoindex_state_1")),
     ]
 }
 
 /// Rows about events: 100,000 each of what was handled, waits or is dead, and identifies; `{n}` is their number.
-const FILL_EVENTS: [&str; 5] = [
+const FILL_EVENTS: [&str; 6] = [
     "INSERT INTO sessions (shards, shard, session, confirmed, updated_at)
         SELECT 1000, {n}, 's' || {n}, 0, {n} FROM {numbers} WHERE {n} <= 1000",
     "INSERT INTO handled (session, seq, handler, at) SELECT 's' || ({n} % 100), {n}, 'h', {n} FROM {numbers}",
@@ -168,13 +176,18 @@ const FILL_EVENTS: [&str; 5] = [
         CASE WHEN {n} % 2 = 0 THEN {n} END FROM {numbers}",
     "INSERT INTO identifies (bucket, at) SELECT {n} % 16, {n} FROM {numbers}",
     "INSERT INTO state (key, value) SELECT 'k' || {n}, '1' FROM {numbers}",
+    "INSERT INTO received_interactions (token, id, application_id, guild_id, received_at, expires_at)
+        SELECT {uuid}, {n}, 1, {n} % 100, {n}, {n} FROM {numbers}",
 ];
 
 async fn fill(on: &DatabaseConnection, uuid: &str, hash: &str, numbers: &str) {
     let fill = FILL.replace("{uuid}", uuid).replace("{hash}", hash).replace("{numbers}", numbers).replace("{n}", "n");
     rows::query(on, &fill, Vec::new()).await.unwrap();
+    // On PostgreSQL a name is no bytes by itself.
+    let bytes = uuid.strip_suffix("::uuid").map_or_else(|| uuid.to_owned(), |text| format!("decode({text}, 'hex')"));
     for fill in FILL_EVENTS {
-        rows::query(on, &fill.replace("{numbers}", numbers).replace("{n}", "n"), Vec::new()).await.unwrap();
+        let fill = fill.replace("{numbers}", numbers).replace("{uuid}", &bytes).replace("{n}", "n");
+        rows::query(on, &fill, Vec::new()).await.unwrap();
     }
 }
 

@@ -18,6 +18,7 @@ use guildhall_actors::{
 };
 use guildhall_core::{
     access::Whose,
+    interaction::{ReceivedInteraction, TokenDigest},
     operation::{ManagedKind, OperationId, Queue, State, payload::Location},
     time::UnixMs,
 };
@@ -26,7 +27,7 @@ use tokio::{sync::oneshot, time::timeout};
 use super::{
     Store,
     events::StoreFailed,
-    read::{access, instances, letters, locations, operations, resolve, totals},
+    read::{access, instances, interactions, letters, locations, operations, resolve, totals},
     rows::kept,
     trouble::Trouble,
     write::{Answer, Job, Request},
@@ -131,6 +132,10 @@ impl OperationStore for Store {
             };
             Ok(Whose { guild, tenant: tenant.as_deref().unwrap_or(DEFAULT_TENANT).to_owned() })
         })
+    }
+
+    fn received_interactions(&self, tokens: Vec<TokenDigest>) -> StoreFuture<'_, Vec<ReceivedInteraction>> {
+        Box::pin(async move { self.read(interactions::received(&self.shared.reading, &tokens)).await })
     }
 
     fn submit(&self, batch: Vec<NewOperation>) -> StoreFuture<'_, Vec<Submitted>, SubmitError> {

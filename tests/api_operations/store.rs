@@ -13,6 +13,7 @@ use guildhall_actors::operations::{
     Submitted, Swept, WaitsFor, Wanted,
 };
 use guildhall_core::{
+    interaction::{ReceivedInteraction, TokenDigest},
     operation::{Failure, FailureClass, ManagedKind, OperationId, Queue, State},
     time::UnixMs,
 };
@@ -252,6 +253,10 @@ impl OperationStore for Memory {
             }
             Ok(answers)
         })
+    }
+
+    fn received_interactions(&self, _: Vec<TokenDigest>) -> StoreFuture<'_, Vec<ReceivedInteraction>> {
+        self.answer(|_| Ok(Vec::new()))
     }
 
     fn claim(&self, _: ClaimFrom) -> StoreFuture<'_, Vec<Claim>> {

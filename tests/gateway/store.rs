@@ -11,6 +11,7 @@ use guildhall_actors::{
     events::{Committed, EventStore, Handled, Identifies, Identify, InboxEntry, InboxKey, KeptSession, Later},
     operations::{StoreError, StoreFuture},
 };
+use guildhall_core::interaction::ReceivedInteraction;
 use guildhall_core::time::UnixMs;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -109,6 +110,10 @@ impl EventStore for Counts {
     }
 
     fn sweep_events(&self, _: UnixMs) -> StoreFuture<'_, u64> {
+        not_here()
+    }
+
+    fn record_interactions(&self, _: Vec<ReceivedInteraction>) -> StoreFuture<'_, ()> {
         not_here()
     }
 

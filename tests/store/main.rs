@@ -10,6 +10,7 @@ mod events;
 mod events_inbox;
 mod events_setup;
 mod failing;
+mod interactions;
 mod model;
 mod opening;
 #[path = "../support/pgbouncer.rs"]

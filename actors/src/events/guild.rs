@@ -25,6 +25,7 @@ use super::hub::{Asking, Hub, Ran, again_at};
 use super::interaction::{answers_at_once, first_response};
 use super::outbox::Outbox;
 use super::parcel::{Deferring, Parcel};
+use super::received::{Recording, recorded_soon};
 use super::seats::{GuildGone, Seats};
 use super::state_keys::answered;
 use super::store::{Committed, Handled};
@@ -238,6 +239,11 @@ impl Worker {
                 // The answer may get through all the same.
                 Told::Failed(why) => emit(InteractionUntold { why: &why }),
             }
+        }
+        match (&parcel.routed.recording, &parcel.routed.deferring) {
+            (Some(recording), Some(_)) => Recording::clone(recording).await,
+            (Some(recording), None) => recorded_soon(Recording::clone(recording)).await,
+            (None, _) => {}
         }
         for handler in parcel.routed.to.iter() {
             self.tell(parcel.event(), handler).await;

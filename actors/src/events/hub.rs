@@ -20,6 +20,7 @@ use super::config::EventsConfig;
 use super::handle::Outside;
 use super::interaction::Door;
 use super::own::Own;
+use super::received::Recorder;
 use super::state_keys::template_error;
 use super::store::{Committed, EventStore, Handled, InboxEntry, InboxKey, SetState};
 use super::watch::Watch;
@@ -59,6 +60,8 @@ pub(super) struct Hub {
     pub(super) inbox_room: Notify,
     /// The way in for interactions over HTTP.
     pub(super) door: Door,
+    /// Interactions that are being recorded.
+    pub(super) recorder: Recorder,
 }
 
 /// How much waits in the inbox, and for whom.
@@ -110,6 +113,7 @@ impl Hub {
             inbox_filled: Notify::new(),
             inbox_room: Notify::new(),
             door: Door::default(),
+            recorder: Recorder::default(),
         })
     }
 

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use futures_util::future::{OptionFuture, join};
 use guildhall_core::event::handler::{Does, Handler, View, body};
 use guildhall_core::event::{Event, Interaction, InteractionKind};
 use serde_json::{Value, json};
@@ -16,6 +17,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::answers::First;
 use super::hub::{Hub, Ran, lane_of};
+use super::received::recorded_soon;
 use super::state_keys::answered;
 use super::store::{Committed, Handled, InboxKey};
 use crate::telemetry::emit;
@@ -109,6 +111,9 @@ pub(super) async fn take(hub: Arc<Hub>, event: Event) -> Posted {
     emit(EventTold { event: &event, now: hub.clock.now() });
     let at_once = to.iter().all(|number| answers_at_once(&hub, &event, hub.handler(*number)));
     if at_once {
+        if let Some(recording) = hub.record(std::iter::once(&event)) {
+            recorded_soon(recording).await;
+        }
         return tell(&hub, event, &interaction, &to, deadline, permit).await;
     }
     let first = deferral(&hub, &interaction, to.iter().copied());
@@ -146,7 +151,9 @@ async fn put(hub: Arc<Hub>, event: Event, to: Vec<usize>, permit: OwnedSemaphore
     let (ours, lane) = (hub.own.has(&event), lane_of(&event));
     let expects = |(number, key): (&usize, &InboxKey)| ours && hub.expect(lane, *number, key, None);
     let expected: Vec<bool> = to.iter().zip(&keys).map(expects).collect();
-    let committed = hub.commit(entries).await;
+    let recording = hub.recording(std::iter::once(&event));
+    // The first of the two is written first, or with the other: a handler that takes the entry finds the interaction recorded.
+    let (_, committed) = join(OptionFuture::from(recording), hub.commit(entries)).await;
     for (((number, key), is_new), committed) in to.iter().zip(&keys).zip(expected).zip(committed) {
         match committed {
             Committed::Done(_) => hub.on_put(),

@@ -24,6 +24,9 @@ mod keep;
 mod outbox;
 mod own;
 mod parcel;
+mod received;
+#[cfg(test)]
+mod received_tests;
 mod router;
 mod seats;
 mod state_keys;

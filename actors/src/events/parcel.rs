@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::answers::AnswerFuture;
 use super::feed::Credit;
+use super::received::Recording;
 use super::whom::Whom;
 
 /// A gateway session of this process.
@@ -86,6 +87,8 @@ pub(super) struct Routed {
     /// Whether the event counts against the shard's credit; what this process says itself does not.
     pub(super) counts: bool,
     pub(super) deferring: Option<Box<Deferring>>,
+    /// The recording of its interaction; handlers wait for it.
+    pub(super) recording: Option<Box<Recording>>,
 }
 
 /// What events have in common that were read together.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use guildhall_core::event::Origin;
 use guildhall_core::event::handler::trace;
+use guildhall_core::interaction::ReceivedInteraction;
 use guildhall_core::time::UnixMs;
 use guildhall_core::trace::Trace;
 
@@ -195,6 +196,9 @@ pub trait EventStore: Send + Sync {
 
     /// Asks whether a shard may identify, and counts it if so.
     fn identify(&self, ask: Identifies) -> StoreFuture<'_, Identify>;
+
+    /// Records received interactions, so that operations may respond to them. Idempotent.
+    fn record_interactions(&self, received: Vec<ReceivedInteraction>) -> StoreFuture<'_, ()>;
 
     /// Values by their keys, those that have not ended: one answer each.
     fn values(&self, keys: Vec<String>, now: UnixMs) -> StoreFuture<'_, Vec<Option<String>>>;

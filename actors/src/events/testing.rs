@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use guildhall_core::event::handler::Handlers;
 use guildhall_core::event::{Event, Frame, Interaction, read, read_interaction};
+use guildhall_core::interaction::ReceivedInteraction;
 use guildhall_core::time::UnixMs;
 use guildhall_core::trace::Trace;
 use serde_json::Value;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, RwLock};
 
 use super::*;
 use crate::operations::testing::lone_desk;
@@ -22,6 +23,7 @@ struct Tables {
     inbox: BTreeMap<i64, InboxEntry>,
     operations: Vec<NewOperation>,
     state: HashMap<String, String>,
+    received: Vec<ReceivedInteraction>,
     places: i64,
     calls: usize,
     /// The process ends at this call, before or after it has done what it should.
@@ -33,6 +35,8 @@ struct Tables {
 pub(super) struct Memory {
     tables: Arc<Mutex<Tables>>,
     killed: Arc<Notify>,
+    /// While a test holds it, no interaction is recorded.
+    pub(super) recording: Arc<RwLock<()>>,
 }
 
 impl Memory {
@@ -72,6 +76,10 @@ impl Memory {
 
     pub(super) fn inbox_now(&self) -> Vec<InboxEntry> {
         self.tables().inbox.values().cloned().collect()
+    }
+
+    pub(super) fn received(&self) -> Vec<ReceivedInteraction> {
+        self.tables().received.clone()
     }
 
     pub(super) fn put_state(&self, key: &str, value: &Value) {
@@ -190,6 +198,13 @@ impl EventStore for Memory {
             (entry.dead, entry.place) = (None, tables.places);
             tables.inbox.insert(entry.place, entry);
             true
+        })
+    }
+
+    fn record_interactions(&self, received: Vec<ReceivedInteraction>) -> StoreFuture<'_, ()> {
+        Box::pin(async move {
+            let _held = self.recording.read().await;
+            self.answer(move |tables| tables.received.extend(received)).await
         })
     }
 
@@ -362,6 +377,25 @@ pub(super) fn command(seq: u64, guild: u64, kind: u8) -> Event {
 /// The same, over HTTP.
 pub(super) fn posted(seq: u64, guild: u64, kind: u8) -> Event {
     read_interaction(interaction(seq, guild, kind).to_string(), UnixMs::new(1_700_000_000_000)).unwrap()
+}
+
+/// The id of an interaction that was created when tests take place.
+pub(super) const fn live_id(seq: u64) -> u64 {
+    ((1_700_000_000_000 - 1_420_070_400_000) << 22) + seq
+}
+
+/// A command whose token has not expired.
+pub(super) fn live_command(seq: u64, kind: u8) -> Event {
+    let mut data = interaction(seq, 1, kind);
+    data["id"] = live_id(seq).to_string().into();
+    frame(SESSION, seq, "INTERACTION_CREATE", &data)
+}
+
+/// The same, over HTTP.
+pub(super) fn live_posted(seq: u64, kind: u8) -> Event {
+    let mut data = interaction(seq, 1, kind);
+    data["id"] = live_id(seq).to_string().into();
+    read_interaction(data.to_string(), UnixMs::new(1_700_000_000_000)).unwrap()
 }
 
 fn interaction(seq: u64, guild: u64, kind: u8) -> Value {

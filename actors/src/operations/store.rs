@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use guildhall_core::access::{Bounds, ScopeSet, Whose};
+use guildhall_core::interaction::{ReceivedInteraction, TokenDigest};
 use guildhall_core::lane::Lane;
 use guildhall_core::operation::payload::Location;
 use guildhall_core::operation::{Failure, Kind, ManagedKind, OperationId, Queue, QueueKey, State};
@@ -529,6 +530,10 @@ pub struct Swept {
     pub keys: u64,
     /// State entries that had run out.
     pub state: u64,
+    /// Recorded interactions whose token had expired.
+    pub interactions: u64,
+    /// Recorded interactions that were removed before they expired, since there were too many.
+    pub interactions_dropped: u64,
 }
 
 /// Where operations are kept. What it says it has kept survives a `kill -9` of this process, and the machine's loss of
@@ -641,6 +646,9 @@ pub trait OperationStore: Send + Sync {
         let _ = location;
         Box::pin(async move { Ok(Whose { guild, tenant: DEFAULT_TENANT.to_owned() }) })
     }
+
+    /// The recorded interactions with these tokens. Expired ones may be among them.
+    fn received_interactions(&self, tokens: Vec<TokenDigest>) -> StoreFuture<'_, Vec<ReceivedInteraction>>;
 
     /// What is paused: everything, and which queues by themselves.
     fn paused(&self) -> StoreFuture<'_, (bool, Vec<Queue>)>;

@@ -37,6 +37,8 @@ pub const INBOX: &str = "guildhall_inbox_events";
 pub const RESERVED_KEYS: &str = "guildhall_reserved_state_keys_refused_total";
 /// Operations that handlers gave.
 pub const GIVEN: &str = "guildhall_handler_operations_total";
+/// Received interactions that were not recorded, since too many wait for the store.
+pub const NOT_RECORDED: &str = "guildhall_interactions_not_recorded_total";
 /// Interactions, by how they were answered at first.
 pub const INTERACTIONS: &str = "guildhall_interactions_total";
 /// What waits: operations by their state, and the events of this process.
@@ -80,6 +82,11 @@ pub(super) const METRICS: &[Metric] = &[
     ),
     Metric::counter(GIVEN, &[], "Operations that handlers gave."),
     Metric::counter(INTERACTIONS, &["how"], "Interactions, by how they were first answered."),
+    Metric::counter(
+        NOT_RECORDED,
+        &[],
+        "Received interactions that were not recorded because too many wait for the store: callers cannot respond to them.",
+    ),
     Metric::gauge(
         QUEUE_DEPTH,
         &["queue"],
@@ -412,6 +419,18 @@ impl InternalEvent for EventGuildBroke<'_> {
         let Self { lane, executing, rests } = self;
         warn!(lane, executing, ?rests, "what handles a guild's events broke; it starts again without what broke it");
         counter!(BROKEN).increment(1);
+    }
+}
+
+/// Interactions were not recorded, since too many wait for the store.
+pub(crate) struct InteractionsNotRecorded {
+    pub(crate) count: usize,
+}
+
+impl InternalEvent for InteractionsNotRecorded {
+    fn emit(self) {
+        warn!(count = self.count, "received interactions not recorded: too many wait for the store");
+        counter!(NOT_RECORDED).increment(self.count as u64);
     }
 }
 

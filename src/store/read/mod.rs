@@ -4,6 +4,7 @@ pub(super) mod access;
 pub(super) mod changes;
 pub(super) mod events;
 pub(super) mod instances;
+pub(super) mod interactions;
 pub(super) mod letters;
 pub(super) mod locations;
 pub(super) mod operations;

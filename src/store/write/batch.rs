@@ -11,8 +11,8 @@ use sea_orm::DatabaseTransaction;
 use uuid::Uuid;
 
 use super::{
-    Answer, Asked, Context, Job, Trouble, access, erase, handled, homes::Homes, identify, inbox, letters, locations,
-    queues, record, schedule, sessions, shards, single, spend, state, submit::Batch, sweep,
+    Answer, Asked, Context, Job, Trouble, access, erase, handled, homes::Homes, identify, inbox, interactions, letters,
+    locations, queues, record, schedule, sessions, shards, single, spend, state, submit::Batch, sweep,
 };
 use crate::store::{members::Said, rows::query};
 
@@ -84,6 +84,12 @@ pub(super) async fn carry_out(
     });
     sessions::keep(on, context, sessions.iter().flat_map(|(_, sessions)| sessions.iter())).await?;
     sessions.iter().for_each(|(place, _)| put(*place, Answer::Kept));
+    let received = pick(jobs, |job| match job {
+        Job::RecordInteractions(received) => Some(received.as_slice()),
+        _ => None,
+    });
+    interactions::record(on, received.iter().flat_map(|(_, received)| received.iter())).await?;
+    received.iter().for_each(|(place, _)| put(*place, Answer::Kept));
     let sums = pick(jobs, |job| match job {
         Job::KeepSpend(process, sums) => Some((&**process, sums.as_slice())),
         _ => None,
@@ -106,6 +112,7 @@ pub(super) async fn carry_out(
             | Job::SetState(_)
             | Job::Commit(_)
             | Job::KeepSessions(_)
+            | Job::RecordInteractions(_)
             | Job::PutOff(..)
             | Job::KeepSpend(..)
             | Job::Identify(_) => {}
@@ -195,6 +202,7 @@ async fn lock(on: &DatabaseTransaction, homes: &Homes, jobs: &[&Job]) -> Result<
             | Job::Sweep(..)
             | Job::SetState(_)
             | Job::KeepSessions(_)
+            | Job::RecordInteractions(_)
             | Job::PutOff(..)
             | Job::Revive(..)
             | Job::SweepEvents(_)

@@ -16,6 +16,7 @@ use guildhall_actors::{
 use guildhall_core::{
     access::KeyId,
     budget::{Hour, Spend},
+    interaction::ReceivedInteraction,
     operation::{OperationId, Queue, State, payload::Location},
     time::UnixMs,
 };
@@ -44,6 +45,7 @@ pub(in crate::store) enum Job {
     PutOff(InboxKey, Later, UnixMs),
     Revive(i64, UnixMs),
     SweepEvents(UnixMs),
+    RecordInteractions(Vec<ReceivedInteraction>),
     Identify(Identifies),
     ClaimShards(WantedShards),
     ReleaseShards(Vec<ShardClaim>),
@@ -215,6 +217,7 @@ impl Job {
                 sizes.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
             }
             Self::KeepSessions(sessions) => (sessions.len(), 0),
+            Self::RecordInteractions(received) => (received.len(), 0),
             Self::ReleaseShards(claims) => (claims.len(), 0),
             Self::KeepSpend(_, spend) => (spend.len(), 0),
             Self::Claim(_)

@@ -9,6 +9,7 @@ mod homes;
 mod identify;
 mod inbox;
 mod insert;
+mod interactions;
 mod job;
 mod letters;
 mod locations;
@@ -49,6 +50,7 @@ pub(super) use self::{
     handled::{HANDLED, INSERT as INSERT_HANDLED, KEYS, REMOVE as REMOVE_HANDLED},
     identify::{FORGET as FORGET_IDENTIFIES, LAST_OF_BUCKET, LAST_OF_BUDGET},
     inbox::{PRESENT as IN_INBOX, PUT_OFF, PUTTING_OFF},
+    interactions::{PAST_BOUND, SWEEP_EXPIRED},
     queues::{TAKE_DUE, take_due_of_ours},
     record::{CHANGES, UPDATE},
     schedule::DUE as SCHEDULED_DUE,

@@ -7,7 +7,7 @@ use guildhall_core::{operation::State, time::UnixMs};
 use sea_orm::{DatabaseTransaction, QueryResult};
 use uuid::Uuid;
 
-use super::{Trouble, locations, signed, stamp};
+use super::{Trouble, interactions, locations, signed, stamp};
 use crate::store::rows::{Cell, Holds, Rows, Shape, query, with_rows};
 
 /// How much of a kind one sweep removes at most: small enough not to hold up others for long.
@@ -41,7 +41,15 @@ pub(super) async fn sweep(on: &DatabaseTransaction, keep: Retention, now: UnixMs
     let keys = query(on, KEYS, bound(now)).await?;
     let state = query(on, STATE, bound(now)).await?;
     locations::sweep(on, now).await?;
-    Ok(Swept { operations, letters: letters.len() as u64, keys: keys.len() as u64, state: state.len() as u64 })
+    let received = interactions::sweep(on, now).await?;
+    Ok(Swept {
+        operations,
+        letters: letters.len() as u64,
+        keys: keys.len() as u64,
+        state: state.len() as u64,
+        interactions: received.expired,
+        interactions_dropped: received.dropped,
+    })
 }
 
 fn before(now: UnixMs, keep: Duration) -> UnixMs {

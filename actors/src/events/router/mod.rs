@@ -6,6 +6,7 @@
 //! ```
 
 mod drain;
+mod routing;
 mod sessions;
 
 use std::collections::HashMap;
@@ -26,6 +27,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 pub(super) use self::drain::{Drain, DrainShard};
+use self::routing::Routing;
 pub(super) use self::sessions::ObserveSessions;
 pub use self::sessions::SessionView;
 use self::sessions::Sessions;
@@ -34,7 +36,7 @@ use super::feed::{Credit, Told};
 use super::hub::Hub;
 use super::inbox;
 use super::interaction::{self, Posted, deferral};
-use super::parcel::{Arrived, Deferring, Lot, Routed, Session};
+use super::parcel::{Deferring, Lot, Routed, Session};
 use super::store::KeptSession;
 use super::whom::Whom;
 use crate::telemetry::emit;
@@ -65,21 +67,6 @@ pub struct Router {
 impl std::fmt::Debug for Router {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Router").field("guilds", &self.hub.guilds()).finish_non_exhaustive()
-    }
-}
-
-/// What comes of events that were read together.
-struct Routing {
-    lot: Lot,
-    /// Numbers of those that nobody wants.
-    unwanted: Vec<u64>,
-    /// What nobody has to wait for.
-    arrived: Arrived,
-}
-
-impl Routing {
-    fn new(session: &Arc<Session>, read_at: Instant, most: usize) -> Self {
-        Self { lot: Lot::new(session, read_at, most), unwanted: Vec::new(), arrived: Arrived::default() }
     }
 }
 
@@ -189,6 +176,7 @@ impl Router {
             received.extend(events.iter().map(|event| ledger.on_received(event.origin.seq)));
         }
         let mut routing = Routing::new(&session, read_at, events.len());
+        routing.recording = self.hub.record(events.iter().map(|event| &**event));
         for (event, received) in events.into_iter().zip(received) {
             match received {
                 Received::Next => {}
@@ -221,6 +209,14 @@ impl Router {
         for handler in self.sessions.done_before(&event.origin.session, event.origin.seq) {
             to.remove(handler);
         }
+        let recording = routing.recording.as_ref().filter(|_| event.interaction.is_some());
+        if to.is_nobody() && recording.is_some() {
+            routing.unhandled.push(event.origin.seq);
+            if counts {
+                routing.unhandled_arrived.add(&event);
+            }
+            return;
+        }
         if to.is_nobody() {
             routing.unwanted.push(event.origin.seq);
             if counts {
@@ -228,13 +224,15 @@ impl Router {
             }
             return;
         }
+        let recording = recording.cloned().map(Box::new);
         let deferring = self.defer(&event, &to);
-        routing.lot.routed.push(Routed { event, to, counts, deferring });
+        routing.lot.routed.push(Routed { event, to, counts, deferring, recording });
     }
 
     /// Hands on what somebody wants to hear of; the others are done.
-    fn routed(&mut self, routing: Routing) {
-        let Routing { lot, unwanted, arrived } = routing;
+    fn routed(&mut self, mut routing: Routing) {
+        routing.confirm_recorded();
+        let Routing { lot, unwanted, arrived, .. } = routing;
         lot.reading.session.done(unwanted.into_iter(), arrived);
         if !lot.routed.is_empty() {
             self.lots.push(lot);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use guildhall_core::interaction::{ReceivedInteraction, TokenDigest};
 use guildhall_core::operation::{ManagedKind, OperationId, Queue, State};
 use guildhall_core::time::UnixMs;
 
@@ -317,6 +318,10 @@ impl OperationStore for Memory {
         let queues = tables.queues.iter().filter(|(_, standing)| standing.paused).map(|(queue, _)| *queue);
         let paused = (tables.all_paused, queues.collect());
         Box::pin(async move { Ok(paused) })
+    }
+
+    fn received_interactions(&self, _: Vec<TokenDigest>) -> StoreFuture<'_, Vec<ReceivedInteraction>> {
+        Box::pin(async { Ok(Vec::new()) })
     }
 
     fn instances(&self) -> StoreFuture<'_, Vec<Instance>> {

@@ -1,0 +1,46 @@
+//! What comes of events that were read together.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use crate::events::parcel::{Arrived, Lot, Session};
+use crate::events::received::Recording;
+
+/// What comes of events that were read together.
+pub(super) struct Routing {
+    pub(super) lot: Lot,
+    /// Numbers of those that nobody wants.
+    pub(super) unwanted: Vec<u64>,
+    /// What nobody has to wait for.
+    pub(super) arrived: Arrived,
+    /// Interactions without handlers.
+    pub(super) unhandled: Vec<u64>,
+    pub(super) unhandled_arrived: Arrived,
+    /// The recording of the interactions among them.
+    pub(super) recording: Option<Recording>,
+}
+
+impl Routing {
+    pub(super) fn new(session: &Arc<Session>, read_at: Instant, most: usize) -> Self {
+        Self {
+            lot: Lot::new(session, read_at, most),
+            unwanted: Vec::new(),
+            arrived: Arrived::default(),
+            unhandled: Vec::new(),
+            unhandled_arrived: Arrived::default(),
+            recording: None,
+        }
+    }
+
+    /// Confirms interactions without handlers once they are recorded: a restart before that receives them again.
+    pub(super) fn confirm_recorded(&mut self) {
+        let Some(recording) = self.recording.take().filter(|_| !self.unhandled.is_empty()) else { return };
+        let session = Arc::clone(&self.lot.reading.session);
+        let (numbers, arrived) = (std::mem::take(&mut self.unhandled), self.unhandled_arrived);
+        tokio::spawn(async move {
+            recording.await;
+            session.done(numbers.into_iter(), arrived);
+        });
+    }
+}

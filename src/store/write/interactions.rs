@@ -1,0 +1,119 @@
+//! Recording received interactions.
+
+use std::collections::BTreeMap;
+
+use guildhall_core::{
+    interaction::{ReceivedInteraction, TokenDigest},
+    time::UnixMs,
+};
+use sea_orm::DatabaseTransaction;
+
+use super::{Trouble, signed};
+use crate::store::rows::{Cell, Holds, Rows, Shape, query, with_rows};
+
+/// The most rows that one sweep removes for one reason.
+const SWEEP: i64 = 500;
+
+/// The most interactions that are recorded at a time. Past it a sweep removes the oldest: about 1,100 interactions a second
+/// for 15 minutes.
+const MAX_RECORDED: i64 = 1_000_000;
+
+pub(in crate::store) const RECORDED: Shape = Shape(&[
+    ("its_token", Holds::Bytes),
+    ("its_id", Holds::Number),
+    ("its_application", Holds::Number),
+    ("its_guild", Holds::Number),
+    ("its_receipt", Holds::Number),
+    ("its_expiry", Holds::Number),
+]);
+
+pub(in crate::store) const RECORD: &str =
+    "INSERT INTO received_interactions (token, id, application_id, guild_id, received_at, expires_at)
+    SELECT its_token, its_id, its_application, its_guild, its_receipt, its_expiry FROM {v} WHERE 1 = 1
+    ON CONFLICT DO NOTHING";
+
+pub(in crate::store) const SWEEP_EXPIRED: &str = "DELETE FROM received_interactions WHERE token IN
+    (SELECT token FROM received_interactions WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 + 0) RETURNING id";
+
+/// The time up to which interactions expire that are past the bound, if there are that many.
+pub(in crate::store) const PAST_BOUND: &str =
+    "SELECT expires_at FROM received_interactions ORDER BY expires_at DESC LIMIT 1 OFFSET $1 + 0";
+
+/// What a sweep removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct SweptInteractions {
+    pub(super) expired: u64,
+    /// Removed before they expired.
+    pub(super) dropped: u64,
+}
+
+/// Records received interactions. One that is recorded stays as it is.
+pub(super) async fn record<'a>(
+    on: &DatabaseTransaction,
+    received: impl Iterator<Item = &'a ReceivedInteraction>,
+) -> Result<(), Trouble> {
+    // In order, so that two processes that record the same interactions do not deadlock.
+    let received: BTreeMap<TokenDigest, &ReceivedInteraction> = received.map(|one| (one.token, one)).collect();
+    let mut rows = Rows::new();
+    for (token, one) in &received {
+        rows.push(&[
+            Cell::Bytes(&token.0),
+            Cell::Number(one.id.cast_signed()),
+            Cell::Number(one.application.cast_signed()),
+            Cell::Number(one.guild.unwrap_or(0).cast_signed()),
+            Cell::Number(signed(one.received_at.millis())),
+            Cell::Number(signed(one.expires_at.millis())),
+        ]);
+    }
+    with_rows(on, RECORD, RECORDED, rows, Vec::new()).await?;
+    Ok(())
+}
+
+/// Removes expired interactions and those past the bound, a small batch of each.
+pub(super) async fn sweep(on: &DatabaseTransaction, now: UnixMs) -> Result<SweptInteractions, Trouble> {
+    let expired = query(on, SWEEP_EXPIRED, vec![signed(now.millis()).into(), SWEEP.into()]).await?.len();
+    let dropped = drop_past(on, MAX_RECORDED).await?;
+    Ok(SweptInteractions { expired: expired as u64, dropped })
+}
+
+async fn drop_past(on: &DatabaseTransaction, bound: i64) -> Result<u64, Trouble> {
+    let past = query(on, PAST_BOUND, vec![bound.into()]).await?;
+    let Some(row) = past.first() else { return Ok(0) };
+    let until: i64 = row.try_get_by_index(0)?;
+    Ok(query(on, SWEEP_EXPIRED, vec![until.into(), SWEEP.into()]).await?.len() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use sea_orm::TransactionTrait as _;
+
+    use super::*;
+    use crate::store::{Store, connect, plans::settings};
+
+    #[tokio::test]
+    async fn oldest_interactions_past_the_bound_are_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = settings(&format!("sqlite:{}/guildhall.db", folder.path().display()));
+        Store::open(&settings).await.unwrap().close().await;
+        let connection = connect::writing(&settings).await.unwrap();
+        let on = connection.begin().await.unwrap();
+        let received: Vec<_> = (1..=10)
+            .map(|n: u64| ReceivedInteraction {
+                token: TokenDigest::of(&n.to_string()),
+                id: n,
+                application: 1,
+                guild: None,
+                received_at: UnixMs::new(n),
+                expires_at: UnixMs::new(100 + n),
+            })
+            .collect();
+        record(&on, received.iter()).await.unwrap();
+        assert_eq!(drop_past(&on, 10).await.unwrap(), 0);
+        assert_eq!(drop_past(&on, 7).await.unwrap(), 3);
+        assert_eq!(drop_past(&on, 7).await.unwrap(), 0);
+        let left = query(&on, "SELECT MIN(id), COUNT(*) FROM received_interactions", Vec::new()).await.unwrap();
+        let (first, count): (i64, i64) = (left[0].try_get_by_index(0).unwrap(), left[0].try_get_by_index(1).unwrap());
+        assert_eq!((first, count), (4, 7));
+        assert_eq!(sweep(&on, UnixMs::new(105)).await.unwrap(), SweptInteractions { expired: 2, dropped: 0 });
+    }
+}
