@@ -5,12 +5,15 @@
 mod support;
 
 use std::{
-    net::SocketAddr,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{SocketAddr, TcpListener},
+    path::Path,
+    sync::mpsc::{Receiver, Sender, channel},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use ed25519_dalek::{Signer as _, SigningKey};
-use guildhall_sim::{FireSpec, Sim, SimConfig, SimHandle};
+use guildhall_sim::{FireSpec, Sim, SimConfig, SimHandle, Snowflake};
 use serde_json::{Value, json};
 use support::{Answer, Guildhall, Running, STUCK, get, request};
 
@@ -179,7 +182,7 @@ async fn only_what_the_key_signed_lately_is_heard_of() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_port_that_is_taken_is_told_with_the_setting_to_change() {
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let ended = Guildhall::serve("ws://127.0.0.1:9")
         .env("GUILDHALL__INTERACTIONS__PUBLIC_KEY", &hex(SigningKey::from_bytes(&[7; 32]).verifying_key().as_bytes()))
         .env("GUILDHALL__INTERACTIONS__BIND", &taken.local_addr().unwrap().to_string())
@@ -187,4 +190,175 @@ async fn a_port_that_is_taken_is_told_with_the_setting_to_change() {
         .end();
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     assert!(ended.stderr.contains("interactions.bind (GUILDHALL__INTERACTIONS__BIND)"), "{}", ended.stderr);
+}
+
+const ADMIN: &str = "gh_test_0123456789";
+
+/// The program with a store that outlives it, and where its API and its interactions endpoint are.
+struct Daemon {
+    running: Running,
+    api: SocketAddr,
+    posts: SocketAddr,
+}
+
+impl Daemon {
+    fn start(sim: &SimHandle, key: &str, store: &Path, handlers: &str) -> Self {
+        let running = Guildhall::serve(&sim.gateway_url())
+            .env("GUILDHALL__DISCORD__TOKEN", "sim-bot-token")
+            .env("GUILDHALL__DISCORD__API_URL", &sim.api_url())
+            .env("GUILDHALL__STORE__URL", &format!("sqlite:{}/guildhall.db", store.display()))
+            .env("GUILDHALL__API__ADMIN_KEY", ADMIN)
+            .env("GUILDHALL__INTERACTIONS__PUBLIC_KEY", key)
+            .env("GUILDHALL__INTERACTIONS__BIND", "127.0.0.1:0")
+            .file("handlers.toml", handlers)
+            .env("GUILDHALL__HANDLERS__FILE", "handlers.toml")
+            .spawn();
+        let api = running.address();
+        let line: Value = serde_json::from_str(&running.line_with("interactions are taken over HTTP")).unwrap();
+        let posts = line["address"].as_str().unwrap().parse().unwrap();
+        running.line_with("\"part is ready\",\"part\":\"gateway\"");
+        Self { running, api, posts }
+    }
+
+    /// A key of the default tenant for one guild.
+    fn key_for(&self, guild: Snowflake) -> String {
+        let body = json!({ "name": "test", "scopes": ["operations:write", format!("guild:{guild}")] });
+        let made = call(self.api, ADMIN, "/v1/keys", &body);
+        assert_eq!(made.status, 201, "{}", made.body);
+        made.json()["key"].as_str().unwrap().to_owned()
+    }
+
+    fn follow_up(&self, key: &str, guild: Snowflake, id: u64, token: &str) -> Answer {
+        follow_up(self.api, key, &guild.to_string(), &id.to_string(), token)
+    }
+}
+
+fn call(api: SocketAddr, key: &str, path: &str, body: &Value) -> Answer {
+    let body = body.to_string();
+    let length = body.len();
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nAuthorization: Bearer {key}\r\n\
+         Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+    );
+    request(api, &head)
+}
+
+fn follow_up(api: SocketAddr, key: &str, guild: &str, id: &str, token: &str) -> Answer {
+    let payload = json!({ "interaction_id": id, "interaction_token": token, "content": "more" });
+    call(api, key, &format!("/v1/guilds/{guild}/operations"), &json!({ "kind": "send_followup", "payload": payload }))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn posted_interaction_takes_responses_at_once_and_after_a_restart() {
+    let sim = Sim::start(SimConfig { guilds: 2, members: 1, channels: 1, ..SimConfig::default() }).await.unwrap();
+    let (guild, other) = (sim.guilds()[0], sim.guilds()[1]);
+    let store = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(&sim, &sim.verify_key(), store.path(), HANDLERS);
+    let (own, others) = (daemon.key_for(guild), daemon.key_for(other));
+    let mut tokens = Vec::new();
+    for name in ["hello", "now"] {
+        let mut command = FireSpec::command(guild, name);
+        command.url = Some(format!("http://{}/interactions", daemon.posts));
+        let fired = sim.fire(command).await.unwrap();
+        let (id, token) = (fired.id.unwrap().get(), fired.token.unwrap());
+        // It was recorded before Discord had its response.
+        let accepted = daemon.follow_up(&own, guild, id, &token);
+        assert_eq!(accepted.status, 202, "{name}: {}", accepted.body);
+        assert_eq!(daemon.follow_up(&own, guild, id, "made-up").status, 422);
+        assert_eq!(daemon.follow_up(&others, other, id, &token).status, 422);
+        assert_eq!(daemon.follow_up(&others, guild, id, &token).status, 404);
+        tokens.push((id, token));
+    }
+    stop(daemon.running);
+    let daemon = Daemon::start(&sim, &sim.verify_key(), store.path(), HANDLERS);
+    for (id, token) in &tokens {
+        let accepted = daemon.follow_up(&own, guild, *id, token);
+        assert_eq!(accepted.status, 202, "{}", accepted.body);
+    }
+    stop(daemon.running);
+}
+
+/// An interaction id that was created so long ago.
+fn id_from(ago: Duration) -> u64 {
+    let created = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() - ago;
+    (u64::try_from(created.as_millis()).unwrap() - 1_420_070_400_000) << 22
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn expired_interaction_takes_no_response() {
+    let sim = sim().await;
+    let (guild, store) = (sim.guilds()[0], tempfile::tempdir().unwrap());
+    let signer = SigningKey::from_bytes(&[7; 32]);
+    let daemon = Daemon::start(&sim, &hex(signer.verifying_key().as_bytes()), store.path(), HANDLERS);
+    let own = daemon.key_for(guild);
+    let posted = |ago: Duration, token: &str| {
+        let id = id_from(ago);
+        let mut whole: Value = serde_json::from_str(&interaction(2, id)).unwrap();
+        whole["guild_id"] = guild.to_string().into();
+        whole["token"] = token.into();
+        let deferred = post(daemon.posts, &signer, now(), &whole.to_string());
+        assert_eq!(deferred.status, 200, "{}", deferred.body);
+        daemon.follow_up(&own, guild, id, token)
+    };
+    let expired = posted(Duration::from_secs(15 * 60), "old");
+    assert_eq!(expired.status, 422, "{}", expired.body);
+    let made_up = daemon.follow_up(&own, guild, 77, "made-up");
+    assert_eq!(expired.json()["errors"], made_up.json()["errors"], "the reason is not told apart");
+    let accepted = posted(Duration::from_secs(60), "recent");
+    assert_eq!(accepted.status, 202, "{}", accepted.body);
+    stop(daemon.running);
+}
+
+/// A brain that responds through the API before it answers the webhook; sends the status of each response.
+fn brain(listener: &TcpListener, api: &Receiver<(SocketAddr, String)>, statuses: &Sender<u16>) {
+    let (api, key) = api.recv().unwrap();
+    for stream in listener.incoming() {
+        let mut stream = stream.unwrap();
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            if reader.read_line(&mut line).unwrap() == 0 || line == "\r\n" {
+                break;
+            }
+            if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+                length = value.trim().parse().unwrap();
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).unwrap();
+        let event: Value = serde_json::from_slice(&body).unwrap();
+        let text = |name: &str| event[name].as_str().unwrap().to_owned();
+        let answer = follow_up(api, &key, &text("guild_id"), &text("interaction_id"), &text("interaction_token"));
+        drop(stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"));
+        if statuses.send(answer.status).is_err() {
+            return;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn brain_may_respond_through_the_api_as_soon_as_it_is_called() {
+    let sim = sim().await;
+    let (guild, store) = (sim.guilds()[0], tempfile::tempdir().unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let handlers = format!(
+        "[[handlers]]\nname = \"brain\"\non = \"interaction.command.ask\"\n\
+         [handlers.webhook]\nurl = \"http://{}/\"\nsecrets = [\"whsec_ZXhhbXBsZS1vbmx5LW1ha2UteW91ci1vd24tc2VjcmV0\"]\n\
+         allow_private = true\n",
+        listener.local_addr().unwrap()
+    );
+    let ((tell, told), (statuses, answered)) = (channel(), channel());
+    std::thread::spawn(move || brain(&listener, &told, &statuses));
+    let daemon = Daemon::start(&sim, &sim.verify_key(), store.path(), &handlers);
+    tell.send((daemon.api, daemon.key_for(guild))).unwrap();
+    for round in 0..20 {
+        let mut command = FireSpec::command(guild, "ask");
+        // Half of them over HTTP, half over the gateway.
+        command.url = (round % 2 == 0).then(|| format!("http://{}/interactions", daemon.posts));
+        sim.fire(command).await.unwrap();
+        let status = tokio::task::block_in_place(|| answered.recv_timeout(STUCK)).unwrap();
+        assert_eq!(status, 202, "round {round}");
+    }
+    stop(daemon.running);
 }

@@ -239,7 +239,15 @@ impl Daemon {
         let performer = Performer::new(gate, who.application, who.bot, shared, PerformConfig::default())
             .with_roles(Arc::clone(&roles));
         let cache = rest.idempotency().map(|cache| Arc::new(cache) as Arc<dyn IdempotencyCache>);
-        let operations = OperationsPart::start(settings, store, Arc::new(performer), cache, Arc::clone(&roles), kept);
+        let operations = OperationsPart::start(
+            settings,
+            who.application.get(),
+            store,
+            Arc::new(performer),
+            cache,
+            Arc::clone(&roles),
+            kept,
+        );
         control.open(Arc::clone(operations.desk()));
         control.open_changes(operations.changes());
         operations.arrive_when(rest.opens(OPENS_WITHIN));

@@ -48,6 +48,7 @@ impl OperationsPart {
     /// Starts to carry out what the store holds. Must be called within an actix system.
     pub fn start(
         settings: &Settings,
+        application: u64,
         store: Store,
         perform: Arc<dyn Perform>,
         cache: Option<Arc<dyn IdempotencyCache>>,
@@ -63,7 +64,11 @@ impl OperationsPart {
             Arc::clone(&shared),
             Arc::new(Told(operations.clone())),
             cache,
-            DeskConfig { max_attempts: settings.operations.max_attempts, ..DeskConfig::default() },
+            DeskConfig {
+                max_attempts: settings.operations.max_attempts,
+                application: Some(application),
+                ..DeskConfig::default()
+            },
             Arc::new(move || clock.now()),
         )
         .with_roles(roles);

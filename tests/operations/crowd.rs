@@ -133,7 +133,7 @@ fn a_hundred_thousand_operations_wait_in_the_store_and_not_in_memory() {
         });
         let part = Readiness::default().register("store");
         let roles = Arc::new(RoleCache::new(RoleCacheConfig::default()));
-        let operations = OperationsPart::start(&settings, store.clone(), door.clone(), None, roles, part);
+        let operations = OperationsPart::start(&settings, 1, store.clone(), door.clone(), None, roles, part);
         let waits = async {
             door.until(|door| door.inside.load(Ordering::SeqCst) == ACTIVE).await;
             door.permits.add_permits(DONE);

@@ -6,6 +6,7 @@
 mod audit;
 mod channels;
 mod danger;
+mod interactions;
 mod matrix;
 #[path = "../support/postgres.rs"]
 mod postgres;

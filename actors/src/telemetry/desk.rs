@@ -27,6 +27,9 @@ pub const NAMED_ELSEWHERE: &str = "guildhall_operations_elsewhere_total";
 /// Operations that were refused because their key lacks the scope `danger`, by where it was found out.
 pub const DANGER_REFUSED: &str = "guildhall_operations_danger_refused_total";
 
+/// Operations that were refused since they respond to interactions that this deployment has not received, by where.
+pub const NOT_RECEIVED: &str = "guildhall_operations_interaction_not_received_total";
+
 /// All of them.
 pub(super) const METRICS: &[Metric] = &[
     Metric::counter(KEY_HITS, &["by"], "Idempotency keys used before, by who knew: cache or store."),
@@ -43,6 +46,11 @@ pub(super) const METRICS: &[Metric] = &[
         DANGER_REFUSED,
         &["at"],
         "Operations refused because their key lacks the scope danger: at submission, redrive or retry, or at dispatch.",
+    ),
+    Metric::counter(
+        NOT_RECEIVED,
+        &["at"],
+        "Operations refused because their interaction was not received or has expired, by where: submission or redrive.",
     ),
     Metric::gauge(WAITERS, &[], "Callers that wait for the end of what they have submitted."),
 ];
@@ -95,6 +103,20 @@ impl InternalEvent for DangerRefused<'_> {
         // One submission can hold many.
         debug!(at = self.at, effect = %self.danger, "operation refused: its key lacks the scope danger");
         counter!(DANGER_REFUSED, "at" => self.at).increment(1);
+    }
+}
+
+/// Operations were refused, since they respond to interactions that were not received or have expired.
+pub(crate) struct InteractionsNotReceived {
+    /// `submission` or `redrive`.
+    pub(crate) at: &'static str,
+    pub(crate) count: usize,
+}
+
+impl InternalEvent for InteractionsNotReceived {
+    fn emit(self) {
+        info!(at = self.at, count = self.count, "operations refused: interaction not received or expired");
+        counter!(NOT_RECEIVED, "at" => self.at).increment(self.count as u64);
     }
 }
 

@@ -53,7 +53,7 @@ impl Works {
         let kept = Readiness::default().register("store");
         let roles = Arc::new(RoleCache::new(RoleCacheConfig::default()));
         let performer = performer.with_roles(Arc::clone(&roles));
-        let part = OperationsPart::start(settings, store.clone(), Arc::new(performer), None, roles, kept);
+        let part = OperationsPart::start(settings, 1, store.clone(), Arc::new(performer), None, roles, kept);
         Self { store, part }
     }
 

@@ -304,6 +304,7 @@ impl Served {
             | DeskError::Unfit { .. }
             | DeskError::Tried { .. }
             | DeskError::AlreadyRedriven { .. }
+            | DeskError::NotReceived(_)
             | DeskError::Submit(_) => {}
         }
     }

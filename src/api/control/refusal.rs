@@ -102,6 +102,7 @@ pub(super) fn of_desk(error: &DeskError) -> Told {
         }
         DeskError::Forbidden { .. } => Problem::Forbidden.says(format!("{error}.")),
         DeskError::Elsewhere { .. } => Problem::NotFound.says(format!("{error}.")),
+        DeskError::NotReceived(_) => Problem::InvalidOperation.says(format!("{error}.")),
         DeskError::Submit(error) => of_submit_error(error, Shape::One),
     }
 }

@@ -20,7 +20,7 @@ pub(super) async fn check(errand: &Errand<'_>) -> Result<(), Stop> {
     }
     let names = work.payload.locations();
     let mut names = names.map_err(|untold| Stop::failed(FailureClass::Forbidden, format!("it {untold}")))?;
-    // An interaction's token is for whoever has it.
+    // A response to an interaction: checked when the operation was accepted.
     names.retain(|name| !matches!(name, Location::Webhook(id, Some(_)) if *id == errand.application()));
     if names.is_empty() {
         return Ok(());

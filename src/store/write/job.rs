@@ -199,6 +199,7 @@ impl Job {
             | Self::SweepAccess(_)
             | Self::KeepSpend(..)
             | Self::SweepSpend(_)
+            | Self::RecordInteractions(_)
             | Self::Erase(..) => Box::new(std::iter::empty()),
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use guildhall_core::access::{Bounds, ScopeSet};
-use guildhall_core::operation::payload::Location;
+use guildhall_core::operation::payload::{InteractionTarget, Location};
 use guildhall_core::operation::{Kind, Payload};
 use guildhall_core::time::UnixMs;
 use guildhall_core::trace::Trace;
@@ -32,6 +32,7 @@ struct Drafting {
 struct Drafted {
     operation: NewOperation,
     names: Vec<Location>,
+    interactions: Vec<InteractionTarget>,
     lack: Option<String>,
 }
 
@@ -40,6 +41,8 @@ pub(super) struct Drafts {
     pub(super) operations: Vec<NewOperation>,
     /// The places that they name whose they have to be is not sure yet, each with which of them it is, from 0.
     pub(super) names: Vec<(usize, Location)>,
+    /// The interactions that they respond to and that must have been received, each with the index of its operation.
+    pub(super) interactions: Vec<(usize, InteractionTarget)>,
 }
 
 impl Desk {
@@ -57,13 +60,14 @@ impl Desk {
             return Err(SubmitProblem::TooMany { count, most });
         }
         let now = self.now();
-        let mut drafts = Drafts { operations: Vec::with_capacity(count), names: Vec::new() };
+        let mut drafts = Drafts { operations: Vec::with_capacity(count), names: Vec::new(), interactions: Vec::new() };
         let (mut wrong, mut forbidden) = (Vec::new(), Vec::new());
         for (index, asked) in operations.into_iter().enumerate() {
             match asked.and_then(|asked| self.draft_one(asked, &draft, now)) {
-                Ok(Drafted { lack: None, operation, names }) => {
+                Ok(Drafted { lack: None, operation, names, interactions }) => {
                     drafts.operations.push(operation);
                     drafts.names.extend(names.into_iter().map(|name| (index, name)));
+                    drafts.interactions.extend(interactions.into_iter().map(|target| (index, target)));
                 }
                 Ok(Drafted { lack: Some(lack), .. }) => forbidden.push((index, Wrong::new("", lack))),
                 Err(found) => wrong.extend(found.into_iter().map(|found| (index, found))),
@@ -136,7 +140,10 @@ impl Desk {
             created_at: now,
         };
         let Needs { lack, names } = self.needs(&drafting.caller, &payload, guild);
-        Ok(Drafted { operation, names, lack })
+        let interactions = self
+            .targets(drafting.scopes, &payload)
+            .map_err(|untold| vec![Wrong::new("payload.path", format!("{untold}; write ids as digits"))])?;
+        Ok(Drafted { operation, names, interactions, lack })
     }
 
     /// A dead letter as an operation that does it again, from the end of its queue.

@@ -93,9 +93,12 @@ impl Desk {
             return Err(DeskError::AlreadyRedriven { id, by: letter.redriven_as });
         }
         self.check_again(caller, Again::from(&letter)).await?;
-        let again = self.draft_again(caller, &letter)?;
+        let (again, refused) = self.split_received(vec![self.draft_again(caller, &letter)?]).await?;
+        if !refused.is_empty() {
+            return Err(DeskError::NotReceived(id));
+        }
         let note = caller.note(action, self.now()).in_guild(letter.guild).on(&id);
-        let kept = self.do_again(&self.store.noting(caller, note), vec![again]).await?;
+        let kept = self.do_again(&self.store.noting(caller, note), again).await?;
         kept.first().copied().ok_or(DeskError::AlreadyRedriven { id, by: None })
     }
 
@@ -182,6 +185,18 @@ impl Desk {
                 Err(error) => summary.skipped.push(Skipped { id: letter.id, why: error.to_string() }),
             }
         }
+        let (mut batch, refused) = match self.split_received(batch).await {
+            Ok(split) => split,
+            Err(error) => {
+                summary.stopped = Some(error.into());
+                summary.more = true;
+                return;
+            }
+        };
+        summary.skipped.extend(refused.iter().map(|again| {
+            let id = again.redrive_of.unwrap_or(again.id);
+            Skipped { id, why: DeskError::NotReceived(id).to_string() }
+        }));
         while !batch.is_empty() {
             let pairs: Vec<_> = batch.iter().map(|again| (again.redrive_of.unwrap_or(again.id), again.id)).collect();
             match self.do_again(store, batch.clone()).await {

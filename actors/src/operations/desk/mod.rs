@@ -12,6 +12,7 @@
 
 mod asked;
 mod draft;
+mod interactions;
 mod letters;
 mod names;
 mod permit;
@@ -27,6 +28,7 @@ use std::time::Duration;
 use guildhall_core::operation::{OperationId, Queue, State};
 use guildhall_core::time::UnixMs;
 
+use self::interactions::NOT_RECEIVED;
 use self::names::Names;
 use self::vault::Vault;
 use super::{IdempotencyCache, OperationStore, Pausable, StoreError, SubmitError};
@@ -74,6 +76,8 @@ pub struct DeskConfig {
     pub discard_most: usize,
     /// Operations of a guild that are counted for showing how deep its queue is.
     pub depth_most: usize,
+    /// The application of this deployment's bot. Without it, every webhook with a token counts as an interaction.
+    pub application: Option<u64>,
 }
 
 impl Default for DeskConfig {
@@ -87,6 +91,7 @@ impl Default for DeskConfig {
             redrive_walk: 50_000,
             discard_most: 1_000,
             depth_most: 1_000,
+            application: None,
         }
     }
 }
@@ -148,6 +153,9 @@ pub enum DeskError {
         /// What it names.
         why: String,
     },
+    /// It responds to an interaction that was not received, or has expired.
+    #[error("operation {0} responds to {NOT_RECEIVED}")]
+    NotReceived(OperationId),
     /// It cannot be accepted again.
     #[error(transparent)]
     Submit(#[from] SubmitError),

@@ -118,8 +118,12 @@ impl Desk {
                 let note =
                     caller.note(Action::OperationsRetry, self.now()).in_guild(shown.stored.operation.guild).on(&id);
                 self.check_again(caller, Again::from(&shown.stored.operation)).await?;
-                let again = self.draft_from(caller, shown.stored.operation)?;
-                let kept = self.do_again(&self.store.noting(caller, note), vec![again]).await?;
+                let (again, refused) =
+                    self.split_received(vec![self.draft_from(caller, shown.stored.operation)?]).await?;
+                if !refused.is_empty() {
+                    return Err(DeskError::NotReceived(id));
+                }
+                let kept = self.do_again(&self.store.noting(caller, note), again).await?;
                 let id = *kept.first().ok_or(DeskError::AlreadyRedriven { id, by: None })?;
                 Ok(Retried::Again { id })
             }
@@ -191,12 +195,12 @@ impl Desk {
 
     /// Whether the caller may know of a guild.
     async fn check_guild(&self, caller: &Caller, guild: u64) -> Result<(), DeskError> {
+        if self.sees_guild(caller, guild).await? { Ok(()) } else { Err(DeskError::NoGuild(guild)) }
+    }
+
+    pub(super) async fn sees_guild(&self, caller: &Caller, guild: u64) -> Result<bool, StoreError> {
         let tenant = self.ask::<_, StoreError>(self.store.judge().tenant(guild)).await?;
-        if caller.sees(tenant.as_deref().unwrap_or(DEFAULT_TENANT), Some(guild)) {
-            Ok(())
-        } else {
-            Err(DeskError::NoGuild(guild))
-        }
+        Ok(caller.sees(tenant.as_deref().unwrap_or(DEFAULT_TENANT), Some(guild)))
     }
 
     /// The processes that share the store, the oldest first.

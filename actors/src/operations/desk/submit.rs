@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use guildhall_core::access::no_such;
 use guildhall_core::operation::payload::Location;
-use guildhall_core::operation::{Queue, State};
+use guildhall_core::operation::{Queue, QueueKey, State};
 use guildhall_core::time::UnixMs;
 use guildhall_core::trace::Trace;
 
@@ -107,7 +107,8 @@ impl Desk {
         if let Some(guild) = guild.filter(|_| !caller.grant.reaches(guild)) {
             return Err(SubmitProblem::NoGuild(guild));
         }
-        let Drafts { operations: drafts, names } = self.draft(submission)?;
+        let Drafts { operations: mut drafts, names, interactions } = self.draft(submission)?;
+        self.check_tenant(&caller, guild, &drafts).await?;
         self.check_names(&caller, guild, names).await?;
         // A batch is one write, whatever a cache knows of it; for a single one it saves that write.
         if let [only] = drafts.as_slice()
@@ -115,6 +116,7 @@ impl Desk {
         {
             return Ok(vec![known]);
         }
+        self.check_interactions(&mut drafts, interactions).await?;
         let slips: Vec<Slip> = drafts.iter().map(Slip::of).collect();
         let store = self.store.noting(&caller, submit_note(&caller, guild, &drafts, self.now()));
         let submitted = match (self.ask(store.submit(drafts)).await, guild) {
@@ -132,6 +134,22 @@ impl Desk {
         let queues: BTreeSet<_> = slips.iter().zip(&submitted).filter_map(queue_of).collect();
         self.wake(queues);
         Ok(self.file(slips, submitted))
+    }
+
+    /// Checks that the guild is the caller's tenant's. The store checks it for operations in the guild's own queue; those in
+    /// queues of users and interactions do not touch that one.
+    async fn check_tenant(
+        &self,
+        caller: &Caller,
+        guild: Option<u64>,
+        drafts: &[NewOperation],
+    ) -> Result<(), SubmitProblem> {
+        let Some(guild) = guild.filter(|_| caller.tenant.is_some()) else { return Ok(()) };
+        let is_checked = drafts.iter().all(|operation| operation.queue == QueueKey::Guild(guild));
+        if is_checked || self.sees_guild(caller, guild).await? {
+            return Ok(());
+        }
+        Err(SubmitProblem::NoGuild(guild))
     }
 
     /// Whether what operations name may be named by whoever asks. Of a channel that nobody has looked up yet it is found out

@@ -16,7 +16,13 @@ pub(super) const PATH: &str = "^/[!\"$-~]+$";
 
 fn interaction() -> [Field; 2] {
     [
-        must("interaction_id", snowflake()),
+        must(
+            "interaction_id",
+            snowflake().says(
+                "An interaction that this deployment has received in this guild within the last 15 minutes; any other needs \
+                 a key with the scope `interactions:any`.",
+            ),
+        ),
         must("interaction_token", text_of(1, 512).pattern(Some(TOKEN)).says("A secret, never shown.")),
     ]
 }

@@ -133,6 +133,7 @@ fn redrive() -> About {
         .answers(202, "It is done again.", named("DoneAgain"), [("another operation", done_again())])
         .with(Sent::Location)
         .refuses(Problem::AlreadyRedriven)
+        .refuses(Problem::InvalidOperation)
         .refuses(Problem::QueueFull)
 }
 

@@ -171,6 +171,7 @@ fn retry() -> About {
         .with(Sent::Location)
         .refuses(Problem::Conflict)
         .refuses(Problem::AlreadyRedriven)
+        .refuses(Problem::InvalidOperation)
         .refuses(Problem::QueueFull)
 }
 
