@@ -3,11 +3,13 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
+use guildhall_actors::operations::StoreUsage;
 use guildhall_core::budget::{BudgetError, BudgetName};
 use metrics::{counter, gauge};
 use tracing::{debug, info, warn};
 
 use crate::handlers::HandlerWarning;
+use crate::metrics::STORE_USAGE_RATIO;
 use crate::metrics::{
     DEAD_EVENTS, DEAD_LETTERS, GATEWAY_SHARD_CLAIMS, GATEWAY_SHARDS_HELD, QUEUE_DEPTH, READY, STORE_SWEPT,
 };
@@ -244,6 +246,29 @@ pub struct SweepFailed<'a> {
 impl InternalEvent for SweepFailed<'_> {
     fn emit(self) {
         warn!(error = %self.error, "cannot sweep what was kept long enough; it is tried again");
+    }
+}
+
+/// What callers use of the store was counted.
+pub struct UsageCounted<'a> {
+    /// What each of them uses, and may use.
+    pub usage: &'a StoreUsage,
+}
+
+impl InternalEvent for UsageCounted<'_> {
+    #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
+    fn emit(self) {
+        let mut largest = BTreeMap::from([("key", 0.0_f64), ("tenant", 0.0), ("operator", 0.0)]);
+        for scope in &self.usage.scopes {
+            let known = largest.entry(scope.scope.kind()).or_default();
+            *known = known.max(scope.limit.ratio(scope.used));
+        }
+        if let Some(file) = self.usage.file {
+            largest.insert("file", file.used as f64 / file.most.max(1) as f64);
+        }
+        for (by, ratio) in largest {
+            gauge!(STORE_USAGE_RATIO, "by" => by).set(ratio);
+        }
     }
 }
 

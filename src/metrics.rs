@@ -96,6 +96,12 @@ pub const DISOWNED: &str = "guildhall_disowned_total";
 pub const STORE_UP: &str = "guildhall_store_up";
 /// 1 if PostgreSQL itself keeps callers to the rows of their tenant, else 0.
 pub const STORE_ROW_SECURITY: &str = "guildhall_store_row_security";
+/// The largest part of a bound on what is stored that is used: by a key, a tenant, the operator, or the file.
+pub const STORE_USAGE_RATIO: &str = "guildhall_store_usage_ratio";
+/// How large the SQLite file may grow.
+pub const STORE_FILE_BOUND: &str = "guildhall_store_file_bound_bytes";
+/// Submissions that were refused since they would pass a bound on what is stored.
+pub const STORE_REFUSED: &str = "guildhall_store_refused_total";
 /// Batches of writes that were committed.
 pub const STORE_BATCHES: &str = "guildhall_store_batches_total";
 /// How many requests a batch held.
@@ -266,6 +272,17 @@ const METRICS: &[Metric] = &[
     Metric::counter(DISOWNED, &[], "How often others took this process for dead."),
     Metric::gauge(STORE_UP, &[], "1 while the store can be written to, else 0."),
     Metric::gauge(STORE_ROW_SECURITY, &[], "1 if PostgreSQL itself keeps callers to their tenant's rows, else 0."),
+    Metric::gauge(
+        STORE_USAGE_RATIO,
+        &["by"],
+        "The largest part of a bound on stored data that is used, by what has the bound: key, tenant, operator or file.",
+    ),
+    Metric::gauge(STORE_FILE_BOUND, &[], "How large the SQLite file may grow, in bytes.").in_unit(Unit::Bytes),
+    Metric::counter(
+        STORE_REFUSED,
+        &["bound"],
+        "Submissions refused because they would pass a bound on stored data, by bound.",
+    ),
     Metric::counter(STORE_BATCHES, &[], "Batches of writes that were committed to the store."),
     Metric::histogram(STORE_BATCH_REQUESTS, &[], "How many requests a batch of writes held."),
     Metric::histogram(STORE_BATCH_SECONDS, &[], "How long a batch of writes took, its commit included.")

@@ -31,3 +31,4 @@ pub mod state_key;
 pub mod time;
 pub mod top;
 pub mod trace;
+pub mod usage;

@@ -21,6 +21,7 @@ mod m0011_guilds_apart;
 mod m0012_callers;
 mod m0013_received_interactions;
 mod m0014_queue_identity;
+mod m0015_usage;
 mod m0016_admin_key;
 
 pub use sea_orm_migration::MigratorTrait;
@@ -51,6 +52,7 @@ impl MigratorTrait for Migrator {
             Box::new(m0016_admin_key::STEP),
             Box::new(m0014_queue_identity::QueueIdentity),
             Box::new(m0013_received_interactions::STEP),
+            Box::new(m0015_usage::STEP),
         ]
     }
 }
@@ -101,11 +103,17 @@ async fn run(manager: &SchemaManager<'_>, statements: &[&str]) -> Result<(), DbE
 }
 
 /// Writes a statement in the words of an engine: `{uuid}` and `{bytes}` stand for what it calls these types, `{counted}` for a
-/// primary key that the engine counts up and never gives twice, `{by_key}` for rows that lie in the order of their key.
+/// primary key that the engine counts up and never gives twice, `{by_key}` for rows that lie in the order of their key,
+/// `{no_uuid}` for a UUID of zeros.
 fn for_engine(sql: &str, engine: DbBackend) -> String {
     let (uuid, bytes, counted, by_key) = match engine {
         DbBackend::Postgres => ("UUID", "BYTEA", "BIGSERIAL PRIMARY KEY", ""),
         _ => ("BLOB", "BLOB", "INTEGER PRIMARY KEY AUTOINCREMENT", "WITHOUT ROWID"),
     };
+    let no_uuid = match engine {
+        DbBackend::Postgres => "CAST('00000000-0000-0000-0000-000000000000' AS UUID)",
+        _ => "X'00000000000000000000000000000000'",
+    };
+    let sql = sql.replace("{no_uuid}", no_uuid);
     sql.replace("{uuid}", uuid).replace("{bytes}", bytes).replace("{counted}", counted).replace("{by_key}", by_key)
 }

@@ -40,6 +40,10 @@ pub(crate) enum Problem {
     AlreadyRedriven,
     /// There is no room in a queue.
     QueueFull,
+    /// The share of a caller or its tenant in the store is full.
+    ShareFull,
+    /// The store is full.
+    StoreFull,
     /// The daemon has only just started.
     Starting,
     /// There are too many calls at once.
@@ -141,6 +145,18 @@ impl Problem {
                 "There is no room in the queue",
                 "Nothing was accepted. Wait until some of what is queued has been done.",
             ),
+            Self::ShareFull => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "share-full",
+                "The share of this caller in the store is full",
+                "Nothing was accepted. `bound`, `used`, `most` and `setting` say which bound is reached.",
+            ),
+            Self::StoreFull => (
+                StatusCode::INSUFFICIENT_STORAGE,
+                "store-full",
+                "The store is full",
+                "Nothing was accepted. What was accepted before is still done.",
+            ),
             Self::Starting => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "starting",
@@ -227,7 +243,7 @@ impl Problem {
 impl Problem {
     /// All of them.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 21] = [
+    pub(crate) const ALL: [Self; 23] = [
         Self::NotFound,
         Self::MethodNotAllowed,
         Self::BodyTooLarge,
@@ -241,6 +257,8 @@ impl Problem {
         Self::Conflict,
         Self::AlreadyRedriven,
         Self::QueueFull,
+        Self::ShareFull,
+        Self::StoreFull,
         Self::Starting,
         Self::Busy,
         Self::TooManyRequests,
@@ -330,7 +348,7 @@ impl Told {
             | Problem::BudgetUnavailable => {
                 response.insert_header(("Retry-After", SOON.to_string()));
             }
-            Problem::QueueFull => {
+            Problem::QueueFull | Problem::ShareFull | Problem::StoreFull => {
                 response.insert_header(("Retry-After", LATER.to_string()));
             }
             Problem::NotFound

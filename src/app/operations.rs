@@ -25,7 +25,7 @@ use tokio::{
 
 use crate::{
     api::PartHandle,
-    events::{DepthsCounted, SweepFailed, Swept as SweptEvent, emit},
+    events::{DepthsCounted, SweepFailed, Swept as SweptEvent, UsageCounted, emit},
     settings::Settings,
     store::{Health, Notice, Store},
 };
@@ -223,6 +223,9 @@ async fn count(store: Arc<dyn OperationStore>) {
         // A store that does not answer is told of by its own part; the gauges keep what was last known.
         if let Ok(depths) = store.depths().await {
             emit(DepthsCounted { depths: &depths });
+        }
+        if let Ok(usage) = store.usage(None).await {
+            emit(UsageCounted { usage: &usage });
         }
     }
 }

@@ -831,11 +831,57 @@ pub(crate) const SCHEMA: &[Key] = &[
         allowed: "a whole number from 1 to 1000000000",
     },
     Key {
+        path: "store.max_queued_per_key",
+        kind: Kind::Integer { min: 0, max: 1_000_000_000 },
+        default: Some("50000"),
+        help: "Unfinished operations of one API key. More are refused with 429. 0: no bound.",
+        allowed: "a whole number from 0 to 1000000000",
+    },
+    Key {
+        path: "store.max_bytes_per_key",
+        kind: Kind::Integer { min: 0, max: 17_592_186_040_320 },
+        default: Some("1073741824"),
+        help: "Bytes stored for one API key: its operations until they are swept, dead letters and idempotency keys. More is \
+               refused with 429. With SQLite at most a quarter of `max_bytes`. 0: no other bound.",
+        allowed: "a whole number from 0 to 17592186040320",
+    },
+    Key {
+        path: "store.max_queued_per_tenant",
+        kind: Kind::Integer { min: 0, max: 1_000_000_000 },
+        default: Some("200000"),
+        help: "Unfinished operations of all API keys of one tenant. More are refused with 429. 0: no bound.",
+        allowed: "a whole number from 0 to 1000000000",
+    },
+    Key {
+        path: "store.max_bytes_per_tenant",
+        kind: Kind::Integer { min: 0, max: 17_592_186_040_320 },
+        default: Some("4294967296"),
+        help: "Bytes stored for all API keys of one tenant. More is refused with 429. With SQLite at most half of `max_bytes`. 0: \
+               no other bound.",
+        allowed: "a whole number from 0 to 17592186040320",
+    },
+    Key {
+        path: "store.max_queued_operator",
+        kind: Kind::Integer { min: 0, max: 1_000_000_000 },
+        default: Some("1000000"),
+        help: "Unfinished operations of the operator's key, and of each handler. They do not count towards a tenant. 0: no bound.",
+        allowed: "a whole number from 0 to 1000000000",
+    },
+    Key {
+        path: "store.max_bytes_operator",
+        kind: Kind::Integer { min: 0, max: 17_592_186_040_320 },
+        default: Some("8589934592"),
+        help: "Bytes stored for the operator's key, and for each handler. With SQLite at most half of `max_bytes`. 0: no other \
+               bound.",
+        allowed: "a whole number from 0 to 17592186040320",
+    },
+    Key {
         path: "store.max_bytes",
         kind: Kind::Integer { min: 0, max: 17_592_186_040_320 },
         default: Some("0"),
-        help: "How large a file of SQLite may grow, in bytes, so that it leaves room for others. 0: without a limit. What \
-               does not fit is refused.",
+        help: "How large the SQLite file may grow, in bytes. New operations are refused with 507 when seven eighths of it are \
+               used (from 8 GiB on: all but 1 GiB), so that outcomes can still be written. 0: derived at start from the free \
+               space of its disk, see docs/store.md.",
         allowed: "a whole number from 0 to 17592186040320",
     },
     Key {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use guildhall_core::usage::{UsageLimit, UsageLimits};
+
 use super::{error::Problem, of, resolve::Effective, source::Origin, store_url::StoreUrl, take, value::Value};
 
 /// Where everything is kept.
@@ -29,8 +31,10 @@ pub struct Store {
     pub max_waiting: usize,
     /// How many operations of one queue may be pending.
     pub max_queued: u64,
-    /// How large a file of SQLite may grow; 0 means without a limit.
+    /// How large a file of SQLite may grow; 0 derives it from the free space of its disk.
     pub max_bytes: u64,
+    /// What each caller and tenant may store.
+    pub usage: UsageLimits,
     /// How long an idempotency key is kept once its operation is done.
     pub keep_keys: Duration,
 }
@@ -147,5 +151,19 @@ pub(super) fn typed(effective: &[Effective]) -> Store {
         max_queued: take!(effective, "store.max_queued_per_guild", Integer),
         keep_keys: Duration::from_millis(take!(effective, "retention.idempotency_ms", Integer)),
         max_bytes: take!(effective, "store.max_bytes", Integer),
+        usage: UsageLimits {
+            key: UsageLimit {
+                operations: take!(effective, "store.max_queued_per_key", Integer),
+                bytes: take!(effective, "store.max_bytes_per_key", Integer),
+            },
+            tenant: UsageLimit {
+                operations: take!(effective, "store.max_queued_per_tenant", Integer),
+                bytes: take!(effective, "store.max_bytes_per_tenant", Integer),
+            },
+            operator: UsageLimit {
+                operations: take!(effective, "store.max_queued_operator", Integer),
+                bytes: take!(effective, "store.max_bytes_operator", Integer),
+            },
+        },
     }
 }

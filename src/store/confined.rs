@@ -24,7 +24,7 @@ use super::{
 };
 
 /// The tables that are the engine's own: no row of them is a tenant's, and the API's role cannot even ask for one.
-const ENGINES: [&str; 14] = [
+const ENGINES: [&str; 15] = [
     "seaql_migrations",
     "instances",
     "leases",
@@ -39,6 +39,7 @@ const ENGINES: [&str; 14] = [
     "budget_spend",
     "generated_admin_key",
     "received_interactions",
+    "usage",
 ];
 
 /// Those of the engine's tables that everybody may read.

@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
+use guildhall_core::usage::BoundExceeded;
 use metrics::{counter, gauge, histogram};
 use tracing::{info, warn};
 
+use super::FileBound;
 use crate::{
     events::InternalEvent,
     metrics::{
         CLAIMS, DISOWNED, FENCED_WRITES, INSTANCES, LEASE_HELD, STORE_BATCH_REQUESTS, STORE_BATCH_SECONDS,
-        STORE_BATCHES, STORE_ERRORS, STORE_ROW_SECURITY, STORE_UP, TAKE_OVERS, TAKEN_OVER,
+        STORE_BATCHES, STORE_ERRORS, STORE_FILE_BOUND, STORE_REFUSED, STORE_ROW_SECURITY, STORE_UP, STORE_USAGE_RATIO,
+        TAKE_OVERS, TAKEN_OVER,
     },
 };
 
@@ -68,6 +71,57 @@ impl InternalEvent for RowSecurityStands<'_> {
             None => warn!(why = self.why, "queries alone keep callers to the rows of their tenant, not PostgreSQL"),
         }
         gauge!(STORE_ROW_SECURITY).set(u8::from(self.role.is_some()));
+    }
+}
+
+/// A submission was refused, since it would pass a bound on what is stored.
+pub(super) struct SubmissionOverBound<'a> {
+    pub(super) exceeded: &'a BoundExceeded,
+    pub(super) caller: &'a str,
+    pub(super) tenant: &'a str,
+}
+
+impl InternalEvent for SubmissionOverBound<'_> {
+    fn emit(self) {
+        let BoundExceeded { bound, used, more, most } = self.exceeded;
+        info!(
+            bound = bound.name(),
+            setting = bound.setting(),
+            used,
+            more,
+            most,
+            caller = self.caller,
+            tenant = self.tenant,
+            "submission refused: store bound reached"
+        );
+        counter!(STORE_REFUSED, "bound" => bound.name()).increment(1);
+    }
+}
+
+/// How large the SQLite file may grow.
+pub(super) struct FileBounded {
+    pub(super) bound: FileBound,
+}
+
+impl InternalEvent for FileBounded {
+    fn emit(self) {
+        let FileBound { bytes, derived } = self.bound;
+        info!(max_bytes = bytes, derived_from_free_disk = derived, "SQLite file bound set");
+        #[expect(clippy::cast_precision_loss, reason = "a size for people")]
+        gauge!(STORE_FILE_BOUND).set(bytes as f64);
+    }
+}
+
+/// The SQLite file was measured.
+pub(super) struct FileMeasured {
+    pub(super) used: u64,
+    pub(super) most: u64,
+}
+
+impl InternalEvent for FileMeasured {
+    fn emit(self) {
+        #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
+        gauge!(STORE_USAGE_RATIO, "by" => "file").set(self.used as f64 / self.most.max(1) as f64);
     }
 }
 

@@ -19,6 +19,7 @@ mod confined;
 mod connect;
 mod events;
 mod events_port;
+mod file_bound;
 mod file_lock;
 mod leases;
 mod look;
@@ -40,6 +41,7 @@ use std::{
 };
 
 use guildhall_actors::access::Note;
+use guildhall_core::usage::UsageLimits;
 use sea_orm::{DatabaseConnection, DbErr};
 use tokio::{
     sync::{broadcast, mpsc, watch},
@@ -47,8 +49,10 @@ use tokio::{
     time::timeout,
 };
 
+use self::events::FileBounded;
 pub use self::{
     admin_key::{Claim, claim as claim_admin_key},
+    file_bound::{FileBound, file_bound},
     leases::SqlLeases,
     look::{Looked, look},
     members::Notice,
@@ -63,6 +67,7 @@ use self::{
     write::{Request, Writer},
 };
 use crate::{
+    events::emit,
     private_files,
     settings::{Store as Settings, StoreUrl},
 };
@@ -201,6 +206,10 @@ struct Shared {
     reading: Reader,
     row_security: Option<RowSecurity>,
     members: Arc<Members>,
+    /// What each caller may store.
+    limits: UsageLimits,
+    /// How large a file may grow; 0 is no bound.
+    max_bytes: u64,
     timeout: Duration,
     health: watch::Receiver<Health>,
     /// The writer, and who says that this process lives.
@@ -233,6 +242,11 @@ impl Store {
 
     async fn open_as(settings: &Settings, standing: Standing) -> Result<Self, OpenError> {
         let file = lock_file(settings)?.map(Arc::new);
+        let bound = file_bound(settings);
+        if let Some(bound) = bound {
+            emit(FileBounded { bound });
+        }
+        let settings = &Settings { max_bytes: bound.map_or(0, |bound| bound.bytes), ..settings.clone() };
         let mut tried = 1;
         loop {
             match Self::open_once(settings, file.clone(), standing).await {
@@ -276,7 +290,22 @@ impl Store {
         let ear =
             listening.map(|pool| tokio::spawn(members::listen(Arc::clone(&members), pool, channel, settings.timeout)));
         let (timeout, tasks) = (settings.timeout, Mutex::new(tasks));
-        let shared = Shared { requests, reading, row_security, members, timeout, health, tasks, ear, stop, end };
+        let limits = settings.usage.within_file(settings.max_bytes);
+        let max_bytes = settings.max_bytes;
+        let shared = Shared {
+            requests,
+            reading,
+            row_security,
+            members,
+            limits,
+            max_bytes,
+            timeout,
+            health,
+            tasks,
+            ear,
+            stop,
+            end,
+        };
         Ok(Self { shared: Arc::new(shared), note: None, tenant: None })
     }
 

@@ -8,8 +8,8 @@ use std::{
 
 use guildhall_actors::operations::{
     Change, Claim, ClaimFrom, DeadLetter, Fence, Instance, LetterFilter, ListFilter, NewOperation, OperationStore,
-    Page, Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, SubmitError, Submitted, Swept,
-    Wanted,
+    Page, Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, StoreUsage, SubmitError, Submitted,
+    Swept, Wanted,
 };
 use guildhall_actors::{
     access::{DEFAULT_TENANT, Note},
@@ -21,13 +21,14 @@ use guildhall_core::{
     interaction::{ReceivedInteraction, TokenDigest},
     operation::{ManagedKind, OperationId, Queue, State, payload::Location},
     time::UnixMs,
+    usage::UsageScope,
 };
 use tokio::{sync::oneshot, time::timeout};
 
 use super::{
     Store,
     events::StoreFailed,
-    read::{access, instances, interactions, letters, locations, operations, resolve, totals},
+    read::{access, instances, interactions, letters, locations, operations, resolve, totals, usage},
     rows::kept,
     trouble::Trouble,
     write::{Answer, Job, Request},
@@ -254,6 +255,11 @@ impl OperationStore for Store {
 
     fn depths(&self) -> StoreFuture<'_, BTreeMap<&'static str, u64>> {
         Box::pin(self.read(totals::depths(&self.shared.reading)))
+    }
+
+    fn usage(&self, scopes: Option<Vec<UsageScope>>) -> StoreFuture<'_, StoreUsage> {
+        let (limits, max_bytes) = (self.shared.limits, self.shared.max_bytes);
+        Box::pin(async move { self.read(usage::usage(&self.shared.reading, limits, max_bytes, scopes)).await })
     }
 
     fn sweep(&self, retention: Retention, now: UnixMs) -> StoreFuture<'_, Swept> {

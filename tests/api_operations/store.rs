@@ -9,13 +9,14 @@ use std::{
 use guildhall_actors::access::{DEFAULT_TENANT, Note};
 use guildhall_actors::operations::{
     Change, Claim, ClaimFrom, DeadLetter, Fence, IdempotencyKey, Instance, LetterFilter, ListFilter, NewOperation,
-    OperationStore, Page, Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, Stored, SubmitError,
-    Submitted, Swept, WaitsFor, Wanted,
+    OperationStore, Page, Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, StoreUsage, Stored,
+    SubmitError, Submitted, Swept, WaitsFor, Wanted,
 };
 use guildhall_core::{
     interaction::{ReceivedInteraction, TokenDigest},
     operation::{Failure, FailureClass, ManagedKind, OperationId, Queue, State},
     time::UnixMs,
+    usage::UsageScope,
 };
 use tokio::sync::Notify;
 
@@ -418,6 +419,10 @@ impl OperationStore for Memory {
 
     fn depths(&self) -> StoreFuture<'_, BTreeMap<&'static str, u64>> {
         self.answer(|_| missing())
+    }
+
+    fn usage(&self, _: Option<Vec<UsageScope>>) -> StoreFuture<'_, StoreUsage> {
+        Box::pin(async { Ok(StoreUsage::default()) })
     }
 
     fn sweep(&self, _: Retention, _: UnixMs) -> StoreFuture<'_, Swept> {

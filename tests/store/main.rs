@@ -25,3 +25,4 @@ mod shards;
 mod sharing;
 mod spend;
 mod tenants;
+mod usage;

@@ -364,7 +364,7 @@ impl Worker {
     async fn refused(&self, number: usize, event: &Event, error: &SubmitError) {
         let handler = self.handler(number);
         match error {
-            SubmitError::Full { .. } | SubmitError::Store(_) => {
+            SubmitError::Full { .. } | SubmitError::OverBound(_) | SubmitError::Store(_) => {
                 emit(EventPutOff { handler: &handler.name, event, why: "refused" });
                 let mut entry = self.hub.entry(event, handler, body(event, &BTreeMap::new()));
                 (entry.attempts, entry.eligible_at) = (1, again_at(&self.hub, 1, None));

@@ -233,7 +233,7 @@ async fn one(hub: &Arc<Hub>, number: usize, entry: &InboxEntry, event: &Event) -
         Some(Committed::Refused(error)) => {
             let why = error.to_string();
             let later = match error {
-                SubmitError::Full { .. } | SubmitError::Store(_) => {
+                SubmitError::Full { .. } | SubmitError::OverBound(_) | SubmitError::Store(_) => {
                     Later::Again { at: again_at(hub, attempts, None), attempts, why }
                 }
                 SubmitError::KeyReused { .. } | SubmitError::NoSuchOperation { .. } | SubmitError::NotYours { .. } => {

@@ -34,9 +34,9 @@ pub use guild::{Guild, GuildSnapshot, Seat};
 pub use handle::Operations;
 pub use perform::{Done, Hold, Perform, PerformFuture, Performed, Reconciled, Work};
 pub use store::{
-    Attempt, Binding, Change, Claim, ClaimFrom, DeadLetter, DelayedBy, Fence, IdempotencyKey, Instance, Intent,
-    LetterFilter, ListFilter, NewOperation, OperationStore, Page, Pausable, Recorded, Resolved, Retention, Shown,
-    StoreError, StoreFuture, Stored, SubmitError, Submitted, Swept, WaitsFor, Wanted,
+    Attempt, Binding, Change, Claim, ClaimFrom, DeadLetter, DelayedBy, Fence, FileUsage, IdempotencyKey, Instance,
+    Intent, LetterFilter, ListFilter, NewOperation, OperationStore, Page, Pausable, Recorded, Resolved, Retention,
+    ScopeUsage, Shown, StoreError, StoreFuture, StoreUsage, Stored, SubmitError, Submitted, Swept, WaitsFor, Wanted,
 };
 pub use supervisor::{OperationsSnapshot, Spawn, Supervisor};
 pub use waits::{Seat as WaitSeat, Waits, WaitsConfig};

@@ -13,6 +13,7 @@ use guildhall_core::operation::payload::Location;
 use guildhall_core::operation::{Failure, Kind, ManagedKind, OperationId, Queue, QueueKey, State};
 use guildhall_core::time::UnixMs;
 use guildhall_core::trace::Trace;
+use guildhall_core::usage::{BoundExceeded, Usage, UsageLimit, UsageScope};
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -58,6 +59,9 @@ pub enum SubmitError {
         /// How many it may hold.
         most: u64,
     },
+    /// The share of the caller or its tenant is full, or the store is.
+    #[error(transparent)]
+    OverBound(#[from] BoundExceeded),
     /// The guild belongs to another tenant than the caller.
     #[error("operation {index} is about a guild that belongs to somebody else")]
     NotYours {
@@ -536,6 +540,37 @@ pub struct Swept {
     pub interactions_dropped: u64,
 }
 
+/// What a scope uses of its share of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScopeUsage {
+    /// Which.
+    pub scope: UsageScope,
+    /// What it uses.
+    pub used: Usage,
+    /// What it may use.
+    pub limit: UsageLimit,
+}
+
+/// What is used of the store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreUsage {
+    /// By scope, in order of their names.
+    pub scopes: Vec<ScopeUsage>,
+    /// Bytes in use of a file of bounded size, what new operations may fill, and how large it may grow.
+    pub file: Option<FileUsage>,
+}
+
+/// What is used of a file of bounded size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileUsage {
+    /// Bytes in use.
+    pub used: u64,
+    /// Past this, no new operations are accepted.
+    pub accepts_until: u64,
+    /// How large it may grow.
+    pub most: u64,
+}
+
 /// Where operations are kept. What it says it has kept survives a `kill -9` of this process, and the machine's loss of
 /// power as far as the machine keeps its promises.
 pub trait OperationStore: Send + Sync {
@@ -658,6 +693,9 @@ pub trait OperationStore: Send + Sync {
 
     /// How many operations are in each state that is not final, and how many dead letters there are, by name.
     fn depths(&self) -> StoreFuture<'_, BTreeMap<&'static str, u64>>;
+
+    /// What these scopes use, in their order; without a list, all that use something, as far as there are not too many.
+    fn usage(&self, scopes: Option<Vec<UsageScope>>) -> StoreFuture<'_, StoreUsage>;
 
     /// Removes what was kept long enough, a small batch of each at most; call again while it removes something.
     fn sweep(&self, retention: Retention, now: UnixMs) -> StoreFuture<'_, Swept>;

@@ -5,6 +5,8 @@ use guildhall_actors::operations::{
     desk::{DeskError, SubmitProblem},
 };
 
+use guildhall_core::usage::{Bound, BoundExceeded};
+
 use crate::api::problem::{Problem, Told};
 
 /// How a request named its operations, for telling which field is wrong.
@@ -67,12 +69,37 @@ fn of_submit_error(error: &SubmitError, shape: Shape) -> Told {
                  are done, or raise store.max_queued_per_guild."))
             .with("pending", *pending)
             .with("most", *most),
+        SubmitError::OverBound(exceeded) => over_bound(exceeded),
         SubmitError::NotYours { .. } => Problem::NotFound.says(format!("{error}.")),
         SubmitError::NoSuchOperation { index, id } => {
             let message = format!("refers to operation {id}, which this guild does not have");
             Told::from(Problem::InvalidOperation).errors([(shape.field(*index, "payload"), message)])
         }
     }
+}
+
+fn over_bound(exceeded: &BoundExceeded) -> Told {
+    let BoundExceeded { bound, used, more, most } = exceeded;
+    let problem = match bound {
+        Bound::File => Problem::StoreFull,
+        Bound::KeyOperations
+        | Bound::KeyBytes
+        | Bound::TenantOperations
+        | Bound::TenantBytes
+        | Bound::OperatorOperations
+        | Bound::OperatorBytes => Problem::ShareFull,
+    };
+    let (counted, setting) = (bound.counted(), bound.setting());
+    problem
+        .says(format!(
+            "Nothing was accepted: {used} {counted}, this request adds {more}, and {most} are allowed. Try again when some \
+             are finished or removed, or ask the operator to raise {setting}."
+        ))
+        .with("bound", bound.name())
+        .with("used", *used)
+        .with("more", *more)
+        .with("most", *most)
+        .with("setting", setting)
 }
 
 pub(super) fn of_store(error: &StoreError) -> Told {

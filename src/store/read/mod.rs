@@ -11,6 +11,7 @@ pub(super) mod operations;
 pub(super) mod resolve;
 pub(super) mod spend;
 pub(super) mod totals;
+pub(super) mod usage;
 mod waits;
 
 /// How much one read gives at most, whatever was asked for.

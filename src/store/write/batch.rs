@@ -143,7 +143,7 @@ pub(super) async fn carry_out(
                 queues::pause(on, context, *what, *paused, of(place)).await?;
                 put(place, Answer::Kept);
             }
-            Job::Sweep(retention, now) => put(place, Answer::Swept(sweep::sweep(on, *retention, *now).await?)),
+            Job::Sweep(retention, now) => put(place, Answer::Swept(sweep::sweep(on, context, *retention, *now).await?)),
             Job::Revive(dead, now) => put(place, Answer::Found(inbox::revive(on, *dead, *now).await?)),
             Job::SweepEvents(before) => put(place, Answer::SweptEvents(sessions::sweep(on, *before).await?)),
             Job::AddKey(new) => put(place, Answer::KeyAdded(access::add(on, new).await?)),
@@ -158,7 +158,7 @@ pub(super) async fn carry_out(
             Job::Note => put(place, Answer::Kept),
             Job::SweepAccess(before) => put(place, Answer::SweptEvents(access::sweep(on, *before).await?)),
             Job::SweepSpend(before) => put(place, Answer::SweptEvents(spend::sweep(on, *before).await?)),
-            Job::Erase(subject, from) => put(place, Answer::Erased(erase::step(on, *subject, from).await?)),
+            Job::Erase(subject, from) => put(place, Answer::Erased(erase::step(on, context, *subject, from).await?)),
         }
     }
     // What all processes take in turn comes last: nobody waits for a process that waits for another.
@@ -171,6 +171,7 @@ pub(super) async fn carry_out(
     let answers: Vec<Answer> = answered.collect();
     let notes = asked.iter().zip(&answers).filter(|(_, answer)| answer.is_change());
     access::note(on, notes.filter_map(|(asked, _)| asked.note)).await?;
+    context.usage.flush(on).await?;
     if context.members.has_others() {
         let told = Told { homes: &homes, owners: &owners, woken: &woken };
         tell(on, context, jobs, &answers, told).await?;

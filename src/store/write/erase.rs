@@ -7,7 +7,7 @@ use guildhall_actors::access::{DataSubject, Erased, ErasureCursor};
 use sea_orm::{DatabaseTransaction, QueryResult, Value};
 use uuid::Uuid;
 
-use super::{Trouble, stamp, sweep};
+use super::{Context, Trouble, stamp, sweep};
 use crate::store::rows::{Cell, Holds, Rows, Shape, query, with_rows};
 
 /// How many rows one step examines: few enough not to delay other writes.
@@ -51,14 +51,15 @@ struct Page<K> {
 /// Examines the next rows of a table, and removes those about the subject.
 pub(super) async fn step(
     on: &DatabaseTransaction,
+    context: &Context,
     subject: DataSubject,
     from: &ErasureCursor,
 ) -> Result<Erased, Trouble> {
     let mut erased = Erased::default();
     let Some(table) = TABLES.get(from.table) else { return Ok(erased) };
     let after = match table {
-        Table::Operations => operations(on, subject, &from.after, &mut erased).await?,
-        Table::DeadLetters => dead_letters(on, subject, &from.after, &mut erased).await?,
+        Table::Operations => operations(on, context, subject, &from.after, &mut erased).await?,
+        Table::DeadLetters => dead_letters(on, context, subject, &from.after, &mut erased).await?,
         Table::Results => results(on, subject, &from.after, &mut erased).await?,
         Table::Events => events(on, subject, &from.after, &mut erased).await?,
         Table::State => state(on, subject, &from.after, &mut erased).await?,
@@ -118,6 +119,7 @@ fn uuid_of(row: &QueryResult) -> Result<Uuid, Trouble> {
 /// Finished operations that nothing pending refers to. Others stay until they have ended.
 async fn operations(
     on: &DatabaseTransaction,
+    context: &Context,
     subject: DataSubject,
     after: &str,
     erased: &mut Erased,
@@ -131,14 +133,16 @@ async fn operations(
             THEN 1 ELSE 0 END AS BIGINT) AS stays
         FROM operations o WHERE o.id > $3 ORDER BY o.id LIMIT $4 + 0";
     const CLEAR: &str = "UPDATE idempotency SET result = NULL WHERE operation_id IN (SELECT op FROM {v})";
-    const REMOVE: &str = "DELETE FROM operations WHERE id IN (SELECT op FROM {v}) RETURNING id, queue, changed";
+    const REMOVE: &str =
+        "DELETE FROM operations WHERE id IN (SELECT op FROM {v}) RETURNING id, queue, changed, caller, tenant,
+        bytes";
     let [pattern, guild] = values(subject);
     let rows = query(on, SELECT, vec![pattern, guild, uuid_after(after), STEP.into()]).await?;
     let page = page(subject, &rows, uuid_of)?;
     let ids = || Rows::of(page.remove.iter().copied().map(Cell::Uuid));
     with_rows(on, CLEAR, IDS, ids(), Vec::new()).await?;
     let gone = with_rows(on, REMOVE, IDS, ids(), Vec::new()).await?;
-    if let Some(change) = sweep::after_removal(on, &gone).await? {
+    if let Some(change) = sweep::after_removal(on, context, &gone).await? {
         stamp::forget(on, change).await?;
     }
     count(erased, "operations", page.remove.len(), page.kept);
@@ -147,6 +151,7 @@ async fn operations(
 
 async fn dead_letters(
     on: &DatabaseTransaction,
+    context: &Context,
     subject: DataSubject,
     after: &str,
     erased: &mut Erased,
@@ -156,11 +161,12 @@ async fn dead_letters(
             THEN l.payload || ' ' || l.error || ' ' || COALESCE(l.reason, '') END AS text,
         CAST(CASE WHEN l.guild_id = $2 THEN 1 ELSE 0 END AS BIGINT) AS its, CAST(0 AS BIGINT) AS stays
         FROM dead_letters l WHERE l.id > $3 ORDER BY l.id LIMIT $4 + 0";
-    const REMOVE: &str = "DELETE FROM dead_letters WHERE id IN (SELECT op FROM {v})";
+    const REMOVE: &str = "DELETE FROM dead_letters WHERE id IN (SELECT op FROM {v}) RETURNING caller, tenant, bytes";
     let [pattern, guild] = values(subject);
     let rows = query(on, SELECT, vec![pattern, guild, uuid_after(after), STEP.into()]).await?;
     let page = page(subject, &rows, uuid_of)?;
-    with_rows(on, REMOVE, IDS, Rows::of(page.remove.iter().copied().map(Cell::Uuid)), Vec::new()).await?;
+    let gone = with_rows(on, REMOVE, IDS, Rows::of(page.remove.iter().copied().map(Cell::Uuid)), Vec::new()).await?;
+    context.count_removed(&gone, 0)?;
     count(erased, "dead_letters", page.remove.len(), page.kept);
     Ok(page.last.map(|id| id.to_string()))
 }

@@ -1,12 +1,14 @@
 //! What goes with the end of an operation, whoever ends it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use guildhall_core::{
     operation::{OperationId, Queue, State},
     time::UnixMs,
+    usage::Usage,
 };
-use sea_orm::DatabaseTransaction;
+use sea_orm::{DatabaseTransaction, QueryResult};
+use uuid::Uuid;
 
 use super::{Context, Trouble, signed};
 use crate::store::rows::{Cell, Holds, Rows, Shape, with_rows};
@@ -19,6 +21,27 @@ pub(super) struct Ended<'a> {
     pub(super) state: State,
     pub(super) result: Option<&'a str>,
     pub(super) at: UnixMs,
+}
+
+impl Ended<'_> {
+    /// By how many bytes its idempotency key grows.
+    fn grown(&self) -> i64 {
+        signed(self.result.map_or(0, str::len) as u64)
+    }
+}
+
+/// Counts the results that idempotency keys store.
+fn count_results(context: &Context, ended: &[(&Ended<'_>, Traces)], keys: &[QueryResult]) -> Result<(), Trouble> {
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let grown: HashMap<Uuid, i64> = ended.iter().map(|(end, _)| (end.id.uuid(), end.grown())).collect();
+    for row in keys {
+        let (scope, tenant): (String, String) = (row.try_get_by_index(1)?, row.try_get_by_index(2)?);
+        let bytes = grown.get(&row.try_get_by_index::<Uuid>(0)?).copied().unwrap_or_default();
+        context.usage.add(&scope, &tenant, Usage { operations: 0, bytes });
+    }
+    Ok(())
 }
 
 /// What there is about an operation in other tables. Most have nothing there, and are spared a look.
@@ -62,10 +85,15 @@ pub(super) async fn with_traces(
 ) -> Result<(), Trouble> {
     const COUNTS: Shape = Shape(&[("line", Holds::Number), ("n", Holds::Number)]);
     const COUNT: &str = "UPDATE guild_queues SET pending = pending - v.n FROM {v} WHERE queue = v.line";
-    const KEYS: Shape =
-        Shape(&[("op", Holds::Uuid), ("state", Holds::Text), ("result", Holds::Text), ("expires_at", Holds::Number)]);
-    const TELL: &str = "UPDATE idempotency SET state = v.state, result = v.result, expires_at = v.expires_at
-        FROM {v} WHERE operation_id = v.op";
+    const KEYS: Shape = Shape(&[
+        ("op", Holds::Uuid),
+        ("state", Holds::Text),
+        ("result", Holds::Text),
+        ("expires_at", Holds::Number),
+        ("grown", Holds::Number),
+    ]);
+    const TELL: &str = "UPDATE idempotency SET state = v.state, result = v.result, expires_at = v.expires_at,
+        bytes = idempotency.bytes + v.grown FROM {v} WHERE operation_id = v.op RETURNING operation_id, idempotency.scope, idempotency.tenant";
     const LET_GO: &str = "DELETE FROM operation_refs WHERE operation_id IN (SELECT op FROM {v})";
     if ended.is_empty() {
         return Ok(());
@@ -83,6 +111,7 @@ pub(super) async fn with_traces(
             Cell::Text(end.state.name()),
             end.result.into(),
             Cell::Number(signed(expires_at.millis())),
+            Cell::Number(end.grown()),
         ]);
     }
     let mut rows = Rows::new();
@@ -90,7 +119,8 @@ pub(super) async fn with_traces(
         rows.push(&[Cell::Number(queue), Cell::Number(count)]);
     }
     with_rows(on, COUNT, COUNTS, rows, Vec::new()).await?;
-    with_rows(on, TELL, KEYS, keys, Vec::new()).await?;
+    let ended_keys = with_rows(on, TELL, KEYS, keys, Vec::new()).await?;
+    count_results(context, ended, &ended_keys)?;
     let those = |have: fn(Traces) -> bool| -> Vec<OperationId> {
         ended.iter().filter(|(_, traces)| have(*traces)).map(|(end, _)| end.id).collect()
     };

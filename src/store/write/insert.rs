@@ -6,7 +6,7 @@ use guildhall_actors::operations::{DelayedBy, NewOperation};
 use guildhall_core::operation::{OperationId, Queue, QueueClass};
 use sea_orm::DatabaseTransaction;
 
-use super::{Context, Trouble, signed};
+use super::{Context, Trouble, signed, usage};
 use crate::store::rows::{Cell, Holds, Rows, Shape, with_rows};
 
 /// A new operation, with its place in its queue and whose it is.
@@ -46,13 +46,14 @@ const OPERATIONS: Shape = Shape(&[
     ("reason", Holds::Text),
     ("redrive_of", Holds::Uuid),
     ("created_at", Holds::Number),
+    ("bytes", Holds::Number),
 ]);
 
 const INSERT: &str = "INSERT INTO operations (id, tenant, queue, guild_id, caller, bounds, scopes, seq, kind, payload, payload_hash, lane,
     max_attempts, eligible_at, deadline_at, deployment_id, trace, reason, redrive_of, created_at, updated_at,
-    state, attempts, delays, parked, changed)
+    state, attempts, delays, parked, bytes, changed)
     SELECT id, tenant, queue, guild_id, caller, bounds, scopes, seq, kind, payload, payload_hash, lane, max_attempts, eligible_at, deadline_at,
-    deployment_id, trace, reason, redrive_of, created_at, created_at, 'queued', 0, 0, 0, {changed} FROM {v}";
+    deployment_id, trace, reason, redrive_of, created_at, created_at, 'queued', 0, 0, 0, bytes, {changed} FROM {v}";
 
 const SCHEDULED: Shape = Shape(&[
     ("id", Holds::Uuid),
@@ -112,10 +113,12 @@ async fn insert(on: &DatabaseTransaction, context: &Context, accepted: &[&New<'_
         ("key", Holds::Text),
         ("payload_hash", Holds::Bytes),
         ("operation_id", Holds::Uuid),
+        ("tenant", Holds::Text),
+        ("bytes", Holds::Number),
     ]);
     // Another process may keep the same key at the same moment: what it has kept is found next time.
-    const INSERT_KEYS: &str = "INSERT INTO idempotency (scope, key, payload_hash, operation_id)
-        SELECT scope, key, payload_hash, operation_id FROM {v} WHERE 1 = 1 ON CONFLICT DO NOTHING RETURNING key";
+    const INSERT_KEYS: &str = "INSERT INTO idempotency (scope, key, payload_hash, operation_id, tenant, bytes)
+        SELECT scope, key, payload_hash, operation_id, tenant, bytes FROM {v} WHERE 1 = 1 ON CONFLICT DO NOTHING RETURNING key";
     const REFS: Shape = Shape(&[("operation_id", Holds::Uuid), ("target", Holds::Uuid)]);
     const INSERT_REFS: &str = "INSERT INTO operation_refs (operation_id, target)
         SELECT operation_id, target FROM {v} WHERE 1 = 1 ON CONFLICT DO NOTHING";
@@ -134,7 +137,7 @@ async fn insert(on: &DatabaseTransaction, context: &Context, accepted: &[&New<'_
         let operation = new.operation;
         let id = Cell::Uuid(operation.id.uuid());
         if let Some(key) = &operation.idempotency {
-            keyed.insert(key, operation);
+            keyed.insert(key, (operation, &new.tenant));
         }
         for target in &operation.refers_to {
             refs.push(&[id, Cell::Uuid(target.uuid())]);
@@ -149,9 +152,15 @@ async fn insert(on: &DatabaseTransaction, context: &Context, accepted: &[&New<'_
     if !keyed.is_empty() {
         // In order, so that no two processes wait for each other's keys.
         let mut keys = Rows::new();
-        for (key, operation) in &keyed {
-            let id = Cell::Uuid(operation.id.uuid());
-            keys.push(&[Cell::Text(&key.scope), Cell::Text(&key.key), Cell::Bytes(&operation.payload_hash), id]);
+        for (key, (operation, tenant)) in &keyed {
+            keys.push(&[
+                Cell::Text(&key.scope),
+                Cell::Text(&key.key),
+                Cell::Bytes(&operation.payload_hash),
+                Cell::Uuid(operation.id.uuid()),
+                Cell::Text(tenant),
+                Cell::Number(signed(usage::key_bytes(key))),
+            ]);
         }
         if with_rows(on, INSERT_KEYS, KEYS, keys, Vec::new()).await?.len() < keyed.len() {
             return Err(Trouble::Raced("an idempotency key was used by another process at the same moment"));
@@ -186,6 +195,7 @@ fn push(rows: &mut Rows, New { operation, queue, seq, tenant, .. }: &New<'_>) {
         operation.reason.as_deref().into(),
         operation.redrive_of.map(OperationId::uuid).into(),
         Cell::Number(signed(operation.created_at.millis())),
+        Cell::Number(signed(usage::operation_bytes(operation))),
     ]);
 }
 

@@ -117,8 +117,12 @@ pub(super) async fn discard(
     let Condition { sql, values } = Condition::from_the_oldest(&LetterFilter { tenant, ..filter.clone() });
     let caller = context.on_behalf(of);
     caller.begin(on).await?;
-    let delete = format!("DELETE FROM dead_letters WHERE id IN (SELECT l.id FROM dead_letters l {sql}) RETURNING id");
-    let gone = query(on, &delete, values).await?.len() as u64;
+    let delete = format!(
+        "DELETE FROM dead_letters WHERE id IN (SELECT l.id FROM dead_letters l {sql})
+        RETURNING caller, tenant, bytes"
+    );
+    let gone = query(on, &delete, values).await?;
     caller.end(on).await?;
-    Ok(gone)
+    context.count_removed(&gone, 0)?;
+    Ok(gone.len() as u64)
 }

@@ -1,8 +1,10 @@
 //! The one that writes: takes all that waits, does it in one transaction, and answers when that is committed.
 
 mod access;
+mod attempts;
 mod batch;
 mod erase;
+mod file_room;
 mod finish;
 mod handled;
 mod homes;
@@ -24,6 +26,7 @@ mod stamp;
 mod state;
 mod submit;
 mod sweep;
+mod usage;
 
 use std::{
     collections::VecDeque,
@@ -44,7 +47,16 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use self::{batch::Done, job::Asked};
+use self::{batch::Done, job::Asked, usage::UsageCounters};
+pub(super) use self::{
+    file_room::{FileRoom, measure as measure_file},
+    job::{Answer, Job, Request},
+    queues::{LINES, NEXT_DUE, PAUSED},
+    record::guild_number,
+    schedule::FIRST as FIRST_SCHEDULED,
+    stamp::{FORGOTTEN, Stamp},
+    usage::used,
+};
 #[cfg(test)]
 pub(super) use self::{
     handled::{HANDLED, INSERT as INSERT_HANDLED, KEYS, REMOVE as REMOVE_HANDLED},
@@ -56,13 +68,6 @@ pub(super) use self::{
     schedule::DUE as SCHEDULED_DUE,
     sessions::{CONFIRMED, FORGET, FORGET_ON_POSTGRES, KNOWN, SHARDS, STRAYS, SWEEP_DEAD, SWEEP_STRAY},
     sweep::OPERATIONS as SWEEP,
-};
-pub(super) use self::{
-    job::{Answer, Job, Request},
-    queues::{LINES, NEXT_DUE, PAUSED},
-    record::guild_number,
-    schedule::FIRST as FIRST_SCHEDULED,
-    stamp::{FORGOTTEN, Stamp},
 };
 use super::{
     Health, Meaning, Trouble,
@@ -105,6 +110,8 @@ pub(super) struct Context {
     stamp: Stamp,
     /// Whether the other processes are told in this transaction that operations have changed.
     says_changes: bool,
+    /// What each caller uses, and its bounds.
+    usage: Arc<UsageCounters>,
 }
 
 impl Context {
@@ -148,8 +155,11 @@ impl Writer {
     ) -> Result<Self, Trouble> {
         let (max_queued, keep_keys, lease) = (settings.max_queued, settings.keep_keys, settings.lease.lasts);
         let stamp = if file.is_some() { Stamp::Counted(0) } else { Stamp::Postgres };
+        let instance = if file.is_some() { usage::SETTLED } else { members.me() };
+        let bounds = settings.usage.within_file(settings.max_bytes);
+        let usage = Arc::new(UsageCounters::new(bounds, instance, FileRoom::new(settings.max_bytes)));
         let context =
-            Context { members, channel, max_queued, keep_keys, lease, row_security, stamp, says_changes: false };
+            Context { members, channel, max_queued, keep_keys, lease, row_security, stamp, says_changes: false, usage };
         let session = Session::of(&settings);
         let mut writer = Self {
             settings,
@@ -343,6 +353,7 @@ impl Writer {
             self.end(transaction, freed).await?;
             self.claims_in_doubt = false;
         }
+        self.context.usage.clear();
         let transaction = self.begin().await?;
         let done = batch::carry_out(&transaction, &self.context, jobs).await;
         if done.is_ok() {

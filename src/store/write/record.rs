@@ -3,12 +3,15 @@
 use std::collections::{HashMap, HashSet};
 
 use guildhall_actors::operations::{Binding, Change, Intent, Recorded};
-use guildhall_core::operation::{Failure, FailureClass, ManagedKind, Marker, OperationId, State};
+use guildhall_core::{
+    operation::{Failure, FailureClass, ManagedKind, Marker, OperationId, State},
+    usage::Usage,
+};
 use sea_orm::DatabaseTransaction;
 use uuid::Uuid;
 
 use super::{
-    Context, Trouble,
+    Context, Trouble, attempts,
     finish::{self, Ended, Traces},
     locations, signed,
 };
@@ -29,13 +32,15 @@ pub(in crate::store) const CHANGES: Shape = Shape(&[
     ("made", Holds::Number),
     ("at", Holds::Number),
     ("finished_at", Holds::Number),
+    ("grown", Holds::Number),
 ]);
 
 /// Changes operations that are not done, for those who have the right to; gives what there is about those that it ends.
 pub(in crate::store) const UPDATE: &str =
     "UPDATE operations SET state = v.state, attempts = v.attempts, delays = v.delays,
     eligible_at = v.eligible_at, parked = v.parked, error = v.error, result = v.result,
-    made = COALESCE(v.made, operations.made), updated_at = v.at, finished_at = v.finished_at, changed = {changed}
+    made = COALESCE(v.made, operations.made), updated_at = v.at, finished_at = v.finished_at, bytes = operations.bytes + v.grown,
+    changed = {changed}
     FROM {v}, guild_queues q
     WHERE operations.id = v.op AND operations.queue = v.line AND operations.finished_at IS NULL
     AND q.queue = v.line AND q.fence = v.held AND q.owner = $2
@@ -43,7 +48,7 @@ pub(in crate::store) const UPDATE: &str =
     CASE WHEN EXISTS (SELECT 1 FROM idempotency k WHERE k.operation_id = operations.id) THEN 1 ELSE 0 END
     + CASE WHEN EXISTS (SELECT 1 FROM operation_refs r WHERE r.operation_id = operations.id) THEN 2 ELSE 0 END
     + CASE WHEN EXISTS (SELECT 1 FROM intents i WHERE i.operation_id = operations.id) THEN 4 ELSE 0 END
-    END AS BIGINT)";
+    END AS BIGINT), operations.caller, operations.tenant";
 
 const STANDING: Shape = Shape(&[("op", Holds::Uuid), ("line", Holds::Number)]);
 
@@ -80,8 +85,11 @@ pub(super) async fn all(
 /// Keeps changes of different operations.
 async fn apply(on: &DatabaseTransaction, context: &Context, changes: &[&Change]) -> Result<Vec<Recorded>, Trouble> {
     let mut rows = Rows::new();
+    let mut grown: HashMap<Uuid, i64> = HashMap::with_capacity(changes.len());
     for change in changes {
         let error = change.error.as_ref().map(json);
+        let more = attempts::grown(change, error.as_deref());
+        grown.insert(change.id.uuid(), more);
         rows.push(&[
             Cell::Uuid(change.id.uuid()),
             Cell::Number(change.queue.number()),
@@ -96,12 +104,22 @@ async fn apply(on: &DatabaseTransaction, context: &Context, changes: &[&Change])
             change.made.map(u64::cast_signed).into(),
             Cell::Number(signed(change.at.millis())),
             change.state.is_final().then(|| signed(change.at.millis())).into(),
+            Cell::Number(more),
         ]);
     }
+    let finished: HashSet<Uuid> =
+        changes.iter().filter(|change| change.state.is_final()).map(|change| change.id.uuid()).collect();
     let mut kept: HashMap<Uuid, Traces> = HashMap::new();
     let (update, values) = context.stamp.put(UPDATE, vec![context.members.me().into()], 1);
     for row in with_rows(on, &update, CHANGES, rows, values).await? {
-        kept.insert(row.try_get_by_index(0)?, Traces::from_number(row.try_get_by_index(1)?));
+        let id: Uuid = row.try_get_by_index(0)?;
+        kept.insert(id, Traces::from_number(row.try_get_by_index(1)?));
+        let more = grown.get(&id).copied().unwrap_or_default();
+        let change = Usage { operations: -i64::from(finished.contains(&id)), bytes: more };
+        if !change.is_zero() {
+            let (caller, tenant): (String, String) = (row.try_get_by_index(2)?, row.try_get_by_index(3)?);
+            context.usage.add(&caller, &tenant, change);
+        }
     }
     let (done, left): (Vec<&Change>, Vec<&Change>) =
         changes.iter().copied().partition(|change| kept.contains_key(&change.id.uuid()));
@@ -160,7 +178,7 @@ async fn follow(
     done: &[&Change],
     traces: &HashMap<Uuid, Traces>,
 ) -> Result<(), Trouble> {
-    attempts(on, done).await?;
+    attempts::insert(on, done).await?;
     intents(on, done).await?;
     objects(on, done).await?;
     let mut ended = Vec::new();
@@ -175,37 +193,7 @@ async fn follow(
     }
     let ended: Vec<_> = ended.iter().filter_map(|end| Some((end, *traces.get(&end.id.uuid())?))).collect();
     finish::with_traces(on, context, &ended).await?;
-    dead_letters(on, done).await
-}
-
-async fn attempts(on: &DatabaseTransaction, done: &[&Change]) -> Result<(), Trouble> {
-    const SHAPE: Shape = Shape(&[
-        ("op", Holds::Uuid),
-        ("n", Holds::Number),
-        ("started_at", Holds::Number),
-        ("ended_at", Holds::Number),
-        ("status", Holds::Number),
-        ("class", Holds::Text),
-        ("detail", Holds::Text),
-    ]);
-    const INSERT: &str = "INSERT INTO operation_attempts (operation_id, n, started_at, ended_at, status, class, detail)
-        SELECT op, n, started_at, ended_at, status, class, detail FROM {v} WHERE 1 = 1 ON CONFLICT DO NOTHING";
-    let mut rows = Rows::new();
-    for (change, attempt) in done.iter().filter_map(|change| change.attempt.as_ref().map(|attempt| (change, attempt))) {
-        rows.push(&[
-            Cell::Uuid(change.id.uuid()),
-            Cell::Number(attempt.n.into()),
-            Cell::Number(signed(attempt.started_at.millis())),
-            Cell::Number(signed(attempt.ended_at.millis())),
-            attempt.status.map(i64::from).into(),
-            Cell::Text(&attempt.class),
-            attempt.detail.as_deref().into(),
-        ]);
-    }
-    if !rows.is_empty() {
-        with_rows(on, INSERT, SHAPE, rows, Vec::new()).await?;
-    }
-    Ok(())
+    dead_letters(on, context, done).await
 }
 
 async fn intents(on: &DatabaseTransaction, done: &[&Change]) -> Result<(), Trouble> {
@@ -302,7 +290,7 @@ fn net_bindings<'a>(done: &[&'a Change]) -> Bound<'a> {
     bound
 }
 
-async fn dead_letters(on: &DatabaseTransaction, done: &[&Change]) -> Result<(), Trouble> {
+async fn dead_letters(on: &DatabaseTransaction, context: &Context, done: &[&Change]) -> Result<(), Trouble> {
     const SHAPE: Shape = Shape(&[
         ("op", Holds::Uuid),
         ("class", Holds::Text),
@@ -312,10 +300,10 @@ async fn dead_letters(on: &DatabaseTransaction, done: &[&Change]) -> Result<(), 
     ]);
     const INSERT: &str = "INSERT INTO dead_letters
         (id, tenant, queue, guild_id, kind, payload, class, error, wording, attempts, reason, created_at, died_at,
-        redrive_of, caller, bounds, scopes)
+        redrive_of, caller, bounds, scopes, bytes)
         SELECT o.id, o.tenant, o.queue, o.guild_id, o.kind, o.payload, v.class, v.error, v.wording, o.attempts, o.reason,
-        o.created_at, v.at, o.redrive_of, o.caller, o.bounds, o.scopes FROM {v} JOIN operations o ON o.id = v.op WHERE 1 = 1
-        ON CONFLICT DO NOTHING";
+        o.created_at, v.at, o.redrive_of, o.caller, o.bounds, o.scopes, o.bytes FROM {v} JOIN operations o ON o.id = v.op WHERE 1 = 1
+        ON CONFLICT DO NOTHING RETURNING caller, tenant, bytes";
     let mut rows = Rows::new();
     for change in done.iter().filter(|change| change.state == State::Dead) {
         let unsaid = || Failure::new(FailureClass::Transient, "it was given up, and nobody said why");
@@ -329,8 +317,9 @@ async fn dead_letters(on: &DatabaseTransaction, done: &[&Change]) -> Result<(), 
             Cell::Number(signed(change.at.millis())),
         ]);
     }
-    if !rows.is_empty() {
-        with_rows(on, INSERT, SHAPE, rows, Vec::new()).await?;
+    for row in with_rows(on, INSERT, SHAPE, rows, Vec::new()).await? {
+        let (caller, tenant): (String, String) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
+        context.usage.add(&caller, &tenant, Usage { operations: 0, bytes: row.try_get_by_index(2)? });
     }
     Ok(())
 }

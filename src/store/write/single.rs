@@ -28,7 +28,7 @@ pub(super) async fn cancel(
         "UPDATE operations SET state = 'cancelled', updated_at = $2, finished_at = $2, joins_at = NULL, changed = {changed}
         WHERE id = $1 AND tenant = COALESCE($3, tenant) AND state IN ('scheduled', 'queued', 'delayed') AND attempts = 0
             AND NOT EXISTS (SELECT 1 FROM intents i WHERE i.operation_id = operations.id)
-        RETURNING state, queue";
+        RETURNING state, queue, caller, tenant";
     let (cancel, values) = context.stamp.put(CANCEL, values(id, now, of), 0);
     let caller = context.on_behalf(of);
     caller.begin(on).await?;
@@ -38,6 +38,10 @@ pub(super) async fn cancel(
     let Some((state, queue)) = cancelled.first().map(standing).transpose()? else {
         return Ok(as_it_is);
     };
+    for row in &cancelled {
+        let (caller, tenant): (String, String) = (row.try_get_by_index(2)?, row.try_get_by_index(3)?);
+        context.usage.finished(&caller, &tenant, 0);
+    }
     finish::all(on, context, &[Ended { id, queue, state, result: None, at: now }]).await?;
     schedule::release(on, &[id.uuid()], signed(now.millis()), woken).await?;
     // What waited behind it may be due long before it would have been.

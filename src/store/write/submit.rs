@@ -21,6 +21,7 @@ use super::{
     homes::Homes,
     insert::{self, New},
     schedule, signed,
+    usage::Acceptance,
 };
 use crate::store::{
     operation_row::state_named,
@@ -88,15 +89,16 @@ pub(super) async fn all(
         return Ok(Vec::new());
     }
     let mut desk = Desk::read(on, context, homes, batches, woken).await?;
+    let mut acceptance = context.usage.acceptance(on, batches).await?;
     let mut accepted: Vec<New<'_>> = Vec::new();
     let mut answers = Vec::with_capacity(batches.len());
     for batch in batches {
-        answers.push(desk.accept(*batch, homes, context.max_queued).map(|(submitted, new)| {
+        answers.push(desk.accept(*batch, homes, context.max_queued, &mut acceptance).map(|(submitted, new)| {
             accepted.extend(new);
             submitted
         }));
     }
-    forget(on, &desk.expired).await?;
+    forget(on, context, &desk.expired).await?;
     insert::all(on, context, &accepted).await?;
     Ok(answers)
 }
@@ -218,6 +220,7 @@ impl Desk {
         batch: Batch<'a>,
         homes: &Homes,
         most: u64,
+        acceptance: &mut Acceptance<'_>,
     ) -> Result<(Vec<Submitted>, Vec<New<'a>>), SubmitError> {
         let mut submitted = Vec::with_capacity(batch.operations.len());
         let mut new: Vec<New<'a>> = Vec::new();
@@ -273,6 +276,7 @@ impl Desk {
             line.next_seq += 1;
             line.pending += 1;
         }
+        acceptance.charge(&new)?;
         self.keys.extend(keys);
         self.lines.extend(lines);
         for New { operation, tenant, joins_at, .. } in &new {
@@ -379,15 +383,16 @@ fn known(row: &QueryResult, from: usize) -> Result<Known, Trouble> {
     })
 }
 
-async fn forget(on: &DatabaseTransaction, expired: &[Key]) -> Result<(), Trouble> {
+async fn forget(on: &DatabaseTransaction, context: &Context, expired: &[Key]) -> Result<(), Trouble> {
     const SHAPE: Shape = Shape(&[("its_scope", Holds::Text), ("its_key", Holds::Text)]);
-    const DELETE: &str = "DELETE FROM idempotency WHERE (scope, key) IN (SELECT its_scope, its_key FROM {v})";
+    const DELETE: &str = "DELETE FROM idempotency WHERE (scope, key) IN (SELECT its_scope, its_key FROM {v})
+        RETURNING scope, tenant, bytes";
     let mut rows = Rows::new();
     for (scope, key) in expired {
         rows.push(&[Cell::Text(scope), Cell::Text(key)]);
     }
     if !rows.is_empty() {
-        with_rows(on, DELETE, SHAPE, rows, Vec::new()).await?;
+        context.count_removed(&with_rows(on, DELETE, SHAPE, rows, Vec::new()).await?, 0)?;
     }
     Ok(())
 }

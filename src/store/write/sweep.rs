@@ -7,18 +7,23 @@ use guildhall_core::{operation::State, time::UnixMs};
 use sea_orm::{DatabaseTransaction, QueryResult};
 use uuid::Uuid;
 
-use super::{Trouble, interactions, locations, signed, stamp};
+use super::{Context, Trouble, interactions, locations, signed, stamp};
 use crate::store::rows::{Cell, Holds, Rows, Shape, query, with_rows};
 
 /// How much of a kind one sweep removes at most: small enough not to hold up others for long.
 const SWEEP: i64 = 500;
 
 /// Removes what was kept long enough, a small batch of each.
-pub(super) async fn sweep(on: &DatabaseTransaction, keep: Retention, now: UnixMs) -> Result<Swept, Trouble> {
+pub(super) async fn sweep(
+    on: &DatabaseTransaction,
+    context: &Context,
+    keep: Retention,
+    now: UnixMs,
+) -> Result<Swept, Trouble> {
     const LETTERS: &str = "DELETE FROM dead_letters WHERE id IN
-        (SELECT id FROM dead_letters WHERE died_at <= $1 ORDER BY died_at LIMIT $2 + 0) RETURNING id";
+        (SELECT id FROM dead_letters WHERE died_at <= $1 ORDER BY died_at LIMIT $2 + 0) RETURNING caller, tenant, bytes";
     const KEYS: &str = "DELETE FROM idempotency WHERE (scope, key) IN (SELECT scope, key FROM idempotency
-        WHERE expires_at IS NOT NULL AND expires_at <= $1 ORDER BY expires_at LIMIT $2 + 0) RETURNING scope";
+        WHERE expires_at IS NOT NULL AND expires_at <= $1 ORDER BY expires_at LIMIT $2 + 0) RETURNING scope, tenant, bytes";
     const STATE: &str = "DELETE FROM state WHERE key IN (SELECT key FROM state
         WHERE expires_at IS NOT NULL AND expires_at <= $1 ORDER BY expires_at LIMIT $2 + 0) RETURNING key";
     let ended = [
@@ -29,7 +34,7 @@ pub(super) async fn sweep(on: &DatabaseTransaction, keep: Retention, now: UnixMs
     ];
     let (mut operations, mut highest) = (0, None);
     for (state, keep) in ended {
-        let (count, change) = sweep_operations(on, state, before(now, keep)).await?;
+        let (count, change) = sweep_operations(on, context, state, before(now, keep)).await?;
         operations += count;
         highest = highest.max(change);
     }
@@ -39,6 +44,9 @@ pub(super) async fn sweep(on: &DatabaseTransaction, keep: Retention, now: UnixMs
     let bound = |at: UnixMs| vec![signed(at.millis()).into(), SWEEP.into()];
     let letters = query(on, LETTERS, bound(before(now, keep.dead_letters))).await?;
     let keys = query(on, KEYS, bound(now)).await?;
+    context.count_removed(&letters, 0)?;
+    context.count_removed(&keys, 0)?;
+    context.usage.settle(on).await?;
     let state = query(on, STATE, bound(now)).await?;
     locations::sweep(on, now).await?;
     let received = interactions::sweep(on, now).await?;
@@ -60,21 +68,27 @@ fn before(now: UnixMs, keep: Duration) -> UnixMs {
 pub(in crate::store) const OPERATIONS: &str = "DELETE FROM operations WHERE id IN (SELECT o.id FROM operations o
     WHERE o.state = $1 AND o.finished_at IS NOT NULL AND o.finished_at <= $2
     AND NOT EXISTS (SELECT 1 FROM operation_refs r WHERE r.target = o.id)
-    ORDER BY o.finished_at LIMIT $3 + 0) RETURNING id, queue, changed";
+    ORDER BY o.finished_at LIMIT $3 + 0) RETURNING id, queue, changed, caller, tenant, bytes";
 
 /// How many were removed, and the highest change of them.
 async fn sweep_operations(
     on: &DatabaseTransaction,
+    context: &Context,
     state: State,
     before: UnixMs,
 ) -> Result<(u64, Option<i64>), Trouble> {
     let values = vec![state.name().into(), signed(before.millis()).into(), SWEEP.into()];
     let gone = query(on, OPERATIONS, values).await?;
-    Ok((gone.len() as u64, after_removal(on, &gone).await?))
+    Ok((gone.len() as u64, after_removal(on, context, &gone).await?))
 }
 
-/// Removes what belongs to operations that were removed; rows of id, queue and change. Returns the highest change of them.
-pub(super) async fn after_removal(on: &DatabaseTransaction, gone: &[QueryResult]) -> Result<Option<i64>, Trouble> {
+/// Removes what belongs to operations that were removed; rows of id, queue, change, caller, tenant and bytes. Returns the
+/// highest change of them.
+pub(super) async fn after_removal(
+    on: &DatabaseTransaction,
+    context: &Context,
+    gone: &[QueryResult],
+) -> Result<Option<i64>, Trouble> {
     const IDS: Shape = Shape(&[("op", Holds::Uuid)]);
     const LINES: Shape = Shape(&[("line", Holds::Number)]);
     const ATTEMPTS: &str = "DELETE FROM operation_attempts WHERE operation_id IN (SELECT op FROM {v})";
@@ -84,6 +98,7 @@ pub(super) async fn after_removal(on: &DatabaseTransaction, gone: &[QueryResult]
     if gone.is_empty() {
         return Ok(None);
     }
+    context.count_removed(gone, 3)?;
     let ids = gone.iter().map(|row| row.try_get_by_index::<Uuid>(0)).collect::<Result<Vec<_>, _>>()?;
     with_rows(on, ATTEMPTS, IDS, Rows::of(ids.into_iter().map(Cell::Uuid)), Vec::new()).await?;
     let line = |row: &QueryResult| row.try_get_by_index::<i64>(1);

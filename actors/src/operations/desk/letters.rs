@@ -216,6 +216,7 @@ impl Desk {
                     error @ (SubmitError::NoSuchOperation { .. }
                     | SubmitError::KeyReused { .. }
                     | SubmitError::Full { .. }
+                    | SubmitError::OverBound(_)
                     | SubmitError::NotYours { .. }
                     | SubmitError::Store(_)),
                 ) => {

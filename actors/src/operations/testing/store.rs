@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use guildhall_core::interaction::{ReceivedInteraction, TokenDigest};
 use guildhall_core::operation::{ManagedKind, OperationId, Queue, State};
 use guildhall_core::time::UnixMs;
+use guildhall_core::usage::UsageScope;
 
 use super::chaos::{Chaos, Fault};
 use super::members::Members;
@@ -13,8 +14,8 @@ use super::tables::{Row, Tables};
 use crate::access::Note;
 use crate::operations::{
     Change, Claim, ClaimFrom, DeadLetter, Fence, Instance, LetterFilter, ListFilter, NewOperation, OperationStore,
-    Page, Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, Stored, SubmitError, Submitted,
-    Swept, Wanted,
+    Page, Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, StoreUsage, Stored, SubmitError,
+    Submitted, Swept, Wanted,
 };
 use crate::right::Right;
 
@@ -330,6 +331,10 @@ impl OperationStore for Memory {
 
     fn depths(&self) -> StoreFuture<'_, BTreeMap<&'static str, u64>> {
         Box::pin(async { Ok(BTreeMap::new()) })
+    }
+
+    fn usage(&self, _: Option<Vec<UsageScope>>) -> StoreFuture<'_, StoreUsage> {
+        Box::pin(async { Ok(StoreUsage::default()) })
     }
 
     fn sweep(&self, _: Retention, _: UnixMs) -> StoreFuture<'_, Swept> {

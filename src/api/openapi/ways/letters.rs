@@ -135,6 +135,8 @@ fn redrive() -> About {
         .refuses(Problem::AlreadyRedriven)
         .refuses(Problem::InvalidOperation)
         .refuses(Problem::QueueFull)
+        .refuses(Problem::ShareFull)
+        .refuses(Problem::StoreFull)
 }
 
 fn redrive_all() -> About {

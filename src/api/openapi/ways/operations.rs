@@ -63,6 +63,8 @@ fn accepts(about: About) -> About {
         .refuses(Problem::InvalidOperation)
         .refuses(Problem::KeyReused)
         .refuses(Problem::QueueFull)
+        .refuses(Problem::ShareFull)
+        .refuses(Problem::StoreFull)
         .answers(
             200,
             "All of it was accepted before, with the same keys; or all of it has ended, and was waited for.",
@@ -173,6 +175,8 @@ fn retry() -> About {
         .refuses(Problem::AlreadyRedriven)
         .refuses(Problem::InvalidOperation)
         .refuses(Problem::QueueFull)
+        .refuses(Problem::ShareFull)
+        .refuses(Problem::StoreFull)
 }
 
 /// An operation that another one does again.

@@ -1,0 +1,355 @@
+//! How much of the store each caller uses, and the bounds on it.
+//!
+//! ```text
+//!  operation of an API key ───▶ key:<id> and tenant:<name>
+//!  operation of the operator ─▶ operator:admin
+//!  operation of a handler ────▶ operator:handler:<name>
+//! ```
+//!
+//! A tenant that has filled its share must not lock out the operator or the handlers, so these have bounds of their own and do
+//! not count towards a tenant.
+
+use std::fmt;
+use std::ops::AddAssign;
+
+/// Bytes that an operation takes besides its payload and texts: its columns, its entries in indexes, its first attempt, and its
+/// queue if it has one of its own.
+pub const OPERATION_BYTES: u64 = 1_024;
+/// Bytes of one reference to another operation.
+pub const REFERENCE_BYTES: u64 = 128;
+/// Bytes of an idempotency key besides its text and result.
+pub const KEY_BYTES: u64 = 256;
+/// Bytes of a dead letter besides its payload and texts.
+pub const LETTER_BYTES: u64 = 512;
+/// Bytes of each attempt after the first.
+pub const ATTEMPT_BYTES: u64 = 256;
+
+/// Attempts and delays of an operation that are stored: the first ones.
+pub const FIRST_ATTEMPTS: u32 = 4;
+/// And the last ones.
+pub const LAST_ATTEMPTS: u32 = 12;
+
+/// Bytes that the record of the `nth` attempt or delay of an operation adds, from 1. The first is part of
+/// [`OPERATION_BYTES`]; past the number that is stored, each replaces another.
+#[must_use]
+pub const fn attempt_bytes(nth: u32) -> u64 {
+    if nth >= 2 && nth <= FIRST_ATTEMPTS + LAST_ATTEMPTS { ATTEMPT_BYTES } else { 0 }
+}
+
+/// The key of the settings, as the caller of an operation.
+const OPERATOR: &str = "admin";
+/// What the name of a handler begins with, as the caller of an operation.
+const HANDLER: &str = "handler:";
+
+/// Something with a share of the store.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum UsageScope {
+    /// An API key, by its id.
+    Key(String),
+    /// A tenant: all of its keys together.
+    Tenant(String),
+    /// The operator's key, or a handler.
+    Operator(String),
+}
+
+impl UsageScope {
+    /// The scopes that an operation counts towards. Rows from before callers were stored have none of them, or a tenant alone.
+    pub fn of<'a>(caller: &'a str, tenant: &'a str) -> impl Iterator<Item = Self> + 'a {
+        let by_operator = caller == OPERATOR || caller.starts_with(HANDLER);
+        let own = (!caller.is_empty()).then(|| match by_operator {
+            true => Self::Operator(caller.to_owned()),
+            false => Self::Key(caller.to_owned()),
+        });
+        let shared = (!by_operator && !tenant.is_empty()).then(|| Self::Tenant(tenant.to_owned()));
+        own.into_iter().chain(shared)
+    }
+
+    /// Reads what [`fmt::Display`] writes.
+    #[must_use]
+    pub fn read(text: &str) -> Option<Self> {
+        let (kind, name) = text.split_once(':')?;
+        let name = name.to_owned();
+        match kind {
+            "key" => Some(Self::Key(name)),
+            "tenant" => Some(Self::Tenant(name)),
+            "operator" => Some(Self::Operator(name)),
+            _ => None,
+        }
+    }
+
+    /// What kind of scope it is, for metrics and the API.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Key(_) => "key",
+            Self::Tenant(_) => "tenant",
+            Self::Operator(_) => "operator",
+        }
+    }
+
+    /// The id of the key, the name of the tenant or of the handler.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Key(name) | Self::Tenant(name) | Self::Operator(name) => name,
+        }
+    }
+}
+
+impl fmt::Display for UsageScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.kind(), self.name())
+    }
+}
+
+/// What a scope uses, or a change of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Operations that are not finished.
+    pub operations: i64,
+    /// Bytes of everything that is stored: operations, finished or not, dead letters and idempotency keys.
+    pub bytes: i64,
+}
+
+impl Usage {
+    /// Whether it changes nothing.
+    #[must_use]
+    pub const fn is_zero(self) -> bool {
+        self.operations == 0 && self.bytes == 0
+    }
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, other: Self) {
+        self.operations = self.operations.saturating_add(other.operations);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+    }
+}
+
+/// What a scope may use at most; 0 is no bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UsageLimit {
+    /// Operations that are not finished.
+    pub operations: u64,
+    /// Bytes stored.
+    pub bytes: u64,
+}
+
+impl UsageLimit {
+    /// The same, with bytes bounded by a share of a file.
+    #[must_use]
+    pub const fn within(self, share: u64) -> Self {
+        let bytes = if share > 0 && (self.bytes == 0 || self.bytes > share) { share } else { self.bytes };
+        Self { bytes, ..self }
+    }
+
+    /// The larger of the two parts that are used; 1 is at the bound.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
+    pub fn ratio(self, used: Usage) -> f64 {
+        let part = |used: i64, most: u64| if most == 0 { 0.0 } else { used.max(0) as f64 / most as f64 };
+        part(used.operations, self.operations).max(part(used.bytes, self.bytes))
+    }
+}
+
+/// The bounds of all scopes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UsageLimits {
+    /// Of each API key.
+    pub key: UsageLimit,
+    /// Of all keys of a tenant together.
+    pub tenant: UsageLimit,
+    /// Of the operator's key, and of each handler.
+    pub operator: UsageLimit,
+}
+
+/// The parts of a file of bounded size that a key, a tenant and the operator may fill at most, as its divisors.
+const FILE_SHARES: [u64; 3] = [4, 2, 2];
+
+impl UsageLimits {
+    /// The same for a file that may have so many bytes; 0 is no bound. No scope may fill the file alone.
+    #[must_use]
+    pub const fn within_file(self, file: u64) -> Self {
+        let [key, tenant, operator] = FILE_SHARES;
+        Self {
+            key: self.key.within(file / key),
+            tenant: self.tenant.within(file / tenant),
+            operator: self.operator.within(file / operator),
+        }
+    }
+
+    /// The bounds of a scope.
+    #[must_use]
+    pub const fn of(&self, scope: &UsageScope) -> UsageLimit {
+        match scope {
+            UsageScope::Key(_) => self.key,
+            UsageScope::Tenant(_) => self.tenant,
+            UsageScope::Operator(_) => self.operator,
+        }
+    }
+
+    /// Whether a scope that uses `used` may have `more`.
+    ///
+    /// # Errors
+    ///
+    /// The bound that it would pass.
+    pub fn check(&self, scope: &UsageScope, used: Usage, more: Usage) -> Result<(), BoundExceeded> {
+        let limit = self.of(scope);
+        let [operations, bytes] = match scope {
+            UsageScope::Key(_) => [Bound::KeyOperations, Bound::KeyBytes],
+            UsageScope::Tenant(_) => [Bound::TenantOperations, Bound::TenantBytes],
+            UsageScope::Operator(_) => [Bound::OperatorOperations, Bound::OperatorBytes],
+        };
+        let parts = [
+            (operations, used.operations, more.operations, limit.operations),
+            (bytes, used.bytes, more.bytes, limit.bytes),
+        ];
+        for (bound, used, more, most) in parts {
+            let (used, more) = (used.max(0).unsigned_abs(), more.max(0).unsigned_abs());
+            if most > 0 && more > 0 && used.saturating_add(more) > most {
+                return Err(BoundExceeded { bound, used, more, most });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A bound on what is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// Unfinished operations of an API key.
+    KeyOperations,
+    /// Bytes of an API key.
+    KeyBytes,
+    /// Unfinished operations of a tenant.
+    TenantOperations,
+    /// Bytes of a tenant.
+    TenantBytes,
+    /// Unfinished operations of the operator's key or of a handler.
+    OperatorOperations,
+    /// Bytes of the operator's key or of a handler.
+    OperatorBytes,
+    /// Bytes of the SQLite file.
+    File,
+}
+
+impl Bound {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::KeyOperations,
+        Self::KeyBytes,
+        Self::TenantOperations,
+        Self::TenantBytes,
+        Self::OperatorOperations,
+        Self::OperatorBytes,
+        Self::File,
+    ];
+
+    /// Its name in problems and metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::KeyOperations => "key_operations",
+            Self::KeyBytes => "key_bytes",
+            Self::TenantOperations => "tenant_operations",
+            Self::TenantBytes => "tenant_bytes",
+            Self::OperatorOperations => "operator_operations",
+            Self::OperatorBytes => "operator_bytes",
+            Self::File => "file",
+        }
+    }
+
+    /// The setting that it comes from.
+    #[must_use]
+    pub const fn setting(self) -> &'static str {
+        match self {
+            Self::KeyOperations => "store.max_queued_per_key",
+            Self::KeyBytes => "store.max_bytes_per_key",
+            Self::TenantOperations => "store.max_queued_per_tenant",
+            Self::TenantBytes => "store.max_bytes_per_tenant",
+            Self::OperatorOperations => "store.max_queued_operator",
+            Self::OperatorBytes => "store.max_bytes_operator",
+            Self::File => "store.max_bytes",
+        }
+    }
+
+    /// What is counted, for messages.
+    #[must_use]
+    pub const fn counted(self) -> &'static str {
+        match self {
+            Self::KeyOperations => "unfinished operations of this key",
+            Self::KeyBytes => "bytes stored for this key",
+            Self::TenantOperations => "unfinished operations of this tenant",
+            Self::TenantBytes => "bytes stored for this tenant",
+            Self::OperatorOperations => "unfinished operations of this caller of the operator",
+            Self::OperatorBytes => "bytes stored for this caller of the operator",
+            Self::File => "bytes in the SQLite file",
+        }
+    }
+}
+
+/// A bound that a submission would pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{used} {}, {more} more requested, and the bound {} allows {most}", .bound.counted(), .bound.setting())]
+pub struct BoundExceeded {
+    /// Which.
+    pub bound: Bound,
+    /// What is used.
+    pub used: u64,
+    /// What the submission adds.
+    pub more: u64,
+    /// What the bound allows.
+    pub most: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scopes(caller: &str, tenant: &str) -> Vec<String> {
+        UsageScope::of(caller, tenant).map(|scope| scope.to_string()).collect()
+    }
+
+    #[test]
+    fn keys_count_towards_their_tenant_and_the_operator_does_not() {
+        assert_eq!(scopes("k1", "acme"), ["key:k1", "tenant:acme"]);
+        assert_eq!(scopes("admin", "acme"), ["operator:admin"]);
+        assert_eq!(scopes("handler:greet", "acme"), ["operator:handler:greet"]);
+        assert_eq!(scopes("", "acme"), ["tenant:acme"]);
+        assert_eq!(scopes("k1", ""), ["key:k1"]);
+        for scope in UsageScope::of("handler:a:b", "acme").chain(UsageScope::of("k1", "acme")) {
+            assert_eq!(UsageScope::read(&scope.to_string()), Some(scope));
+        }
+    }
+
+    #[test]
+    fn bound_is_reached_and_not_passed() {
+        let key = UsageLimit { operations: 10, bytes: 1_000 };
+        let limits = UsageLimits { key, ..UsageLimits::default() };
+        let scope = UsageScope::Key("k1".to_owned());
+        let used = Usage { operations: 8, bytes: 500 };
+        assert!(limits.check(&scope, used, Usage { operations: 2, bytes: 500 }).is_ok());
+        let exceeded = limits.check(&scope, used, Usage { operations: 3, bytes: 1 }).unwrap_err();
+        assert_eq!((exceeded.bound, exceeded.used, exceeded.more, exceeded.most), (Bound::KeyOperations, 8, 3, 10));
+        let exceeded = limits.check(&scope, used, Usage { operations: 1, bytes: 501 }).unwrap_err();
+        assert_eq!(exceeded.bound, Bound::KeyBytes);
+        // Nothing more is no passing, however full it is.
+        assert!(limits.check(&scope, Usage { operations: 99, bytes: 9_999 }, Usage::default()).is_ok());
+        assert!(limits.check(&UsageScope::Tenant("t".to_owned()), used, used).is_ok(), "0 is no bound");
+    }
+
+    #[test]
+    fn no_scope_may_fill_a_file_alone() {
+        let limits = UsageLimits::default().within_file(1_000);
+        assert_eq!((limits.key.bytes, limits.tenant.bytes, limits.operator.bytes), (250, 500, 500));
+        let key = UsageLimit { operations: 1, bytes: 100 };
+        assert_eq!(UsageLimits { key, ..UsageLimits::default() }.within_file(1_000).key, key);
+        assert_eq!(UsageLimits::default().within_file(0), UsageLimits::default());
+    }
+
+    #[test]
+    fn attempts_past_those_that_are_stored_add_nothing() {
+        let sum: u64 = (1..1_000).map(attempt_bytes).sum();
+        assert_eq!(sum, u64::from(FIRST_ATTEMPTS + LAST_ATTEMPTS - 1) * ATTEMPT_BYTES);
+    }
+}

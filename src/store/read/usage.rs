@@ -1,0 +1,57 @@
+//! What is used of the store, by caller and tenant.
+
+use guildhall_actors::operations::{FileUsage, ScopeUsage, StoreUsage};
+use guildhall_core::usage::{Usage, UsageLimits, UsageScope};
+use sea_orm::ConnectionTrait;
+
+use crate::store::{
+    rows::query,
+    trouble::Trouble,
+    write::{FileRoom, measure_file, used},
+};
+
+/// How many scopes are told of at most.
+const MOST: i64 = 10_000;
+
+pub(in crate::store) async fn usage(
+    on: &impl ConnectionTrait,
+    limits: UsageLimits,
+    max_bytes: u64,
+    scopes: Option<Vec<UsageScope>>,
+) -> Result<StoreUsage, Trouble> {
+    let found = match scopes {
+        Some(scopes) => these(on, scopes).await?,
+        None => all(on).await?,
+    };
+    let scopes = found.into_iter().map(|(scope, used)| ScopeUsage { limit: limits.of(&scope), scope, used });
+    let file = match max_bytes {
+        0 => None,
+        most => {
+            let used = measure_file(on).await?;
+            Some(FileUsage { used, accepts_until: FileRoom::for_operations(most), most })
+        }
+    };
+    Ok(StoreUsage { scopes: scopes.collect(), file })
+}
+
+async fn these(on: &impl ConnectionTrait, scopes: Vec<UsageScope>) -> Result<Vec<(UsageScope, Usage)>, Trouble> {
+    let names: Vec<String> = scopes.iter().map(ToString::to_string).collect();
+    let mut found = used(on, names.iter().map(String::as_str)).await?;
+    let each = |scope: UsageScope| {
+        let used = found.remove(&scope).unwrap_or_default();
+        (scope, used)
+    };
+    Ok(scopes.into_iter().map(each).collect())
+}
+
+async fn all(on: &impl ConnectionTrait) -> Result<Vec<(UsageScope, Usage)>, Trouble> {
+    const SELECT: &str = "SELECT scope, CAST(SUM(operations) AS BIGINT), CAST(SUM(bytes) AS BIGINT)
+        FROM usage GROUP BY scope ORDER BY scope LIMIT $1 + 0";
+    let mut found = Vec::new();
+    for row in query(on, SELECT, vec![MOST.into()]).await? {
+        let scope: String = row.try_get_by_index(0)?;
+        let usage = Usage { operations: row.try_get_by_index(1)?, bytes: row.try_get_by_index(2)? };
+        found.extend(UsageScope::read(&scope).filter(|_| !usage.is_zero()).map(|scope| (scope, usage)));
+    }
+    Ok(found)
+}

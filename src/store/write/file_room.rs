@@ -1,0 +1,102 @@
+//! Room in a file of SQLite: new operations are refused before it is full, so that everything else can still be written.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use guildhall_core::usage::{Bound, BoundExceeded};
+use sea_orm::ConnectionTrait;
+
+use super::Trouble;
+use crate::store::{events::FileMeasured, rows::query};
+
+/// The head room of a file: so much of its bound is not given to new operations.
+const HEAD_ROOM_PART: u64 = 8;
+/// And no more than this.
+const HEAD_ROOM_MOST: u64 = 1 << 30;
+/// How many bytes are accepted before the file is measured again; at most this part of the head room.
+const MEASURE_PART: u64 = 8;
+
+/// Room in a file of bounded size.
+#[derive(Debug)]
+pub(in crate::store) struct FileRoom {
+    /// How large the file may grow.
+    most: u64,
+    measured: Mutex<Measured>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Measured {
+    /// Bytes in use, when the file was measured.
+    used: u64,
+    /// What was accepted since; nothing is known before the first measurement.
+    accepted: Option<u64>,
+}
+
+impl FileRoom {
+    /// Room in a file that may have so many bytes; nothing if it has no bound.
+    pub(in crate::store) fn new(most: u64) -> Option<Self> {
+        (most > 0).then(|| Self { most, measured: Mutex::default() })
+    }
+
+    /// What new operations may fill.
+    pub(in crate::store) const fn for_operations(most: u64) -> u64 {
+        let part = most / HEAD_ROOM_PART;
+        most - if part < HEAD_ROOM_MOST { part } else { HEAD_ROOM_MOST }
+    }
+
+    /// Bytes in use. Measured again after enough was accepted, and for each submission while there is little room.
+    pub(super) async fn used(&self, on: &impl ConnectionTrait) -> Result<u64, Trouble> {
+        let known = *self.lock();
+        let step = (self.most - Self::for_operations(self.most)) / MEASURE_PART;
+        let fits = |accepted: &u64| *accepted < step && known.used + accepted + step < Self::for_operations(self.most);
+        if let Some(accepted) = known.accepted.filter(fits) {
+            return Ok(known.used + accepted);
+        }
+        let used = measure(on).await?;
+        crate::events::emit(FileMeasured { used, most: self.most });
+        *self.lock() = Measured { used, accepted: Some(0) };
+        Ok(used)
+    }
+
+    /// Counts bytes that are about to be accepted.
+    ///
+    /// `used` is what [`Self::used`] gave for this transaction.
+    pub(super) fn reserve(&self, used: u64, more: u64) -> Result<(), BoundExceeded> {
+        let most = Self::for_operations(self.most);
+        let mut measured = self.lock();
+        let used = used.max(measured.used + measured.accepted.unwrap_or_default());
+        if used.saturating_add(more) > most {
+            return Err(BoundExceeded { bound: Bound::File, used, more, most });
+        }
+        measured.accepted = Some(measured.accepted.unwrap_or_default() + more);
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Measured> {
+        self.measured.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Bytes of all pages that hold something.
+pub(in crate::store) async fn measure(on: &impl ConnectionTrait) -> Result<u64, Trouble> {
+    const USED: &str = "SELECT (c.page_count - f.freelist_count) * s.page_size
+        FROM pragma_page_count() c, pragma_freelist_count() f, pragma_page_size() s";
+    let rows = query(on, USED, Vec::new()).await?;
+    let used: i64 = rows.first().map_or(Ok(0), |row| row.try_get_by_index(0))?;
+    Ok(used.max(0).unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_leave_head_room() {
+        assert_eq!(FileRoom::for_operations(800), 700);
+        assert_eq!(FileRoom::for_operations(64 << 30), 63 << 30);
+        let room = FileRoom::new(800).unwrap();
+        assert!(room.reserve(100, 500).is_ok());
+        let exceeded = room.reserve(100, 201).unwrap_err();
+        assert_eq!((exceeded.used, exceeded.more, exceeded.most), (500, 201, 700));
+        assert!(FileRoom::new(0).is_none());
+    }
+}

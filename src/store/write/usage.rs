@@ -1,0 +1,254 @@
+//! Counts what each caller and tenant has in the store, and refuses what would pass a bound.
+//!
+//! ```text
+//!  submit, record, cancel, discard, sweep … ──▶ changes of this transaction ──▶ one statement before the commit ──▶ usage
+//!  submit ──▶ sum of all processes + changes of this transaction + what is new ──▶ bounds
+//! ```
+//!
+//! Each process writes rows of its own, so that processes of one PostgreSQL never wait for each other here. Two that accept at
+//! the same moment do not see each other's rows: a bound can be passed by one transaction of each other process.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use guildhall_actors::operations::{IdempotencyKey, NewOperation, SubmitError};
+use guildhall_core::usage::{
+    BoundExceeded, KEY_BYTES, OPERATION_BYTES, REFERENCE_BYTES, Usage, UsageLimit, UsageLimits, UsageScope,
+};
+use sea_orm::{ConnectionTrait, DatabaseTransaction};
+use uuid::Uuid;
+
+use super::{Context, Trouble, file_room::FileRoom, insert::New, queues, signed, submit::Batch};
+use crate::{
+    events::emit,
+    store::{
+        events::SubmissionOverBound,
+        rows::{Cell, Holds, Rows, Shape, query, with_rows},
+    },
+};
+
+/// The instance of rows that belong to no living process. A file of SQLite has no other.
+pub(in crate::store) const SETTLED: Uuid = Uuid::nil();
+
+const SCOPES: Shape = Shape(&[("its_scope", Holds::Text)]);
+
+/// What scopes use, over all processes.
+pub(in crate::store) const USED: &str =
+    "SELECT u.scope, CAST(SUM(u.operations) AS BIGINT), CAST(SUM(u.bytes) AS BIGINT)
+    FROM {v} JOIN usage u ON u.scope = v.its_scope GROUP BY u.scope";
+
+/// The counters of one writer.
+#[derive(Debug)]
+pub(in crate::store) struct UsageCounters {
+    limits: UsageLimits,
+    /// Which rows are its own.
+    instance: Uuid,
+    file: Option<FileRoom>,
+    /// What the present transaction changes.
+    changes: Mutex<BTreeMap<UsageScope, Usage>>,
+}
+
+impl UsageCounters {
+    pub(in crate::store) fn new(limits: UsageLimits, instance: Uuid, file: Option<FileRoom>) -> Self {
+        Self { limits, instance, file, changes: Mutex::default() }
+    }
+
+    /// A new transaction begins.
+    pub(super) fn clear(&self) {
+        self.lock().clear();
+    }
+
+    /// Counts a change for all scopes of an operation.
+    pub(super) fn add(&self, caller: &str, tenant: &str, change: Usage) {
+        if change.is_zero() {
+            return;
+        }
+        let mut changes = self.lock();
+        for scope in UsageScope::of(caller, tenant) {
+            *changes.entry(scope).or_default() += change;
+        }
+    }
+
+    /// Rows of so many bytes were removed.
+    pub(super) fn removed(&self, caller: &str, tenant: &str, bytes: i64) {
+        self.add(caller, tenant, Usage { operations: 0, bytes: -bytes });
+    }
+
+    /// An operation is finished. Its row stays until it is swept, and has grown by so many bytes.
+    pub(super) fn finished(&self, caller: &str, tenant: &str, grown: i64) {
+        self.add(caller, tenant, Usage { operations: -1, bytes: grown });
+    }
+
+    /// Writes the changes of the transaction, before its commit.
+    pub(super) async fn flush(&self, on: &DatabaseTransaction) -> Result<(), Trouble> {
+        const CHANGES: Shape =
+            Shape(&[("its_scope", Holds::Text), ("operations", Holds::Number), ("bytes", Holds::Number)]);
+        const ADD: &str = "INSERT INTO usage (scope, instance, operations, bytes)
+            SELECT its_scope, $2, operations, bytes FROM {v} WHERE 1 = 1
+            ON CONFLICT (scope, instance) DO UPDATE
+            SET operations = usage.operations + excluded.operations, bytes = usage.bytes + excluded.bytes";
+        let changes = std::mem::take(&mut *self.lock());
+        let mut rows = Rows::new();
+        for (scope, change) in changes.iter().filter(|(_, change)| !change.is_zero()) {
+            let scope = scope.to_string();
+            rows.push(&[Cell::Text(&scope), Cell::Number(change.operations), Cell::Number(change.bytes)]);
+        }
+        with_rows(on, ADD, CHANGES, rows, vec![self.instance.into()]).await?;
+        Ok(())
+    }
+
+    /// What decides whether these batches fit.
+    pub(super) async fn acceptance<'a>(
+        &'a self,
+        on: &DatabaseTransaction,
+        batches: &[Batch<'_>],
+    ) -> Result<Acceptance<'a>, Trouble> {
+        let mut callers = BTreeSet::new();
+        for operation in batches.iter().flat_map(|batch| batch.operations) {
+            callers.insert((&*operation.caller, &*operation.tenant));
+            if let Some(IdempotencyKey { scope, .. }) = &operation.idempotency {
+                callers.insert((scope, &*operation.tenant));
+            }
+        }
+        let scopes = callers.into_iter().flat_map(|(caller, tenant)| UsageScope::of(caller, tenant));
+        let bounded: BTreeSet<_> = scopes
+            .filter(|scope| self.limits.of(scope) != UsageLimit::default())
+            .map(|scope| scope.to_string())
+            .collect();
+        let used = used(on, bounded.iter().map(String::as_str)).await?;
+        let file = match &self.file {
+            Some(file) => Some((file, file.used(on).await?)),
+            None => None,
+        };
+        Ok(Acceptance { counters: self, used, file })
+    }
+
+    /// Merges the rows of processes that are gone, and removes those that count nothing.
+    pub(super) async fn settle(&self, on: &DatabaseTransaction) -> Result<(), Trouble> {
+        const MERGE: &str = "WITH gone AS (DELETE FROM usage WHERE instance <> $1
+                AND NOT EXISTS (SELECT 1 FROM instances i WHERE i.id = usage.instance)
+                RETURNING scope, operations, bytes)
+            INSERT INTO usage (scope, instance, operations, bytes)
+            SELECT scope, $1, SUM(operations), SUM(bytes) FROM gone GROUP BY scope ORDER BY scope
+            ON CONFLICT (scope, instance) DO UPDATE
+            SET operations = usage.operations + excluded.operations, bytes = usage.bytes + excluded.bytes";
+        const REMOVE: &str = "DELETE FROM usage WHERE instance = $1 AND operations = 0 AND bytes = 0";
+        if queues::is_shared(on) {
+            query(on, MERGE, vec![SETTLED.into()]).await?;
+        }
+        let own: BTreeSet<_> = [SETTLED, self.instance].into_iter().collect();
+        for instance in own {
+            query(on, REMOVE, vec![instance.into()]).await?;
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<UsageScope, Usage>> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What scopes use by what is committed. Those that use nothing may be missing.
+pub(in crate::store) async fn used(
+    on: &impl ConnectionTrait,
+    scopes: impl IntoIterator<Item = &str>,
+) -> Result<HashMap<UsageScope, Usage>, Trouble> {
+    let mut used = HashMap::new();
+    let rows = Rows::of(scopes.into_iter().map(Cell::Text));
+    for row in with_rows(on, USED, SCOPES, rows, Vec::new()).await? {
+        let scope: String = row.try_get_by_index(0)?;
+        let usage = Usage { operations: row.try_get_by_index(1)?, bytes: row.try_get_by_index(2)? };
+        used.extend(UsageScope::read(&scope).map(|scope| (scope, usage)));
+    }
+    Ok(used)
+}
+
+/// Decides whether batches fit, one after the other.
+#[derive(Debug)]
+pub(super) struct Acceptance<'a> {
+    counters: &'a UsageCounters,
+    /// What was used when the transaction began.
+    used: HashMap<UsageScope, Usage>,
+    /// Room in the file, and what it held when the transaction began.
+    file: Option<(&'a FileRoom, u64)>,
+}
+
+impl Acceptance<'_> {
+    /// Counts what is new of a batch, or refuses all of it.
+    pub(super) fn charge(&mut self, new: &[New<'_>]) -> Result<(), SubmitError> {
+        if new.is_empty() {
+            return Ok(());
+        }
+        self.try_charge(new).map_err(|exceeded| {
+            emit(SubmissionOverBound { exceeded: &exceeded, caller: &new[0].operation.caller, tenant: &new[0].tenant });
+            SubmitError::from(exceeded)
+        })
+    }
+
+    fn try_charge(&mut self, new: &[New<'_>]) -> Result<(), BoundExceeded> {
+        let more = sums(new);
+        if let Some((file, used)) = &self.file {
+            let total = more.iter().map(|(_, _, usage)| usage.bytes.unsigned_abs()).sum();
+            file.reserve(*used, total)?;
+        }
+        let mut by_scope: BTreeMap<UsageScope, Usage> = BTreeMap::new();
+        for (caller, tenant, usage) in more {
+            for scope in UsageScope::of(caller, tenant) {
+                *by_scope.entry(scope).or_default() += usage;
+            }
+        }
+        let mut changes = self.counters.lock();
+        for (scope, more) in &by_scope {
+            let mut used = self.used.get(scope).copied().unwrap_or_default();
+            used += changes.get(scope).copied().unwrap_or_default();
+            self.counters.limits.check(scope, used, *more)?;
+        }
+        for (scope, more) in by_scope {
+            *changes.entry(scope).or_default() += more;
+        }
+        Ok(())
+    }
+}
+
+/// What operations add, by caller and tenant. Nearly always all of them have the same.
+fn sums<'a>(new: &'a [New<'_>]) -> Vec<(&'a str, &'a str, Usage)> {
+    let mut sums: Vec<(&str, &str, Usage)> = Vec::new();
+    let mut add = |caller: &'a str, tenant: &'a str, more: Usage| match sums
+        .iter_mut()
+        .find(|(its_caller, its_tenant, _)| *its_caller == caller && *its_tenant == tenant)
+    {
+        Some((_, _, sum)) => *sum += more,
+        None => sums.push((caller, tenant, more)),
+    };
+    for New { operation, tenant, .. } in new {
+        add(&operation.caller, tenant, Usage { operations: 1, bytes: signed(operation_bytes(operation)) });
+        if let Some(key) = &operation.idempotency {
+            add(&key.scope, tenant, Usage { operations: 0, bytes: signed(key_bytes(key)) });
+        }
+    }
+    sums
+}
+
+/// What the row of an operation counts for when it is accepted.
+pub(super) fn operation_bytes(operation: &NewOperation) -> u64 {
+    let texts = operation.payload.len() + operation.reason.as_ref().map_or(0, String::len);
+    OPERATION_BYTES + texts as u64 + REFERENCE_BYTES * operation.refers_to.len() as u64
+}
+
+/// What the row of an idempotency key counts for when it is accepted.
+pub(super) fn key_bytes(key: &IdempotencyKey) -> u64 {
+    KEY_BYTES + key.key.len() as u64
+}
+
+impl Context {
+    /// Counts rows that were removed. Each row has the caller, the tenant and the bytes in these columns.
+    pub(super) fn count_removed(&self, rows: &[sea_orm::QueryResult], from: usize) -> Result<(), Trouble> {
+        for row in rows {
+            let (caller, tenant): (String, String) = (row.try_get_by_index(from)?, row.try_get_by_index(from + 1)?);
+            self.usage.removed(&caller, &tenant, row.try_get_by_index(from + 2)?);
+        }
+        Ok(())
+    }
+}

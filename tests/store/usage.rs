@@ -1,0 +1,357 @@
+//! What each caller and tenant uses of the store, and its bounds.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use guildhall::store::Store;
+use guildhall_actors::operations::{
+    Change, IdempotencyKey, LetterFilter, NewOperation, OperationStore as _, Recorded, SubmitError, Submitted,
+};
+use guildhall_core::{
+    operation::{Failure, FailureClass, Kind, Queue, State},
+    usage::{Bound, BoundExceeded, Usage, UsageLimit, UsageScope},
+};
+use sea_orm::{ConnectionTrait as _, Database, DbBackend, Statement};
+
+use crate::setup::{
+    Engine, GUILD, KEEP, Place, at, change, claim, fresh, in_guild, new_id, on_both, operation, record, refused,
+    submit, tried,
+};
+
+const QUEUE: Queue = Queue::Guild(GUILD);
+
+/// A direct message of a tenant's key: each user has a queue of its own.
+fn message(key: &str, tenant: &str, user: u64) -> NewOperation {
+    NewOperation {
+        tenant: Arc::from(tenant),
+        caller: Arc::from(key),
+        kind: Kind::SendDm,
+        payload: format!(r#"{{"user_id":"{user}","content":"hello"}}"#),
+        ..operation(Queue::User(user))
+    }
+}
+
+fn with_key(operation: NewOperation, key: &str) -> NewOperation {
+    let key = IdempotencyKey { scope: Arc::clone(&operation.caller), key: key.to_owned() };
+    NewOperation { idempotency: Some(key), ..operation }
+}
+
+async fn used(store: &Store, scope: &str) -> Usage {
+    let scope = UsageScope::read(scope).unwrap();
+    store.usage(Some(vec![scope])).await.unwrap().scopes[0].used
+}
+
+fn exceeded(error: SubmitError) -> BoundExceeded {
+    match error {
+        SubmitError::OverBound(exceeded) => exceeded,
+        other => panic!("another refusal: {other}"),
+    }
+}
+
+/// What all scopes use by their counters, and by a count of all rows.
+async fn counted(place: &Place, store: &Store) -> [BTreeMap<String, (i64, i64)>; 2] {
+    const ROWS: &str = "SELECT caller, tenant, CASE WHEN finished_at IS NULL THEN 1 ELSE 0 END, bytes FROM operations
+        UNION ALL SELECT caller, tenant, 0, bytes FROM dead_letters
+        UNION ALL SELECT scope, tenant, 0, bytes FROM idempotency";
+    let on = Database::connect(place.raw_url()).await.unwrap();
+    let engine = on.get_database_backend();
+    let kind = if engine == DbBackend::Postgres { "bigint" } else { "integer" };
+    let select =
+        format!("SELECT caller, tenant, CAST(n AS {kind}), bytes FROM ({}) AS r (caller, tenant, n, bytes)", ROWS);
+    let select = if engine == DbBackend::Postgres { select } else { ROWS.to_owned() };
+    let mut by_rows: BTreeMap<String, (i64, i64)> = BTreeMap::new();
+    for row in on.query_all_raw(Statement::from_string(engine, select)).await.unwrap() {
+        let (caller, tenant): (String, String) = (row.try_get_by_index(0).unwrap(), row.try_get_by_index(1).unwrap());
+        let (operations, bytes): (i64, i64) = (row.try_get_by_index(2).unwrap(), row.try_get_by_index(3).unwrap());
+        for scope in UsageScope::of(&caller, &tenant) {
+            let sum = by_rows.entry(scope.to_string()).or_default();
+            *sum = (sum.0 + operations, sum.1 + bytes);
+        }
+    }
+    on.close().await.unwrap();
+    let usage = store.usage(None).await.unwrap();
+    let by_counters =
+        usage.scopes.into_iter().map(|one| (one.scope.to_string(), (one.used.operations, one.used.bytes)));
+    [by_counters.collect(), by_rows]
+}
+
+async fn agree(place: &Place, store: &Store, after: &str) {
+    let [by_counters, by_rows] = counted(place, store).await;
+    assert_eq!(by_counters, by_rows, "after {after}");
+}
+
+async fn bounded(engine: Engine, key: UsageLimit, tenant: UsageLimit) -> (Store, Place) {
+    let mut place = Place::new(engine).await;
+    place.settings.usage.key = key;
+    place.settings.usage.tenant = tenant;
+    (place.open().await, place)
+}
+
+const NONE: UsageLimit = UsageLimit { operations: 0, bytes: 0 };
+
+on_both! {
+    async fn key_is_refused_past_its_operations_and_nothing_of_the_batch_stays(engine) {
+        let (store, place) = bounded(engine, UsageLimit { operations: 10, ..NONE }, NONE).await;
+        let messages = |from: u64, count: u64| (from..from + count).map(|user| message("k1", "acme", user)).collect::<Vec<_>>();
+        store.submit(messages(1, 8)).await.unwrap();
+        let BoundExceeded { bound, used: before, more, most } = exceeded(refused(&store, messages(100, 3)).await);
+        assert_eq!((bound, before, more, most), (Bound::KeyOperations, 8, 3, 10));
+        assert_eq!(used(&store, "key:k1").await.operations, 8);
+        store.submit(messages(200, 2)).await.unwrap();
+        assert_eq!(exceeded(refused(&store, messages(300, 1)).await).used, 10);
+        // Another key, another tenant and the operator are not affected.
+        submit(&store, &message("k2", "acme", 1)).await;
+        submit(&store, &message("k3", "rival", 1)).await;
+        submit(&store, &operation(Queue::User(1))).await;
+        agree(&place, &store, "refusals").await;
+    }
+
+    async fn key_is_refused_past_its_bytes(engine) {
+        let (store, _place) = bounded(engine, UsageLimit { bytes: 10_500, ..NONE }, NONE).await;
+        let large = NewOperation { payload: format!("\"{}\"", "x".repeat(4_000)), ..message("k1", "acme", 1) };
+        submit(&store, &large).await;
+        let again = NewOperation { id: new_id(), ..large };
+        let over = exceeded(refused(&store, vec![again.clone(), NewOperation { id: new_id(), ..again.clone() }]).await);
+        assert_eq!((over.bound, over.most), (Bound::KeyBytes, 10_500));
+        assert!(over.used > 4_000 && over.used < 6_000 && over.more > 8_000, "{over:?}");
+        submit(&store, &again).await;
+    }
+
+    async fn keys_of_a_tenant_share_its_bounds(engine) {
+        let (store, _place) = bounded(engine, NONE, UsageLimit { operations: 4, ..NONE }).await;
+        for (key, user) in [("k1", 1), ("k1", 2), ("k2", 3), ("k2", 4)] {
+            submit(&store, &message(key, "acme", user)).await;
+        }
+        let over = exceeded(refused(&store, vec![message("k3", "acme", 5)]).await);
+        assert_eq!((over.bound, over.used, over.most), (Bound::TenantOperations, 4, 4));
+        submit(&store, &message("k4", "rival", 5)).await;
+        submit(&store, &operation(Queue::User(6))).await;
+        assert_eq!(used(&store, "tenant:acme").await.operations, 4);
+    }
+
+    async fn operator_and_each_handler_have_bounds_of_their_own(engine) {
+        let mut place = Place::new(engine).await;
+        place.settings.usage.operator = UsageLimit { operations: 2, ..NONE };
+        let store = place.open().await;
+        let handler = |name: &str| NewOperation { caller: Arc::from(name), ..in_guild() };
+        store.submit(vec![in_guild(), in_guild()]).await.unwrap();
+        assert_eq!(exceeded(refused(&store, vec![in_guild()]).await).bound, Bound::OperatorOperations);
+        store.submit(vec![handler("handler:a"), handler("handler:a")]).await.unwrap();
+        assert_eq!(exceeded(refused(&store, vec![handler("handler:a")]).await).used, 2);
+        submit(&store, &handler("handler:b")).await;
+    }
+
+    async fn replays_are_answered_when_the_share_is_full(engine) {
+        let (store, _place) = bounded(engine, UsageLimit { operations: 1, ..NONE }, NONE).await;
+        let first = with_key(message("k1", "acme", 1), "once");
+        submit(&store, &first).await;
+        let replay = NewOperation { id: new_id(), ..first.clone() };
+        let answer = store.submit(vec![replay.clone()]).await.unwrap().remove(0);
+        assert!(matches!(answer, Submitted::Existing { id, .. } if id == first.id), "{answer:?}");
+        // With something new it is a batch like any other.
+        assert_eq!(exceeded(refused(&store, vec![replay, message("k1", "acme", 2)]).await).more, 1);
+    }
+
+    async fn dead_letters_count_until_they_are_discarded(engine) {
+        let (store, place) = bounded(engine, NONE, UsageLimit { bytes: 5_000, ..NONE }).await;
+        let dying = NewOperation { payload: format!("\"{}\"", "x".repeat(1_200)), ..message("k1", "acme", 1) };
+        submit(&store, &dying).await;
+        let fence = claim(&store, dying.queue).await.fence;
+        let dead = Change {
+            error: Some(Failure::new(FailureClass::Transient, "no")),
+            ..change(&dying, fence, State::Dead)
+        };
+        assert_eq!(record(&store, dead).await, Recorded::Done);
+        let full = used(&store, "tenant:acme").await;
+        assert!(full.operations == 0 && full.bytes > 4_000, "{full:?}");
+        assert_eq!(exceeded(refused(&store, vec![message("k1", "acme", 2)]).await).bound, Bound::TenantBytes);
+        agree(&place, &store, "a death").await;
+        assert_eq!(store.discard(LetterFilter { limit: 9, ..LetterFilter::default() }).await.unwrap(), 1);
+        submit(&store, &message("k1", "acme", 2)).await;
+        agree(&place, &store, "a discard").await;
+        // And the operation itself until it is swept.
+        store.sweep(KEEP, at(1_000_000)).await.unwrap();
+        assert_eq!(used(&store, "tenant:acme").await.operations, 1);
+        agree(&place, &store, "a sweep").await;
+    }
+
+    async fn outcomes_are_recorded_when_the_share_is_full(engine) {
+        let (store, place) = bounded(engine, UsageLimit { operations: 1, bytes: 1 << 20 }, NONE).await;
+        let full = with_key(message("k1", "acme", 1), "once");
+        submit(&store, &full).await;
+        let fence = claim(&store, full.queue).await.fence;
+        let result = format!("\"{}\"", "r".repeat(2 << 20));
+        let done = Change { result: Some(result), ..change(&full, fence, State::Succeeded) };
+        assert_eq!(record(&store, done).await, Recorded::Done);
+        let used = used(&store, "key:k1").await;
+        assert!(used.operations == 0 && used.bytes > 4 << 20, "{used:?}");
+        agree(&place, &store, "a large result").await;
+    }
+
+    async fn attempts_are_bounded_and_the_first_and_last_stay(engine) {
+        let (store, place) = fresh(engine).await;
+        let delayed = in_guild();
+        submit(&store, &delayed).await;
+        let fence = claim(&store, QUEUE).await.fence;
+        for nth in 1..=60 {
+            let attempt = guildhall_actors::operations::Attempt { started_at: at(nth), ended_at: at(nth), ..tried(0) };
+            let change = Change {
+                attempts: 0,
+                delays: u32::try_from(nth).unwrap(),
+                attempt: Some(attempt),
+                at: at(nth),
+                ..change(&delayed, fence, State::Delayed)
+            };
+            assert_eq!(record(&store, change).await, Recorded::Done);
+        }
+        let attempts = store.show(delayed.id).await.unwrap().unwrap().attempts;
+        let started: Vec<u64> = attempts.iter().map(|attempt| attempt.started_at.millis() - at(0).millis()).collect();
+        assert_eq!(started, (1..=4).chain(49..=60).collect::<Vec<_>>());
+        agree(&place, &store, "many delays").await;
+    }
+
+    async fn counters_equal_a_recount_after_any_sequence(engine) {
+        let mut random = fastrand::Rng::with_seed(17);
+        let (mut store, place) = fresh(engine).await;
+        let callers = [("k1", "acme"), ("k2", "acme"), ("k3", "rival"), ("admin", ""), ("handler:a", "")];
+        let mut live: Vec<NewOperation> = Vec::new();
+        for step in 0..120_u64 {
+            let what = match random.u8(0..10) {
+                0..4 => {
+                    let batch: Vec<_> = (0..random.u64(1..4))
+                        .map(|nth| {
+                            let (key, tenant) = callers[random.usize(0..callers.len())];
+                            let new = message(key, tenant, random.u64(1..6));
+                            if random.bool() { with_key(new, &format!("{step}-{nth}")) } else { new }
+                        })
+                        .collect();
+                    store.submit(batch.clone()).await.unwrap();
+                    live.extend(batch);
+                    "submit"
+                }
+                4..7 if !live.is_empty() => {
+                    let operation = live.swap_remove(random.usize(0..live.len()));
+                    let states = [State::Succeeded, State::Dead, State::NeedsReview, State::Running];
+                    let state = states[random.usize(0..states.len())];
+                    let claims = store.claim(guildhall_actors::operations::ClaimFrom::Queues(vec![operation.queue])).await.unwrap();
+                    if let [claim] = claims.as_slice() {
+                        let result = (state == State::Succeeded).then(|| "\"done\"".to_owned());
+                        let attempt = Some(tried(1));
+                        let change = Change { result, attempt, delays: random.u32(0..20), ..change(&operation, claim.fence, state) };
+                        record(&store, change).await;
+                        store.release(operation.queue, claim.fence).await.unwrap();
+                    }
+                    "record"
+                }
+                7 if !live.is_empty() => {
+                    let operation = live.swap_remove(random.usize(0..live.len()));
+                    store.cancel(operation.id, at(20)).await.unwrap();
+                    "cancel"
+                }
+                8 => {
+                    let letters = store.letters(LetterFilter { limit: 2, redriven: Some(false), ..LetterFilter::default() }).await.unwrap();
+                    let again: Vec<_> = letters.iter().map(|letter| NewOperation { redrive_of: Some(letter.id), ..message("k2", &letter.tenant, 3) }).collect();
+                    if random.bool() && !again.is_empty() {
+                        store.redrive(again).await.unwrap();
+                    } else {
+                        store.discard(LetterFilter { limit: 1, ..LetterFilter::default() }).await.unwrap();
+                    }
+                    "redrive or discard"
+                }
+                _ if random.bool() => {
+                    store.sweep(KEEP, at(random.u64(0..200_000))).await.unwrap();
+                    "sweep"
+                }
+                _ => {
+                    store.close().await;
+                    store = place.open().await;
+                    "restart"
+                }
+            };
+            if step % 10 == 9 || what == "restart" {
+                agree(&place, &store, what).await;
+            }
+        }
+        // When everything is gone, nothing is counted.
+        for operation in live {
+            store.cancel(operation.id, at(20)).await.unwrap();
+        }
+        agree(&place, &store, "the end").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_of_one_postgres_count_together() {
+    let (store, place) = bounded(Engine::Postgres, UsageLimit { operations: 4, ..NONE }, NONE).await;
+    let other = place.open().await;
+    for (store, user) in [(&store, 1), (&other, 2), (&store, 3), (&other, 4)] {
+        submit(store, &message("k1", "acme", user)).await;
+    }
+    for store in [&store, &other] {
+        assert_eq!(exceeded(refused(store, vec![message("k1", "acme", 5)]).await).used, 4);
+    }
+    // What one process accepted, another removes; and what a process counted stays when it is gone.
+    let first = message("k2", "acme", 9);
+    submit(&other, &first).await;
+    store.cancel(first.id, at(1)).await.unwrap();
+    other.close().await;
+    agree(&place, &store, "the end of a process").await;
+    store.sweep(KEEP, at(0)).await.unwrap();
+    agree(&place, &store, "merging its rows").await;
+    let on = Database::connect(place.raw_url()).await.unwrap();
+    let rows =
+        on.query_all_raw(Statement::from_string(DbBackend::Postgres, "SELECT DISTINCT instance FROM usage")).await;
+    assert!(rows.unwrap().len() <= 2);
+    on.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn full_file_refuses_operations_and_records_outcomes() {
+    let mut place = Place::new(Engine::Sqlite).await;
+    place.settings.max_bytes = 4 << 20;
+    let store = place.open().await;
+    let mut accepted = Vec::new();
+    let over = loop {
+        // Many keys, so that no share is full before the file is.
+        let (key, tenant) = (format!("k{}", accepted.len()), format!("t{}", accepted.len()));
+        let large = NewOperation {
+            payload: format!("\"{}\"", "x".repeat(50_000)),
+            ..message(&key, &tenant, accepted.len() as u64)
+        };
+        match store.submit(vec![large.clone()]).await {
+            Ok(_) => accepted.push(large),
+            Err(error) => break exceeded(error),
+        }
+        assert!(accepted.len() < 200, "4 MiB hold no more");
+    };
+    assert_eq!((over.bound, over.bound.setting(), over.most), (Bound::File, "store.max_bytes", 7 << 19));
+    assert!(accepted.len() > 20, "{}", accepted.len());
+    // There is head room: the outcome of everything is recorded.
+    for operation in &accepted {
+        let fence = claim(&store, operation.queue).await.fence;
+        let done = Change { result: Some("\"done\"".to_owned()), ..change(operation, fence, State::Succeeded) };
+        assert_eq!(record(&store, done).await, Recorded::Done);
+    }
+    store.set_state("still", Some("written".to_owned()), None).await.unwrap();
+    while store.sweep(KEEP, at(1_000_000)).await.unwrap().operations > 0 {}
+    submit(&store, &message("k1", "acme", 1)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_key_cannot_fill_a_file() {
+    let mut place = Place::new(Engine::Sqlite).await;
+    place.settings.max_bytes = 16 << 20;
+    let store = place.open().await;
+    let batch = |from: u64| (from..from + 100).map(|user| message("k1", "acme", user)).collect::<Vec<_>>();
+    let mut count = 0;
+    let over = loop {
+        match store.submit(batch(count)).await {
+            Ok(_) => count += 100,
+            Err(error) => break exceeded(error),
+        }
+    };
+    assert_eq!((over.bound, over.most), (Bound::KeyBytes, 4 << 20));
+    let file = store.usage(None).await.unwrap().file.unwrap();
+    assert!(file.used < file.accepts_until / 2, "{file:?} after {count}");
+    submit(&store, &message("k2", "rival", 1)).await;
+    submit(&store, &in_guild()).await;
+}
