@@ -11,8 +11,15 @@ pub type Counting<'a> = Pin<Box<dyn Future<Output = Option<Duration>> + Send + '
 
 /// Requests that processes count together.
 pub trait SharedPolicies: Send + Sync {
-    /// Takes a token of a caller's bucket for a request that may wait for so long, unless that would be too long; see
+    /// Takes `cost` tokens of a caller's bucket for a request that may wait for so long, unless that would be too long; see
     /// [`Rate::verdict`]. Gives how long the bucket needed to be full before that; nothing, if nobody knows, and whoever asks
     /// has to count alone.
-    fn take<'a>(&'a self, policy: &'static str, who: &'a str, rate: Rate, max_wait: Duration) -> Counting<'a>;
+    fn take<'a>(
+        &'a self,
+        policy: &'static str,
+        who: &'a str,
+        rate: Rate,
+        cost: u32,
+        max_wait: Duration,
+    ) -> Counting<'a>;
 }

@@ -163,8 +163,10 @@ pub struct UsageLimits {
     pub operator: UsageLimit,
 }
 
-/// The parts of a file of bounded size that a key, a tenant and the operator may fill at most, as its divisors.
-const FILE_SHARES: [u64; 3] = [4, 2, 2];
+/// The parts of a file of bounded size that a key, a tenant and a caller of the operator may fill at most, as its divisors. New
+/// operations may fill half of a file, and what a tenant has accepted can grow to twice its share when all of it dies: that
+/// leaves half of the first half to others.
+const FILE_SHARES: [u64; 3] = [16, 8, 4];
 
 impl UsageLimits {
     /// The same for a file that may have so many bytes; 0 is no bound. No scope may fill the file alone.
@@ -340,10 +342,10 @@ mod tests {
 
     #[test]
     fn no_scope_may_fill_a_file_alone() {
-        let limits = UsageLimits::default().within_file(1_000);
-        assert_eq!((limits.key.bytes, limits.tenant.bytes, limits.operator.bytes), (250, 500, 500));
-        let key = UsageLimit { operations: 1, bytes: 100 };
-        assert_eq!(UsageLimits { key, ..UsageLimits::default() }.within_file(1_000).key, key);
+        let limits = UsageLimits::default().within_file(1_600);
+        assert_eq!((limits.key.bytes, limits.tenant.bytes, limits.operator.bytes), (100, 200, 400));
+        let key = UsageLimit { operations: 1, bytes: 50 };
+        assert_eq!(UsageLimits { key, ..UsageLimits::default() }.within_file(1_600).key, key);
         assert_eq!(UsageLimits::default().within_file(0), UsageLimits::default());
     }
 

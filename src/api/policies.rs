@@ -57,6 +57,9 @@ const FAILED: &str = "failed";
 /// An address of IPv6 is one of so many that its owner has; so much of it tells one owner from another.
 const OWNER_BITS: u8 = 64;
 
+/// Longer than any debt.
+const FOR_EVER: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);
+
 /// Keys, as callers.
 type Keys = Mutex<Meter<Arc<str>>>;
 
@@ -101,43 +104,67 @@ impl Policies {
         drop(self.shared.set(shared));
     }
 
-    /// Counts a request of whoever has this key; nothing, if it has no limit. `runtime` is where the shared count lives.
+    /// Counts a request of a key; nothing, if it has no limit. `runtime` is where the shared count lives.
     pub(super) async fn on_request(&self, policy: Policy, key: &Arc<str>, runtime: &Handle) -> Option<Ruling> {
-        let (meter, max_wait) = match policy {
-            Policy::HeavyWaits => (self.heavy.as_ref()?, self.heavy_max_wait),
-            Policy::Heavy => (self.heavy.as_ref()?, Duration::ZERO),
-            Policy::Light => (self.light.as_ref()?, Duration::ZERO),
+        self.take(policy, key, 1, runtime).await
+    }
+
+    /// Takes tokens for a request of a key, as many as it costs.
+    pub(super) async fn take(&self, policy: Policy, key: &Arc<str>, cost: u32, runtime: &Handle) -> Option<Ruling> {
+        let max_wait = match policy {
+            Policy::HeavyWaits => self.heavy_max_wait,
+            Policy::Heavy | Policy::Light | Policy::Internal => Duration::ZERO,
+        };
+        self.take_within(policy, key, cost, max_wait, runtime).await
+    }
+
+    /// Takes tokens for what has been done: it is never refused, and what comes after it waits or is.
+    pub(super) async fn owe(&self, policy: Policy, key: &Arc<str>, cost: u32, runtime: &Handle) -> Option<Ruling> {
+        self.take_within(policy, key, cost, FOR_EVER, runtime).await
+    }
+
+    async fn take_within(
+        &self,
+        policy: Policy,
+        key: &Arc<str>,
+        cost: u32,
+        max_wait: Duration,
+        runtime: &Handle,
+    ) -> Option<Ruling> {
+        let meter = match policy {
+            Policy::HeavyWaits | Policy::Heavy => self.heavy.as_ref()?,
+            Policy::Light => self.light.as_ref()?,
             Policy::Internal => return None,
         };
         let name = policy.name();
         let (rate, heard) = {
             let meter = lock(meter);
-            (meter.rate(), meter.look(key, max_wait, self.now()))
+            (meter.rate(), meter.look(key, cost, max_wait, self.now()))
         };
         let verdict = match (self.shared.get(), heard.outcome) {
             // What the others have taken since can only make it worse.
             (Some(_), Outcome::Refused { .. }) => heard,
             (Some(shared), Outcome::Taken { .. }) => {
                 let (shared, who) = (Arc::clone(shared), Arc::clone(key));
-                let counted = runtime.spawn(async move { shared.take(name, &who, rate, max_wait).await }).await;
+                let counted = runtime.spawn(async move { shared.take(name, &who, rate, cost, max_wait).await }).await;
                 let debt = counted.ok().flatten();
                 self.tell_together(debt.is_some());
                 match debt {
                     Some(debt) => {
-                        let verdict = rate.verdict(debt, max_wait);
+                        let verdict = rate.verdict(debt, cost, max_wait);
                         lock(meter).on_heard(Arc::clone(key), verdict.full_in, self.now());
                         verdict
                     }
-                    None => self.count(meter, key, max_wait, name),
+                    None => self.count(meter, key, cost, max_wait, name),
                 }
             }
-            (None, _) => self.count(meter, key, max_wait, name),
+            (None, _) => self.count(meter, key, cost, max_wait, name),
         };
         Some(Ruling::new(name, rate, verdict))
     }
 
-    fn count(&self, meter: &Keys, key: &Arc<str>, max_wait: Duration, policy: &'static str) -> Verdict {
-        let judged = lock(meter).on_request(Arc::clone(key), max_wait, self.now());
+    fn count(&self, meter: &Keys, key: &Arc<str>, cost: u32, max_wait: Duration, policy: &'static str) -> Verdict {
+        let judged = lock(meter).on_request(Arc::clone(key), cost, max_wait, self.now());
         if !judged.own {
             emit(UntrackedCaller { policy });
         }
@@ -147,7 +174,7 @@ impl Policies {
     /// Counts a request that showed no good key; nothing, if that has no limit.
     pub(super) fn on_failed(&self, from: IpAddr) -> Option<Ruling> {
         let mut meter = lock(self.failed.as_ref()?);
-        let judged = meter.on_request(owner(from), Duration::ZERO, self.now());
+        let judged = meter.on_request(owner(from), 1, Duration::ZERO, self.now());
         let rate = meter.rate();
         drop(meter);
         if !judged.own {
@@ -211,8 +238,9 @@ impl Ruling {
     pub(super) fn too_many(&self, retry_after: Duration) -> Told {
         let (at_once, every) = (self.rate.burst(), self.rate.interval());
         let what = if self.policy == FAILED { "this address, with no good key," } else { "this key" };
+        let counted = if self.policy == Policy::Heavy.name() { "operations" } else { "requests" };
         let says = format!(
-            "Too many requests of {what} under the policy `{}`: {at_once} at once, and one more every {every:?}. Nothing was \
+            "Too many {counted} of {what} under the policy `{}`: {at_once} at once, and one more every {every:?}. Nothing was \
              done. Try again in {} s.",
             self.policy,
             whole_seconds(retry_after)
@@ -252,13 +280,13 @@ mod tests {
     fn a_caller_is_told_its_limit_what_is_left_and_when_to_come_again() {
         let rate = Rate::new(10, 30).unwrap();
         let mut headers = HeaderMap::new();
-        Ruling::new("heavy", rate, rate.verdict(Duration::from_millis(400), Duration::ZERO)).tell(&mut headers);
+        Ruling::new("heavy", rate, rate.verdict(Duration::from_millis(400), 1, Duration::ZERO)).tell(&mut headers);
         let of = |headers: &HeaderMap, name: &str| headers.get(name).map(|value| value.to_str().unwrap().to_owned());
         assert_eq!(of(&headers, "ratelimit-policy").as_deref(), Some("\"heavy\";q=30;w=3"));
         assert_eq!(of(&headers, "ratelimit").as_deref(), Some("\"heavy\";r=25;t=1"));
         assert_eq!(of(&headers, "retry-after"), None);
 
-        let refused = Ruling::new("heavy", rate, rate.verdict(rate.window(), Duration::ZERO));
+        let refused = Ruling::new("heavy", rate, rate.verdict(rate.window(), 1, Duration::ZERO));
         refused.tell(&mut headers);
         assert_eq!(of(&headers, "ratelimit").as_deref(), Some("\"heavy\";r=0;t=3"));
         assert_eq!(of(&headers, "retry-after").as_deref(), Some("1"));

@@ -31,6 +31,7 @@ mod sim;
 mod source;
 mod span;
 mod suggest;
+mod usage;
 
 use std::{io, path::PathBuf, process::ExitCode};
 
@@ -83,6 +84,8 @@ enum Command {
     Erase(erase::Args),
     /// See the processes that share the store
     Instances(instances::Args),
+    /// Show what callers use of the store, and their bounds
+    Usage(usage::Args),
     /// Look over everything that a daemon needs, and say what to do
     Doctor(doctor::Args),
     /// Bring the store to another version of its schema
@@ -116,6 +119,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Audit(args) => audit::run(file, args),
         Command::Erase(args) => erase::run(file, args),
         Command::Instances(args) => instances::run(file, &args),
+        Command::Usage(args) => usage::run(file, &args),
         Command::Doctor(args) => doctor::run(file, args),
         Command::Migrate(args) => migrate::run(file, &args),
         Command::Openapi => openapi::run(),

@@ -14,7 +14,7 @@ use std::{
 
 use ::redis::Value;
 use guildhall_actors::policies::{Counting, SharedPolicies};
-use guildhall_core::policy::Rate;
+use guildhall_core::policy::{MOST_COST, Rate};
 use tokio::time::{Instant, timeout};
 
 use super::{Keys, Redis, Script};
@@ -43,15 +43,19 @@ impl RedisPolicies {
         Self { redis, keys, script, longest, again_at: Mutex::new(None) }
     }
 
-    async fn count(&self, policy: &str, who: &str, rate: Rate, max_wait: Duration) -> Option<Duration> {
+    async fn count(&self, policy: &str, who: &str, rate: Rate, cost: u32, max_wait: Duration) -> Option<Duration> {
         let again_at = *self.again_at.lock().unwrap_or_else(PoisonError::into_inner);
         if again_at.is_some_and(|at| at > Instant::now()) {
             return None;
         }
         let key = self.keys.of(&format!("policy:{policy}:{who}"));
-        let longest = self.longest.max(max_wait);
+        // A request may have left a debt of its whole cost.
+        let longest = self.longest.max(max_wait) + rate.interval().saturating_mul(2 * MOST_COST);
+        let cost = cost.clamp(1, MOST_COST);
         let call = self.redis.run(&self.script, std::slice::from_ref(&key), |_| {
-            [rate.interval(), rate.window(), max_wait, longest].map(micros).to_vec()
+            let mut arguments = [rate.interval(), rate.window(), max_wait, longest].map(micros).to_vec();
+            arguments.push(cost.to_string().into_bytes());
+            arguments
         });
         match timeout(WITHIN, call).await {
             Ok(Ok(Value::Int(debt))) => u64::try_from(debt).ok().map(Duration::from_micros),
@@ -69,7 +73,14 @@ fn micros(duration: Duration) -> Vec<u8> {
 }
 
 impl SharedPolicies for RedisPolicies {
-    fn take<'a>(&'a self, policy: &'static str, who: &'a str, rate: Rate, max_wait: Duration) -> Counting<'a> {
-        Box::pin(self.count(policy, who, rate, max_wait))
+    fn take<'a>(
+        &'a self,
+        policy: &'static str,
+        who: &'a str,
+        rate: Rate,
+        cost: u32,
+        max_wait: Duration,
+    ) -> Counting<'a> {
+        Box::pin(self.count(policy, who, rate, cost, max_wait))
     }
 }

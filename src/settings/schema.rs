@@ -842,7 +842,7 @@ pub(crate) const SCHEMA: &[Key] = &[
         kind: Kind::Integer { min: 0, max: 17_592_186_040_320 },
         default: Some("1073741824"),
         help: "Bytes stored for one API key: its operations until they are swept, dead letters and idempotency keys. More is \
-               refused with 429. With SQLite at most a quarter of `max_bytes`. 0: no other bound.",
+               refused with 429. With SQLite at most a 16th of `max_bytes`. 0: no other bound.",
         allowed: "a whole number from 0 to 17592186040320",
     },
     Key {
@@ -856,7 +856,7 @@ pub(crate) const SCHEMA: &[Key] = &[
         path: "store.max_bytes_per_tenant",
         kind: Kind::Integer { min: 0, max: 17_592_186_040_320 },
         default: Some("4294967296"),
-        help: "Bytes stored for all API keys of one tenant. More is refused with 429. With SQLite at most half of `max_bytes`. 0: \
+        help: "Bytes stored for all API keys of one tenant. More is refused with 429. With SQLite at most an 8th of `max_bytes`. 0: \
                no other bound.",
         allowed: "a whole number from 0 to 17592186040320",
     },
@@ -871,7 +871,7 @@ pub(crate) const SCHEMA: &[Key] = &[
         path: "store.max_bytes_operator",
         kind: Kind::Integer { min: 0, max: 17_592_186_040_320 },
         default: Some("8589934592"),
-        help: "Bytes stored for the operator's key, and for each handler. With SQLite at most half of `max_bytes`. 0: no other \
+        help: "Bytes stored for the operator's key, and for each handler. With SQLite at most a quarter of `max_bytes`. 0: no other \
                bound.",
         allowed: "a whole number from 0 to 17592186040320",
     },
@@ -879,9 +879,8 @@ pub(crate) const SCHEMA: &[Key] = &[
         path: "store.max_bytes",
         kind: Kind::Integer { min: 0, max: 17_592_186_040_320 },
         default: Some("0"),
-        help: "How large the SQLite file may grow, in bytes. New operations are refused with 507 when seven eighths of it are \
-               used (from 8 GiB on: all but 1 GiB), so that outcomes can still be written. 0: derived at start from the free \
-               space of its disk, see docs/store.md.",
+        help: "How large the SQLite file may grow, in bytes. New operations are refused with 507 when half of it is used, \
+               so that outcomes can still be written. 0: derived at start from the free space of its disk, see docs/store.md.",
         allowed: "a whole number from 0 to 17592186040320",
     },
     Key {
@@ -1008,16 +1007,17 @@ pub(crate) const SCHEMA: &[Key] = &[
     Key {
         path: "api.policies.heavy_per_second",
         kind: Kind::Integer { min: 0, max: 100_000 },
-        default: Some("10"),
-        help: "How many requests a second each key may make in the long run that submit operations, or do much at once. 0: \
-               without a limit.",
+        default: Some("200"),
+        help: "How many operations a second each key may submit in the long run. A request costs one for each operation, and \
+               at least one for each 8 KiB of its body. Redriving and discarding many dead letters counts here, too. 0: no \
+               limit.",
         allowed: "a whole number from 0 to 100000",
     },
     Key {
         path: "api.policies.heavy_burst",
         kind: Kind::Integer { min: 1, max: 1_000_000 },
-        default: Some("30"),
-        help: "How many of them at once.",
+        default: Some("2000"),
+        help: "How many operations at once. A request with more than are left is accepted; those after it wait for longer.",
         allowed: "a whole number from 1 to 1000000",
     },
     Key {

@@ -441,7 +441,7 @@ fn a_delay_leaves_time_for_the_shutdown_itself() {
 fn a_rate_of_nothing_is_no_limit() {
     let policies = load_with("", &[], &[]).unwrap().settings.api.policies;
     let rates = [policies.heavy, policies.light, policies.failed].map(|rate| rate.map(Rate::burst));
-    assert_eq!(rates, [Some(30), Some(300), Some(200)]);
+    assert_eq!(rates, [Some(2_000), Some(300), Some(200)]);
     let set = [("GUILDHALL__API__POLICIES__HEAVY_PER_SECOND", "0")];
     assert!(load_with("", &set, &[]).unwrap().settings.api.policies.heavy.is_none());
 }

@@ -80,23 +80,6 @@ fn what_would_be_due_too_late_is_refused_and_nothing_of_it_is_kept() {
 }
 
 #[test]
-fn a_request_counts_as_one_however_many_operations_it_holds() {
-    run(async {
-        let api = limited(PoliciesConfig { heavy: SLOW, ..PoliciesConfig::default() });
-        let many: Vec<_> = (0..50).map(|n| role(&format!("role {n}"))).collect();
-        let answer = submit(&api, json!({ "operations": many })).await;
-        assert_eq!(answer.status, 202, "{answer:?}");
-        assert_eq!(parameter(&answer, "ratelimit", "r"), 1);
-        let all = answer.json()["operations"].as_array().unwrap().clone();
-        assert_eq!(all.len(), 50);
-        for operation in all {
-            let kept = api.store.kept(operation["id"].as_str().unwrap());
-            assert_eq!(kept.eligible_at, kept.created_at);
-        }
-    });
-}
-
-#[test]
 fn an_operation_that_could_not_be_done_in_time_is_refused_instead_of_left_to_die() {
     run(async {
         let api = limited(PoliciesConfig { heavy: SLOW, ..PoliciesConfig::default() });
@@ -237,5 +220,39 @@ fn more_callers_than_are_remembered_are_counted_together() {
         }
         assert!(refused >= 50, "{refused}");
         assert_eq!(api.get("/v1/operations").await.status, 200);
+    });
+}
+
+#[test]
+fn batch_costs_as_much_as_it_has_operations() {
+    run(async {
+        let heavy = Rate::new(1, 10);
+        let policies = PoliciesConfig { heavy, heavy_max_wait: Duration::from_secs(60), ..PoliciesConfig::default() };
+        let api = limited(policies);
+        let batch = |count: usize| json!({"operations": (0..count).map(|_| role("a")).collect::<Vec<_>>()});
+        let first = submit(&api, batch(8)).await;
+        assert_eq!(first.status, 202, "{first:?}");
+        assert_eq!(parameter(&first, "ratelimit", "r"), 2, "{first:?}");
+        // Larger than what is left, and than the whole burst: accepted, and what comes after it waits.
+        let second = submit(&api, batch(40)).await;
+        assert_eq!((second.status, parameter(&second, "ratelimit", "r")), (202, 0), "{second:?}");
+        let third = submit(&api, role("b")).await;
+        assert!(waits(&api, &third) > Duration::from_secs(30), "{third:?}");
+        let fourth = submit(&api, batch(40)).await;
+        assert_eq!(fourth.status, 202, "{fourth:?}");
+        let refused = submit(&api, batch(2)).await;
+        assert_eq!(refused.is_problem(429, "too-many-requests").json()["policy"], "heavy");
+        assert_eq!(api.store.count(), 8 + 40 + 1 + 40);
+    });
+}
+
+#[test]
+fn large_body_costs_as_much_as_many_operations() {
+    run(async {
+        let api = limited(PoliciesConfig { heavy: Rate::new(1, 100), ..PoliciesConfig::default() });
+        let large = json!({"kind": "create_role", "payload": {"name": "a"}, "reason": "r".repeat(80 * 1_024)});
+        let answer = submit(&api, large).await;
+        let left = parameter(&answer, "ratelimit", "r");
+        assert!((85..=90).contains(&left), "{left}: {answer:?}");
     });
 }

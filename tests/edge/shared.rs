@@ -34,8 +34,8 @@ fn the_script_counts_as_the_machine_does() {
     let redis = RefCell::new(server.client().get_connection().unwrap());
     assert!(SCRIPT.contains("redis.call('TIME')"));
     // The test's own clock instead of the server's.
-    let script = redis::Script::new(&SCRIPT.replace("redis.call('TIME')", "{ARGV[5], ARGV[6]}"));
-    let requests = prop::collection::vec((0..3_u8, 0..2_000_000_u64, any::<bool>()), 1..60);
+    let script = redis::Script::new(&SCRIPT.replace("redis.call('TIME')", "{ARGV[6], ARGV[7]}"));
+    let requests = prop::collection::vec((0..3_u8, 0..2_000_000_u64, 1..50_u32, any::<bool>()), 1..60);
     let longest = Duration::from_secs(60);
     let mut runner = TestRunner::new(Config { cases: 64, ..Config::default() });
     let cases = (1..500_u32, 1..40_u32, requests);
@@ -46,16 +46,18 @@ fn the_script_counts_as_the_machine_does() {
             redis::cmd("FLUSHALL").exec(redis).unwrap();
             let mut meter = Meter::new(rate, 10);
             let mut now = 1_780_000_000_000_000_u64;
-            for (who, after, waits) in requests {
+            for (who, after, cost, waits) in requests {
                 now += after;
                 let max_wait = if waits { longest } else { Duration::ZERO };
                 let mut call = script.key(format!("bucket {who}"));
-                for argument in [rate.interval(), rate.window(), max_wait, longest] {
+                let most = longest + rate.interval() * 50;
+                for argument in [rate.interval(), rate.window(), max_wait, most] {
                     call.arg(u64::try_from(argument.as_micros()).unwrap());
                 }
+                call.arg(cost);
                 let debt: u64 = call.arg(now / 1_000_000).arg(now % 1_000_000).invoke(redis).unwrap();
-                let expected = meter.on_request(who, max_wait, Timestamp::from_micros(now)).verdict;
-                prop_assert_eq!(rate.verdict(Duration::from_micros(debt), max_wait), expected);
+                let expected = meter.on_request(who, cost, max_wait, Timestamp::from_micros(now)).verdict;
+                prop_assert_eq!(rate.verdict(Duration::from_micros(debt), cost, max_wait), expected);
             }
             Ok(())
         })

@@ -47,7 +47,7 @@ async fn a_busy_file_is_told_and_nothing_is_kept_until_it_is_free() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_store_refuses_and_keeps_what_it_accepted() {
     let mut place = Place::new(Engine::Sqlite).await;
-    place.settings.max_bytes = 1 << 20;
+    place.settings.max_bytes = 2 << 20;
     let store = place.open().await;
     let mut accepted = Vec::new();
     let error = loop {
@@ -56,9 +56,19 @@ async fn a_full_store_refuses_and_keeps_what_it_accepted() {
             Ok(_) => accepted.push(operation.id),
             Err(error) => break error,
         }
-        assert!(accepted.len() < 100, "a limit of 1 MiB holds no more");
+        assert!(accepted.len() < 100, "a limit of 2 MiB holds no more");
     };
-    assert!(says(&error).contains("make room"), "{error}");
+    assert!(matches!(error, SubmitError::OverBound(_)), "{error}");
+    // What is written besides operations has head room, which ends as well.
+    let mut values = 0;
+    let error = loop {
+        match store.set_state(&format!("value:{values}"), Some("x".repeat(20_000)), None).await {
+            Ok(()) => values += 1,
+            Err(error) => break error,
+        }
+        assert!(values < 100, "a limit of 2 MiB holds no more");
+    };
+    assert!(error.to_string().contains("make room"), "{error}");
     assert!(accepted.len() > 10);
     store.close().await;
     place.settings.max_bytes = 0;

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod audit;
+mod bounds;
 mod channels;
 mod danger;
 mod interactions;

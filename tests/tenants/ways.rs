@@ -52,6 +52,7 @@ const ROWS: &[Row] = &[
     row("PUT", "/state/{key:.+}", Everything, Some("state.put")),
     row("DELETE", "/state/{key:.+}", Everything, Some("state.delete")),
     row("GET", "/instances", Everything, None),
+    row("GET", "/usage", Several, None),
     row("POST", "/pause", Everything, Some("fleet.pause")),
     row("POST", "/resume", Everything, Some("fleet.resume")),
     row("GET", "/operations", Several, None),

@@ -54,10 +54,10 @@ impl<K: Eq + Hash> Meter<K> {
         self.full_at.len()
     }
 
-    /// Takes a token for a request that may wait for so long.
-    pub fn on_request(&mut self, who: K, max_wait: Duration, now: Timestamp) -> Judged {
+    /// Takes `cost` tokens for a request that may wait for so long; see [`Rate::verdict`].
+    pub fn on_request(&mut self, who: K, cost: u32, max_wait: Duration, now: Timestamp) -> Judged {
         let own = self.has_room_for(&who, now);
-        let verdict = self.rate.verdict(self.debt(&who, now), max_wait);
+        let verdict = self.rate.verdict(self.debt(&who, now), cost, max_wait);
         match verdict.outcome {
             Outcome::Taken { .. } if own => drop(self.full_at.insert(who, now + verdict.full_in)),
             Outcome::Taken { .. } => self.others = now + verdict.full_in,
@@ -74,12 +74,12 @@ impl<K: Eq + Hash> Meter<K> {
     }
 
     /// What would become of a request. Nothing changes.
-    pub fn look<Q>(&self, who: &Q, max_wait: Duration, now: Timestamp) -> Verdict
+    pub fn look<Q>(&self, who: &Q, cost: u32, max_wait: Duration, now: Timestamp) -> Verdict
     where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        self.rate.verdict(self.debt(who, now), max_wait)
+        self.rate.verdict(self.debt(who, now), cost, max_wait)
     }
 
     /// How long until this caller's bucket is full.
@@ -125,26 +125,26 @@ mod tests {
     fn each_caller_has_a_bucket_of_its_own() {
         let mut meter = Meter::new(RATE, 10);
         for who in ["a", "b"] {
-            assert!(is_taken(meter.on_request(who, Duration::ZERO, at(1))));
-            assert!(is_taken(meter.on_request(who, Duration::ZERO, at(1))));
-            assert!(!is_taken(meter.on_request(who, Duration::ZERO, at(1))));
+            assert!(is_taken(meter.on_request(who, 1, Duration::ZERO, at(1))));
+            assert!(is_taken(meter.on_request(who, 1, Duration::ZERO, at(1))));
+            assert!(!is_taken(meter.on_request(who, 1, Duration::ZERO, at(1))));
         }
-        assert!(is_taken(meter.on_request("a", Duration::ZERO, at(2))));
+        assert!(is_taken(meter.on_request("a", 1, Duration::ZERO, at(2))));
     }
 
     #[test]
     fn past_the_bound_callers_share_one_bucket_and_those_who_were_there_keep_theirs() {
         let mut meter = Meter::new(RATE, 2);
         for who in ["a", "b"] {
-            assert!(meter.on_request(who, Duration::ZERO, at(1)).own);
+            assert!(meter.on_request(who, 1, Duration::ZERO, at(1)).own);
         }
-        let third = meter.on_request("c", Duration::ZERO, at(1));
+        let third = meter.on_request("c", 1, Duration::ZERO, at(1));
         assert!(is_taken(third) && !third.own);
-        assert!(is_taken(meter.on_request("d", Duration::ZERO, at(1))));
+        assert!(is_taken(meter.on_request("d", 1, Duration::ZERO, at(1))));
         // Theirs is empty, whoever asks.
-        let late = meter.on_request("e", Duration::ZERO, at(1));
+        let late = meter.on_request("e", 1, Duration::ZERO, at(1));
         assert!(!is_taken(late) && !late.own);
-        assert!(is_taken(meter.on_request("a", Duration::ZERO, at(1))));
+        assert!(is_taken(meter.on_request("a", 1, Duration::ZERO, at(1))));
         assert_eq!(meter.remembered(), 2);
     }
 
@@ -152,9 +152,9 @@ mod tests {
     fn who_has_all_tokens_again_makes_room() {
         let mut meter = Meter::new(RATE, 2);
         for who in ["a", "b"] {
-            assert!(meter.on_request(who, Duration::ZERO, at(1)).own);
+            assert!(meter.on_request(who, 1, Duration::ZERO, at(1)).own);
         }
-        assert!(meter.on_request("c", Duration::ZERO, at(3)).own);
+        assert!(meter.on_request("c", 1, Duration::ZERO, at(3)).own);
         assert_eq!(meter.remembered(), 1);
     }
 
@@ -163,9 +163,9 @@ mod tests {
         let mut meter = Meter::new(RATE, 10);
         meter.on_heard("a", Duration::from_secs(2), at(1));
         assert_eq!(
-            meter.look("a", Duration::ZERO, at(1)).outcome,
+            meter.look("a", 1, Duration::ZERO, at(1)).outcome,
             Outcome::Refused { retry_after: Duration::from_secs(1) }
         );
-        assert!(is_taken(meter.on_request("a", Duration::ZERO, at(2))));
+        assert!(is_taken(meter.on_request("a", 1, Duration::ZERO, at(2))));
     }
 }

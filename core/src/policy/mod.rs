@@ -17,6 +17,20 @@ mod rate;
 pub use meter::{Judged, Meter};
 pub use rate::{Outcome, Rate, Verdict};
 
+/// The most that one request costs.
+pub const MOST_COST: u32 = 10_000;
+
+/// Bytes of a body that cost as much as an operation.
+const BYTES_PER_OPERATION: u64 = 8 * 1_024;
+
+/// What a submission costs under [`Policy::HeavyWaits`]: one for each operation, and at least one for each 8 KiB of its body.
+#[must_use]
+pub fn submission_cost(operations: usize, body_bytes: u64) -> u32 {
+    let by_bytes = body_bytes.div_ceil(BYTES_PER_OPERATION);
+    let cost = by_bytes.max(operations as u64).clamp(1, u64::from(MOST_COST));
+    u32::try_from(cost).unwrap_or(MOST_COST)
+}
+
 /// What a request counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Policy {

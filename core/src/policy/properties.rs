@@ -12,8 +12,12 @@ use crate::time::Timestamp;
 struct Request {
     who: u8,
     after: u64,
+    cost: u32,
     max_wait: Duration,
 }
+
+/// The most that a request of these tests costs.
+const MOST: u32 = 20;
 
 fn rates() -> impl Strategy<Value = Rate> {
     (1..2_000_u32, 1..50_u32).prop_map(|(per_second, burst)| Rate::new(per_second, burst).expect("above 0"))
@@ -22,7 +26,12 @@ fn rates() -> impl Strategy<Value = Rate> {
 fn requests(callers: u8) -> impl Strategy<Value = Vec<Request>> {
     let after = prop_oneof![Just(0), 0..2_000_u64, 0..3_000_000_u64];
     let max_wait = prop_oneof![Just(0), Just(60_000_000), 0..2_000_000_u64].prop_map(Duration::from_micros);
-    let request = (0..callers, after, max_wait).prop_map(|(who, after, max_wait)| Request { who, after, max_wait });
+    let request = (0..callers, after, 1..=MOST, max_wait).prop_map(|(who, after, cost, max_wait)| Request {
+        who,
+        after,
+        cost,
+        max_wait,
+    });
     prop::collection::vec(request, 1..100)
 }
 
@@ -46,19 +55,22 @@ proptest! {
     fn in_no_time_is_more_due_than_a_burst_and_what_has_come_back(rate in rates(), requests in requests(1)) {
         let (mut meter, mut now) = (Meter::new(rate, 1), Timestamp::from_micros(1_000_000));
         let mut due = Vec::new();
-        for Request { who, after, max_wait } in requests {
+        for Request { who, after, cost, max_wait } in requests {
             now = now + Duration::from_micros(after);
-            if let Outcome::Taken { delay } = meter.on_request(who, max_wait, now).verdict.outcome {
+            if let Outcome::Taken { delay } = meter.on_request(who, cost, max_wait, now).verdict.outcome {
                 prop_assert!(delay <= max_wait);
-                due.push(now + delay);
+                due.push((now + delay, cost));
             }
         }
         due.sort();
-        for (first, from) in due.iter().enumerate() {
-            for (count, until) in due[first..].iter().enumerate() {
+        for (first, (from, _)) in due.iter().enumerate() {
+            let mut sum = 0;
+            for (until, cost) in &due[first..] {
+                sum += u128::from(*cost);
                 let back = until.since(*from).as_micros() / rate.interval().as_micros();
-                let most = u128::from(rate.burst()) + back;
-                prop_assert!((count as u128) < most, "{} within {:?}", count + 1, until.since(*from));
+                // All but the first token of the last request are a debt of those that come after it.
+                let most = u128::from(rate.burst()) + back + u128::from(MOST);
+                prop_assert!(sum <= most, "{sum} within {:?}", until.since(*from));
             }
         }
     }
@@ -66,15 +78,15 @@ proptest! {
     #[test]
     fn a_refusal_changes_nothing_and_says_exactly_when_to_come_again(rate in rates(), requests in requests(1)) {
         let (mut meter, mut now) = (Meter::new(rate, 1), Timestamp::from_micros(1_000_000));
-        for Request { who, after, max_wait } in requests {
+        for Request { who, after, cost, max_wait } in requests {
             now = now + Duration::from_micros(after);
-            let before = meter.look(&who, max_wait, now);
-            let judged = meter.on_request(who, max_wait, now);
+            let before = meter.look(&who, cost, max_wait, now);
+            let judged = meter.on_request(who, cost, max_wait, now);
             prop_assert_eq!(before, judged.verdict);
             if let Outcome::Refused { retry_after } = judged.verdict.outcome {
-                prop_assert_eq!(meter.look(&who, max_wait, now), judged.verdict);
+                prop_assert_eq!(meter.look(&who, cost, max_wait, now), judged.verdict);
                 let is_taken = |after: Duration| {
-                    matches!(meter.look(&who, max_wait, now + after).outcome, Outcome::Taken { .. })
+                    matches!(meter.look(&who, cost, max_wait, now + after).outcome, Outcome::Taken { .. })
                 };
                 prop_assert!(is_taken(retry_after));
                 prop_assert!(!is_taken(retry_after.saturating_sub(Duration::from_micros(1))));
@@ -92,12 +104,12 @@ proptest! {
         // Each caller alone, never forgotten.
         let mut alone: Vec<_> = (0..40).map(|_| Meter::new(rate, 1)).collect();
         let mut meter = Meter::new(rate, most);
-        for Request { who, after, max_wait } in requests {
+        for Request { who, after, cost, max_wait } in requests {
             now = now + Duration::from_micros(after);
-            let judged = meter.on_request(who, max_wait, now);
+            let judged = meter.on_request(who, cost, max_wait, now);
             prop_assert!(meter.remembered() <= most);
             if judged.own {
-                prop_assert_eq!(judged.verdict, alone[usize::from(who)].on_request(who, max_wait, now).verdict);
+                prop_assert_eq!(judged.verdict, alone[usize::from(who)].on_request(who, cost, max_wait, now).verdict);
             }
         }
     }
@@ -107,16 +119,16 @@ proptest! {
         // What they share, and what each of two has heard of it.
         let (mut shared, mut heard) = (Meter::new(rate, 1), [Meter::new(rate, 1), Meter::new(rate, 1)]);
         let mut now = Timestamp::from_micros(1_000_000);
-        for (turn, Request { who, after, max_wait }) in requests.into_iter().enumerate() {
+        for (turn, Request { who, after, cost, max_wait }) in requests.into_iter().enumerate() {
             now = now + Duration::from_micros(after);
             let mine = &mut heard[turn % 2];
-            let expected = mine.look(&who, max_wait, now);
-            let verdict = shared.on_request(who, max_wait, now).verdict;
+            let expected = mine.look(&who, cost, max_wait, now);
+            let verdict = shared.on_request(who, cost, max_wait, now).verdict;
             // What was heard is never too hard: who is refused by it is refused.
             let is_refused = |outcome| matches!(outcome, Outcome::Refused { .. });
             prop_assert!(!is_refused(expected.outcome) || is_refused(verdict.outcome));
             mine.on_heard(who, verdict.full_in, now);
-            prop_assert_eq!(mine.look(&who, max_wait, now), shared.look(&who, max_wait, now));
+            prop_assert_eq!(mine.look(&who, cost, max_wait, now), shared.look(&who, cost, max_wait, now));
         }
     }
 }

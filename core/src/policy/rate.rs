@@ -65,12 +65,15 @@ impl Rate {
         self.interval().saturating_mul(self.burst.get())
     }
 
-    /// What becomes of a request that finds the bucket full in `debt` from now, if it may wait for so long.
-    pub fn verdict(self, debt: Duration, max_wait: Duration) -> Verdict {
-        let taken = debt.saturating_add(self.interval());
-        let delay = taken.saturating_sub(self.window());
+    /// What becomes of a request for `cost` tokens that finds the bucket full in `debt` from now, if it may wait for so long.
+    /// Its delay is that of its first token, and the rest is a debt that later requests wait for: so a request for more than
+    /// the whole burst is still possible.
+    pub fn verdict(self, debt: Duration, cost: u32, max_wait: Duration) -> Verdict {
+        let delay = debt.saturating_add(self.interval()).saturating_sub(self.window());
         let (outcome, debt) = match delay.checked_sub(max_wait) {
-            None | Some(Duration::ZERO) => (Outcome::Taken { delay }, taken),
+            None | Some(Duration::ZERO) => {
+                (Outcome::Taken { delay }, debt.saturating_add(self.interval().saturating_mul(cost.max(1))))
+            }
             Some(retry_after) => (Outcome::Refused { retry_after }, debt),
         };
         Verdict { outcome, left: self.left(debt), full_in: debt }
@@ -97,24 +100,24 @@ mod tests {
     fn a_burst_is_done_at_once_and_then_each_waits_for_its_token() {
         let mut debt = Duration::ZERO;
         for n in 0..30 {
-            let verdict = HEAVY.verdict(debt, MINUTE);
+            let verdict = HEAVY.verdict(debt, 1, MINUTE);
             assert_eq!(verdict.outcome, Outcome::Taken { delay: Duration::ZERO }, "{n}");
             assert_eq!(verdict.left, 29 - n);
             debt = verdict.full_in;
         }
         for n in 1..=600 {
-            let verdict = HEAVY.verdict(debt, MINUTE);
+            let verdict = HEAVY.verdict(debt, 1, MINUTE);
             assert_eq!(verdict.outcome, Outcome::Taken { delay: ms(100 * n) });
             assert_eq!(verdict.left, 0);
             debt = verdict.full_in;
         }
-        assert_eq!(HEAVY.verdict(debt, MINUTE).outcome, Outcome::Refused { retry_after: ms(100) });
+        assert_eq!(HEAVY.verdict(debt, 1, MINUTE).outcome, Outcome::Refused { retry_after: ms(100) });
     }
 
     #[test]
     fn who_may_not_wait_is_refused_and_told_when_to_come_again() {
         let empty = HEAVY.window();
-        let verdict = HEAVY.verdict(empty, Duration::ZERO);
+        let verdict = HEAVY.verdict(empty, 1, Duration::ZERO);
         assert_eq!(verdict.outcome, Outcome::Refused { retry_after: ms(100) });
         assert_eq!((verdict.left, verdict.full_in), (0, ms(3_000)));
     }
@@ -124,5 +127,15 @@ mod tests {
         assert_eq!(Rate::new(3, 1).unwrap().interval(), Duration::from_micros(333_334));
         assert_eq!(Rate::new(0, 1), None);
         assert_eq!(Rate::new(1, 0), None);
+    }
+
+    #[test]
+    fn request_for_more_than_the_burst_is_taken_and_later_ones_wait_for_it() {
+        let first = HEAVY.verdict(Duration::ZERO, 1_000, Duration::ZERO);
+        assert_eq!(first.outcome, Outcome::Taken { delay: Duration::ZERO });
+        assert_eq!(first.full_in, HEAVY.interval() * 1_000);
+        let refused = HEAVY.verdict(first.full_in, 1, Duration::ZERO);
+        let retry_after = HEAVY.interval() * 1_001 - HEAVY.window();
+        assert_eq!(refused.outcome, Outcome::Refused { retry_after });
     }
 }

@@ -18,7 +18,11 @@ use actix_web::{
     web::{Bytes, Data},
 };
 use guildhall_actors::access::Caller;
-use guildhall_core::{access::KeyText, policy::Policy, trace::Trace};
+use guildhall_core::{
+    access::KeyText,
+    policy::{MOST_COST, Policy},
+    trace::Trace,
+};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
@@ -55,6 +59,8 @@ struct Admitted {
     /// caller's later requests are never due before its earlier ones.
     due: Instant,
     found: Found,
+    /// What became of all that it costs, if that is more than one.
+    ruling: Option<Ruling>,
 }
 
 /// Lets through who has a key that is good for it and does not ask too much, once the body is there.
@@ -88,7 +94,8 @@ pub(super) async fn admit(
         Err(Refused { told, arrived: false }) => request.into_response(last_words(&told)),
     };
     request_name::tell(&named, response.headers_mut());
-    if let Some(ruling) = ruling {
+    let charged = response.request().extensions().get::<Admitted>().and_then(|admitted| admitted.ruling);
+    if let Some(ruling) = charged.or(ruling) {
         ruling.tell(response.headers_mut());
     }
     emit(ApiAnswered {
@@ -154,7 +161,7 @@ async fn check(
         return Err(Refused { told, arrived: false });
     }
     if matches!(*request.method(), Method::GET | Method::HEAD) {
-        return Ok(Admitted { caller, body: None, due, found });
+        return Ok(Admitted { caller, body: None, due, found, ruling: None });
     }
     let mut large = None;
     if most > config.body_most && !announces_at_most(config.body_most as u64, request.headers()) {
@@ -169,7 +176,7 @@ async fn check(
         }
     }
     match body::read(unread, most, config.body_within, &served.control.room).await {
-        Ok(read) => Ok(Admitted { caller, body: Some(Body { read, _large: large }), due, found }),
+        Ok(read) => Ok(Admitted { caller, body: Some(Body { read, _large: large }), due, found, ruling: None }),
         Err(told) => Err(Refused { told, arrived: false }),
     }
 }
@@ -236,6 +243,44 @@ fn method_name(method: &Method) -> &'static str {
 pub(super) async fn answer(request: HttpRequest, served: Data<Served>) -> Result<HttpResponse, Told> {
     let found = of(&request, |admitted| admitted.found.clone());
     found.answer(request, served).await
+}
+
+/// Takes the rest of what a request costs, of which its entry took one.
+///
+/// # Errors
+///
+/// When that is too much.
+pub(super) async fn charge(request: &HttpRequest, served: &Served, cost: u32) -> Result<(), Told> {
+    let policy = of(request, |admitted| admitted.found.way().map_or(Policy::Light, |way| way.policy));
+    let key = caller_of(request).key;
+    if cost <= 1 {
+        return Ok(());
+    }
+    let Some(ruling) = served.control.policies.take(policy, &key, cost - 1, &served.runtime).await else {
+        return Ok(());
+    };
+    if let Some(admitted) = request.extensions_mut().get_mut::<Admitted>() {
+        admitted.ruling = Some(ruling);
+    }
+    let delay = ruling.delay()?;
+    if let Some(admitted) = request.extensions_mut().get_mut::<Admitted>() {
+        admitted.due = admitted.due.max(Instant::now() + delay);
+    }
+    Ok(())
+}
+
+/// Takes the rest of what a request cost that has been answered for, of which its entry took one.
+pub(super) async fn owe(request: &HttpRequest, served: &Served, cost: usize) {
+    let policy = of(request, |admitted| admitted.found.way().map_or(Policy::Light, |way| way.policy));
+    let key = caller_of(request).key;
+    let rest = u32::try_from(cost.saturating_sub(1)).unwrap_or(MOST_COST).min(MOST_COST);
+    if rest == 0 {
+        return;
+    }
+    let ruling = served.control.policies.owe(policy, &key, rest, &served.runtime).await;
+    if let Some(admitted) = request.extensions_mut().get_mut::<Admitted>() {
+        admitted.ruling = ruling;
+    }
 }
 
 /// The body that came with a request.

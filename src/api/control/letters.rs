@@ -75,6 +75,7 @@ pub(super) async fn redrive_all(request: HttpRequest, served: Data<Served>) -> A
     let caller = entry::caller_of(&request);
     let summary = served.ask(|desk| async move { desk.redrive_all(&caller, guild, filter).await }).await?;
     let summary = summary.map_err(|error| refusal::of_desk(&error))?;
+    entry::owe(&request, &served, summary.redriven.len()).await;
     let mut response = if summary.redriven.is_empty() { HttpResponse::Ok() } else { HttpResponse::Accepted() };
     Ok(response.json(view::redriven(&summary)))
 }

@@ -27,6 +27,7 @@ mod routes;
 mod shards;
 mod stream;
 mod timeline;
+mod usage;
 mod view;
 mod wait;
 

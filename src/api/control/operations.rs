@@ -11,7 +11,7 @@ use guildhall_actors::operations::{
     DelayedBy, ListFilter,
     desk::{Accepted, Asked, Retried, Submission, SubmitProblem, Wrong, key_problem},
 };
-use guildhall_core::policy::Policy;
+use guildhall_core::policy::{Policy, submission_cost};
 use serde_json::{Value, json};
 
 use super::{
@@ -43,6 +43,7 @@ async fn accept(request: &HttpRequest, served: &Served, guild: Option<u64>) -> A
         }
         one => (Shape::One, vec![one]),
     };
+    entry::charge(request, served, submission_cost(values.len(), entry::body_of(request).len() as u64)).await?;
     let wish = Wish::of(served, prefer::wait(request.headers()), values.len());
     let mut operations: Vec<_> = values.into_iter().map(Asked::read).collect();
     if let Some(wrong) = take_key(request.headers(), shape, &mut operations) {

@@ -16,6 +16,7 @@ use percent_encoding::percent_decode_str;
 
 use super::{
     Served, audit, breakers, budgets, erase, guilds, instances, kept, keys, letters, limits, operations, shards, stream,
+    usage,
 };
 use crate::api::problem::{Problem, Told};
 
@@ -74,6 +75,7 @@ pub const WAYS: &[Way] = &[
     way("PUT", "/state/{key:.+}", Scope::StateWrite, Light, to!(kept::put)),
     way("DELETE", "/state/{key:.+}", Scope::StateWrite, Light, to!(kept::remove)),
     way("GET", "/instances", Scope::FleetRead, Light, to!(instances::list)),
+    way("GET", "/usage", Scope::OperationsRead, Light, to!(usage::show)),
     way("POST", "/pause", Scope::FleetWrite, Light, to!(guilds::pause_all)),
     way("POST", "/resume", Scope::FleetWrite, Light, to!(guilds::resume_all)),
     way("GET", "/operations", Scope::OperationsRead, Light, to!(operations::list)),

@@ -8,12 +8,11 @@ use sea_orm::ConnectionTrait;
 use super::Trouble;
 use crate::store::{events::FileMeasured, rows::query};
 
-/// The head room of a file: so much of its bound is not given to new operations.
-const HEAD_ROOM_PART: u64 = 8;
-/// And no more than this.
-const HEAD_ROOM_MOST: u64 = 1 << 30;
-/// How many bytes are accepted before the file is measured again; at most this part of the head room.
-const MEASURE_PART: u64 = 8;
+/// New operations may fill this part of a file. An operation that dies is stored twice, as itself and as a dead letter: what was
+/// accepted can always end, whatever its end is.
+const ACCEPTED_PART: u64 = 2;
+/// The file is measured again after this part of it was accepted.
+const MEASURE_PART: u64 = 128;
 
 /// Room in a file of bounded size.
 #[derive(Debug)]
@@ -39,14 +38,13 @@ impl FileRoom {
 
     /// What new operations may fill.
     pub(in crate::store) const fn for_operations(most: u64) -> u64 {
-        let part = most / HEAD_ROOM_PART;
-        most - if part < HEAD_ROOM_MOST { part } else { HEAD_ROOM_MOST }
+        most / ACCEPTED_PART
     }
 
     /// Bytes in use. Measured again after enough was accepted, and for each submission while there is little room.
     pub(super) async fn used(&self, on: &impl ConnectionTrait) -> Result<u64, Trouble> {
         let known = *self.lock();
-        let step = (self.most - Self::for_operations(self.most)) / MEASURE_PART;
+        let step = self.most / MEASURE_PART;
         let fits = |accepted: &u64| *accepted < step && known.used + accepted + step < Self::for_operations(self.most);
         if let Some(accepted) = known.accepted.filter(fits) {
             return Ok(known.used + accepted);
@@ -91,9 +89,7 @@ mod tests {
 
     #[test]
     fn operations_leave_head_room() {
-        assert_eq!(FileRoom::for_operations(800), 700);
-        assert_eq!(FileRoom::for_operations(64 << 30), 63 << 30);
-        let room = FileRoom::new(800).unwrap();
+        let room = FileRoom::new(1_400).unwrap();
         assert!(room.reserve(100, 500).is_ok());
         let exceeded = room.reserve(100, 201).unwrap_err();
         assert_eq!((exceeded.used, exceeded.more, exceeded.most), (500, 201, 700));

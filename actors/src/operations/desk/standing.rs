@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use guildhall_core::operation::{OperationId, Queue, State};
+use guildhall_core::usage::UsageScope;
 
 use super::permit::Again;
 use super::{Desk, DeskError};
 use crate::access::{Action, Caller, DEFAULT_TENANT, Note};
-use crate::operations::{Instance, ListFilter, Pausable, Shown, StoreError};
+use crate::operations::{Instance, ListFilter, Pausable, Shown, StoreError, StoreUsage};
 use crate::telemetry::desk::{OperationCancelled, OperationHastened, Paused};
 use crate::telemetry::emit;
 
@@ -201,6 +202,19 @@ impl Desk {
     pub(super) async fn sees_guild(&self, caller: &Caller, guild: u64) -> Result<bool, StoreError> {
         let tenant = self.ask::<_, StoreError>(self.store.judge().tenant(guild)).await?;
         Ok(caller.sees(tenant.as_deref().unwrap_or(DEFAULT_TENANT), Some(guild)))
+    }
+
+    /// What a caller uses of the store: its key and its tenant, and for the operator everybody.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot tell.
+    pub async fn usage(&self, caller: &Caller) -> Result<StoreUsage, DeskError> {
+        let scopes = caller.tenant.as_ref().map(|tenant| UsageScope::of(&caller.key, tenant).collect::<Vec<_>>());
+        let is_confined = scopes.is_some();
+        let usage = self.ask::<_, StoreError>(self.store.judge().usage(scopes)).await?;
+        // How full the file is, is the operator's business.
+        Ok(if is_confined { StoreUsage { file: None, ..usage } } else { usage })
     }
 
     /// The processes that share the store, the oldest first.

@@ -6,8 +6,8 @@ use crate::api::openapi::{
     about::{About, Tag},
     common::{A_TIME, AN_OPERATION, next, time},
     schema::{
-        Says as _, Shape, closed, count, formatted_as, integer, list, must, named, object, one_of_names, or_null, text,
-        truth,
+        Says as _, Shape, closed, count, formatted_as, integer, list, must, named, number, object, one_of_names,
+        or_null, text, truth,
     },
 };
 use crate::api::problem::Problem;
@@ -15,6 +15,7 @@ use crate::api::problem::Problem;
 pub(super) fn about(method: &str, path: &str) -> Option<About> {
     Some(match (method, path) {
         ("GET", "/instances") => instances(),
+        ("GET", "/usage") => usage(),
         ("POST", "/pause") => pause(),
         ("POST", "/resume") => resume(),
         ("GET", "/shards") => shards(),
@@ -62,7 +63,28 @@ pub(super) fn schemas() -> Vec<(&'static str, Shape)> {
         must("total", count().says("How many there are in all processes.")),
         must("next", next()),
     ]);
+    let scope = object([
+        must("by", one_of_names(["key", "tenant", "operator"]).says("What has this share of the store.")),
+        must("name", text().says("The id of the key, the tenant, `admin`, or `handler:` and the name of a handler.")),
+        must("operations", count().says("Operations that are not finished.")),
+        must("max_operations", or_null(count().says("How many are allowed; `null`: any number."))),
+        must("bytes", count().says("Bytes stored: operations until they are swept, dead letters, idempotency keys.")),
+        must("max_bytes", or_null(count().says("How many are allowed; `null`: any number."))),
+        must("ratio", number().says("The larger of the two parts that are used; 1 is at the bound.")),
+    ]);
+    let file = object([
+        must("bytes", count().says("Bytes in use.")),
+        must("accepts_until_bytes", count().says("Past this, new operations are refused.")),
+        must("max_bytes", count().says("How large the file may grow.")),
+    ]);
+    let usage = object([
+        must("usage", list(named("ScopeUsage"))),
+        must("file", or_null(named("FileUsage").says("The SQLite file, for the operator."))),
+    ]);
     vec![
+        ("ScopeUsage", scope.says("What a caller uses of the store.").into()),
+        ("FileUsage", file.says("What is used of the SQLite file.").into()),
+        ("StoreUsage", usage.into()),
         ("Instance", instance.says("A process that shares the store.").into()),
         ("Instances", object([must("instances", list(named("Instance")))]).into()),
         ("AllPaused", object([must("all_paused", truth())]).into()),
@@ -80,6 +102,18 @@ fn instances() -> About {
     About::new(Tag::Fleet, "list_instances", "List the processes that share the store")
         .says("The oldest first.")
         .answers(200, "All of them.", named("Instances"), [("instances", all)])
+}
+
+fn usage() -> About {
+    let own = json!({"usage": [
+        {"by": "key", "name": "0198c0de0198c0de", "operations": 120, "max_operations": 50_000, "bytes": 163_840,
+            "max_bytes": 1_073_741_824, "ratio": 0.0024},
+        {"by": "tenant", "name": "acme", "operations": 400, "max_operations": 200_000, "bytes": 540_000,
+            "max_bytes": 4_294_967_296_u64, "ratio": 0.002},
+    ], "file": null});
+    About::new(Tag::Fleet, "show_usage", "Show what callers use of the store")
+        .says("Of the key that asks and of its tenant; for the operator's key, of all of them.")
+        .answers(200, "What is used, and the bounds.", named("StoreUsage"), [("usage", own)])
 }
 
 fn pause() -> About {

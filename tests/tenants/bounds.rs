@@ -1,0 +1,125 @@
+//! A key that submits without end meets its bound, and disturbs no other caller.
+
+use serde_json::{Value, json};
+
+use super::town::{ADMIN, Engine, Town};
+
+/// Direct messages to many users, each of whom has a queue of its own.
+fn messages(first: u64, count: u64) -> Value {
+    let one = |user: u64| json!({"kind": "send_dm", "payload": {"user_id": user.to_string(), "content": "hello"}});
+    json!({"operations": (first..first + count).map(one).collect::<Vec<_>>()})
+}
+
+fn usage_of(town: &Town, by: &str, name: &str) -> Value {
+    let answer = town.admin("GET", "/v1/usage", &Value::Null);
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let scopes = answer.json()["usage"].as_array().unwrap().clone();
+    scopes.into_iter().find(|scope| scope["by"] == by && scope["name"] == name).unwrap_or_default()
+}
+
+/// Submits until it is refused: how many operations were accepted, and the problem.
+fn flood(town: &Town) -> (u64, Value) {
+    let path = format!("/v1/guilds/{}/operations", town.acme);
+    let mut accepted = 0;
+    loop {
+        let answer = town.with(&town.owner.text, "POST", &path, &messages(1_000 + accepted, 100));
+        if answer.status != 202 {
+            assert!(answer.head.contains("retry-after:"), "{}", answer.head);
+            let mut problem = answer.json();
+            problem["status"] = answer.status.into();
+            return (accepted, problem);
+        }
+        accepted += 100;
+        assert!(accepted < 5_000, "no bound was met");
+    }
+}
+
+async fn flood_of_messages_meets_the_bound_of_its_key(engine: Engine) {
+    let settings = [("GUILDHALL__STORE__MAX_QUEUED_PER_KEY", "500"), ("GUILDHALL__STORE__MAX_QUEUED_PER_TENANT", "700")];
+    let town = Town::open_with(engine, &settings).await;
+    assert_eq!(town.admin("POST", "/v1/pause", &Value::Null).status, 200);
+    let (accepted, problem) = flood(&town);
+    assert_eq!((accepted, &problem["status"]), (500, &json!(429)), "{problem}");
+    assert_eq!(problem["type"], "urn:guildhall:problem:share-full");
+    assert_eq!([&problem["bound"], &problem["setting"]], ["key_operations", "store.max_queued_per_key"], "{problem}");
+    assert_eq!([&problem["used"], &problem["more"], &problem["most"]], [500, 100, 500], "{problem}");
+    // A second key of the tenant has what is left of the tenant's share, and no more.
+    let second = town.key("acme", &["operations:write", &format!("guild:{}", town.acmes_other)]);
+    let path = format!("/v1/guilds/{}/operations", town.acmes_other);
+    assert_eq!(town.with(&second.text, "POST", &path, &messages(1, 200)).status, 202);
+    let refused = town.with(&second.text, "POST", &path, &messages(300, 1));
+    assert_eq!((refused.status, &refused.json()["bound"]), (429, &json!("tenant_operations")), "{}", refused.body);
+    // Another tenant and the operator are not disturbed.
+    let rival = town.key("rival", &["operations:write", "operations:read", &format!("guild:{}", town.rivals)]);
+    let role = json!({"kind": "create_role", "payload": {"name": "Fresh"}});
+    let theirs = town.submit(&rival.text, town.rivals, &role);
+    let operators = town.submit(ADMIN, town.acme, &role);
+    // A key sees its own share and its tenant's, and no other.
+    let own = town.with(&rival.text, "GET", "/v1/usage", &Value::Null).json();
+    let names: Vec<_> = own["usage"].as_array().unwrap().iter().map(|scope| scope["name"].clone()).collect();
+    assert_eq!((names, &own["file"]), (vec![json!(rival.id), json!("rival")], &Value::Null), "{own}");
+    assert_eq!(usage_of(&town, "key", &town.owner.id)["operations"], 500);
+    assert_eq!(usage_of(&town, "tenant", "acme")["operations"], 700);
+    let metrics = town.with("", "GET", "/metrics", &Value::Null).body;
+    for bound in ["key_operations", "tenant_operations"] {
+        assert!(metrics.contains(&format!("guildhall_store_refused_total{{bound=\"{bound}\"}} 1")), "{metrics}");
+    }
+    // Outcomes are recorded, and the share is free again.
+    assert_eq!(town.admin("POST", "/v1/resume", &Value::Null).status, 200);
+    for id in [theirs, operators] {
+        town.until(&format!("/v1/operations/{id}"), |answer| answer.json()["state"] == "succeeded");
+    }
+    town.until("/v1/usage", |_| usage_of(&town, "tenant", "acme")["operations"] == 0);
+    let again = format!("/v1/guilds/{}/operations", town.acme);
+    assert_eq!(town.with(&town.owner.text, "POST", &again, &messages(9_000, 100)).status, 202);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn flood_of_messages_meets_the_bound_of_its_key_on_sqlite() {
+    flood_of_messages_meets_the_bound_of_its_key(Engine::Sqlite).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn flood_of_messages_meets_the_bound_of_its_key_on_postgres() {
+    flood_of_messages_meets_the_bound_of_its_key(Engine::Postgres).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn full_file_is_told_with_507_and_replays_still_work() {
+    // No share fills the file alone; those of many tenants do.
+    let town = Town::open_with(Engine::Sqlite, &[("GUILDHALL__STORE__MAX_BYTES", "4194304")]).await;
+    assert_eq!(town.admin("POST", "/v1/pause", &Value::Null).status, 200);
+    let mut once = messages(1, 1)["operations"][0].clone();
+    once["key"] = json!("once");
+    let path = format!("/v1/guilds/{}/operations", town.acme);
+    assert_eq!(town.with(&town.owner.text, "POST", &path, &once).status, 202);
+    let large = |user: u64| {
+        let content = "x".repeat(1_900);
+        json!({"kind": "send_dm", "payload": {"user_id": user.to_string(), "content": content}})
+    };
+    let problem = 'full: {
+        for tenant in 0..40 {
+            let guild = 900_000 + tenant;
+            let key = town.key(&format!("t{tenant}"), &["operations:write", &format!("guild:{guild}")]);
+            let batch: Vec<_> = (0..50).map(|nth| large(tenant * 100 + nth + 1)).collect();
+            let theirs = format!("/v1/guilds/{guild}/operations");
+            let answer = town.with(&key.text, "POST", &theirs, &json!({"operations": batch}));
+            if answer.status != 202 {
+                break 'full answer;
+            }
+        }
+        panic!("4 MiB are never full");
+    };
+    assert_eq!(problem.status, 507, "{}", problem.body);
+    let said = problem.json();
+    assert_eq!(said["type"], "urn:guildhall:problem:store-full");
+    assert_eq!([&said["bound"], &said["setting"]], ["file", "store.max_bytes"], "{said}");
+    assert_eq!(said["most"], 4_194_304 / 2);
+    let replay = town.with(&town.owner.text, "POST", &path, &once);
+    assert_eq!(replay.status, 200, "{}", replay.body);
+    // Everything that is no operation is still written.
+    assert_eq!(town.admin("PUT", "/v1/state/a:b", &json!({"value": 1})).status, 204);
+    assert_eq!(town.admin("POST", "/v1/resume", &Value::Null).status, 200);
+    let id = replay.json()["id"].as_str().unwrap().to_owned();
+    town.until(&format!("/v1/operations/{id}"), |answer| answer.json()["finished_at"].is_string());
+}
