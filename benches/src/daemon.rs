@@ -43,6 +43,8 @@ impl Daemon {
             // One caller asks for everything.
             ("API__POLICIES__HEAVY_PER_SECOND", "0"),
             ("API__POLICIES__LIGHT_PER_SECOND", "0"),
+            ("STORE__MAX_QUEUED_OPERATOR", "0"),
+            ("STORE__MAX_BYTES_OPERATOR", "0"),
             ("LOG__FORMAT", "json"),
             // As good as none.
             ("LIMITS__GLOBAL", "10000"),

@@ -50,6 +50,8 @@ pub enum UsageScope {
     Tenant(String),
     /// The operator's key, or a handler.
     Operator(String),
+    /// The audit rows of a key, counted as operations. They have no bound at acceptance: the oldest are removed.
+    Audit(String),
 }
 
 impl UsageScope {
@@ -73,6 +75,7 @@ impl UsageScope {
             "key" => Some(Self::Key(name)),
             "tenant" => Some(Self::Tenant(name)),
             "operator" => Some(Self::Operator(name)),
+            "audit" => Some(Self::Audit(name)),
             _ => None,
         }
     }
@@ -84,6 +87,7 @@ impl UsageScope {
             Self::Key(_) => "key",
             Self::Tenant(_) => "tenant",
             Self::Operator(_) => "operator",
+            Self::Audit(_) => "audit",
         }
     }
 
@@ -91,7 +95,7 @@ impl UsageScope {
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
-            Self::Key(name) | Self::Tenant(name) | Self::Operator(name) => name,
+            Self::Key(name) | Self::Tenant(name) | Self::Operator(name) | Self::Audit(name) => name,
         }
     }
 }
@@ -187,6 +191,7 @@ impl UsageLimits {
             UsageScope::Key(_) => self.key,
             UsageScope::Tenant(_) => self.tenant,
             UsageScope::Operator(_) => self.operator,
+            UsageScope::Audit(_) => UsageLimit { operations: 0, bytes: 0 },
         }
     }
 
@@ -200,7 +205,7 @@ impl UsageLimits {
         let [operations, bytes] = match scope {
             UsageScope::Key(_) => [Bound::KeyOperations, Bound::KeyBytes],
             UsageScope::Tenant(_) => [Bound::TenantOperations, Bound::TenantBytes],
-            UsageScope::Operator(_) => [Bound::OperatorOperations, Bound::OperatorBytes],
+            UsageScope::Operator(_) | UsageScope::Audit(_) => [Bound::OperatorOperations, Bound::OperatorBytes],
         };
         let parts = [
             (operations, used.operations, more.operations, limit.operations),

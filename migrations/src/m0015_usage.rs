@@ -47,6 +47,7 @@ const UP: &[&str] = &[
                 ELSE 'key:' || scope END, 0, bytes FROM idempotency WHERE scope <> ''
             UNION ALL SELECT 'tenant:' || tenant, 0, bytes
                 FROM idempotency WHERE scope <> 'admin' AND scope NOT LIKE 'handler:%' AND tenant <> ''
+            UNION ALL SELECT 'audit:' || api_key, 1, 0 FROM audit
         ) AS counted GROUP BY scope",
 ];
 

@@ -601,6 +601,14 @@ pub(crate) const SCHEMA: &[Key] = &[
         allowed: "a whole number from 0 to 315360000000",
     },
     Key {
+        path: "retention.audit_max_per_key",
+        kind: Kind::Integer { min: 0, max: 1_000_000_000 },
+        default: Some("1000000"),
+        help: "Audit rows of one key that are stored, the operator's included. Past it the oldest rows of that key are \
+               removed before `audit_ms` is over. 0: no bound.",
+        allowed: "a whole number from 0 to 1000000000",
+    },
+    Key {
         path: "retention.budget_spend_ms",
         kind: Kind::Integer { min: 3_600_000, max: 31_536_000_000 },
         default: Some("604800000"),

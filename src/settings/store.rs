@@ -35,6 +35,8 @@ pub struct Store {
     pub max_bytes: u64,
     /// What each caller and tenant may store.
     pub usage: UsageLimits,
+    /// How many audit rows of one key are stored; 0 means any number.
+    pub max_audit: u64,
     /// How long an idempotency key is kept once its operation is done.
     pub keep_keys: Duration,
 }
@@ -151,6 +153,7 @@ pub(super) fn typed(effective: &[Effective]) -> Store {
         max_queued: take!(effective, "store.max_queued_per_guild", Integer),
         keep_keys: Duration::from_millis(take!(effective, "retention.idempotency_ms", Integer)),
         max_bytes: take!(effective, "store.max_bytes", Integer),
+        max_audit: take!(effective, "retention.audit_max_per_key", Integer),
         usage: UsageLimits {
             key: UsageLimit {
                 operations: take!(effective, "store.max_queued_per_key", Integer),

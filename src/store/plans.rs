@@ -39,6 +39,7 @@ pub(super) fn settings(url: &str) -> Settings {
         max_waiting: 10,
         max_queued: 10,
         max_bytes: 0,
+        max_audit: 0,
         usage: guildhall_core::usage::UsageLimits::default(),
         keep_keys: Duration::from_secs(1),
     }

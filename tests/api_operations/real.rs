@@ -85,6 +85,7 @@ impl Real {
             max_waiting: 10_000,
             max_queued: 100_000,
             max_bytes: 0,
+            max_audit: 0,
             usage: guildhall_core::usage::UsageLimits::default(),
             keep_keys: Duration::from_secs(3_600),
         };

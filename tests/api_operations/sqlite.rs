@@ -47,6 +47,7 @@ impl OnSqlite {
             max_waiting: 100,
             max_queued,
             max_bytes: 0,
+            max_audit: 0,
             usage: guildhall_core::usage::UsageLimits::default(),
             keep_keys: Duration::from_secs(3_600),
         };

@@ -82,6 +82,7 @@ pub(crate) fn settings_for(url: &str) -> settings::Store {
         max_waiting: 10_000,
         max_queued: 1_000,
         max_bytes: 0,
+        max_audit: 0,
         usage: guildhall_core::usage::UsageLimits::default(),
         keep_keys: Duration::from_secs(60),
     }

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use guildhall::store::Store;
+use guildhall_actors::access::{Action, AuditFilter, Caller, KeyStore as _};
 use guildhall_actors::operations::{
     Change, IdempotencyKey, LetterFilter, NewOperation, OperationStore as _, Recorded, SubmitError, Submitted, Swept,
 };
@@ -354,4 +355,28 @@ async fn one_key_cannot_fill_a_file() {
     assert!(file.used < file.accepts_until / 2, "{file:?} after {count}");
     submit(&store, &message("k2", "rival", 1)).await;
     submit(&store, &in_guild()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn oldest_audit_rows_of_a_key_are_removed_past_its_bound() {
+    for engine in [Engine::Sqlite, Engine::Postgres] {
+        let mut place = Place::new(engine).await;
+        place.settings.max_audit = 10;
+        let store = place.open().await;
+        let note = |key: &str, detail: usize| {
+            let caller = Caller { key: Arc::from(key), ..Caller::operator() };
+            caller.note(Action::OperationsCancel, at(1)).saying(detail.to_string())
+        };
+        for nth in 0..25 {
+            store.note(note("k1", nth)).await.unwrap();
+        }
+        store.note(note("k2", 0)).await.unwrap();
+        while store.sweep_access(at(0)).await.unwrap() > 0 {}
+        let rows = store.audit(AuditFilter { limit: 100, ..AuditFilter::default() }).await.unwrap();
+        let of = |key: &str| rows.iter().filter(|row| &*row.note.key == key).count();
+        assert_eq!((of("k1"), of("k2")), (10, 1), "{engine:?}");
+        let oldest =
+            rows.iter().filter(|row| &*row.note.key == "k1").map(|row| row.note.detail.parse::<u32>().unwrap());
+        assert_eq!(oldest.min(), Some(15), "the newest stay");
+    }
 }

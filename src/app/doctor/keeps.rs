@@ -42,6 +42,10 @@ pub(super) async fn store(settings: &Settings, tell: &mut impl FnMut(Finding)) -
         Ok(Some(looked)) => {
             let seen = format!("{url}, {}, answers in {} ms", looked.engine, looked.took.as_millis());
             tell(fits(&settings.store, &seen, &looked.steps));
+            if let Some(bound) = store::file_bound(&settings.store) {
+                let origin = if bound.derived { "derived from the free disk space" } else { "store.max_bytes" };
+                tell(Finding::ok("store", format!("its file may grow to {} bytes ({origin})", bound.bytes)));
+            }
             if looked.took > SLOW {
                 let advice = "every accepted operation waits for it: bring it closer, or see what else uses it";
                 tell(Finding::warn("store", format!("it took {} ms to answer", looked.took.as_millis()), advice));

@@ -46,7 +46,7 @@ async fn these(on: &impl ConnectionTrait, scopes: Vec<UsageScope>) -> Result<Vec
 
 async fn all(on: &impl ConnectionTrait) -> Result<Vec<(UsageScope, Usage)>, Trouble> {
     const SELECT: &str = "SELECT scope, CAST(SUM(operations) AS BIGINT), CAST(SUM(bytes) AS BIGINT)
-        FROM usage GROUP BY scope ORDER BY scope LIMIT $1 + 0";
+        FROM usage WHERE scope NOT LIKE 'audit:%' GROUP BY scope ORDER BY scope LIMIT $1 + 0";
     let mut found = Vec::new();
     for row in query(on, SELECT, vec![MOST.into()]).await? {
         let scope: String = row.try_get_by_index(0)?;

@@ -4,8 +4,9 @@ use guildhall_actors::access::{Added, NewKey, Note, Revoked, Rotated};
 use guildhall_core::{
     access::{Guilds, KeyId},
     time::UnixMs,
+    usage::UsageScope,
 };
-use sea_orm::DatabaseTransaction;
+use sea_orm::{DatabaseTransaction, QueryResult};
 
 use super::{Context, Trouble, signed};
 use crate::store::rows::{Cell, Holds, Rows, Shape, kept, query, with_rows};
@@ -87,7 +88,11 @@ pub(super) async fn rotate(
 }
 
 /// Keeps notes, in their order.
-pub(super) async fn note<'a>(on: &DatabaseTransaction, notes: impl Iterator<Item = &'a Note>) -> Result<(), Trouble> {
+pub(super) async fn note<'a>(
+    on: &DatabaseTransaction,
+    context: &Context,
+    notes: impl Iterator<Item = &'a Note>,
+) -> Result<(), Trouble> {
     const NOTES: Shape = Shape(&[
         ("at", Holds::Number),
         ("tenant", Holds::Text),
@@ -104,6 +109,7 @@ pub(super) async fn note<'a>(on: &DatabaseTransaction, notes: impl Iterator<Item
         FROM {v} LEFT JOIN guild_queues q ON q.queue = v.guild_id";
     let mut rows = Rows::new();
     for note in notes {
+        context.usage.audited(&note.key, 1);
         rows.push(&[
             Cell::Number(signed(note.at.millis())),
             Cell::Text(&note.tenant),
@@ -122,13 +128,38 @@ pub(super) async fn note<'a>(on: &DatabaseTransaction, notes: impl Iterator<Item
 }
 
 /// Forgets notes from before this, and keys that have been over for as long.
-pub(super) async fn sweep(on: &DatabaseTransaction, before: UnixMs) -> Result<u64, Trouble> {
+pub(super) async fn sweep(on: &DatabaseTransaction, context: &Context, before: UnixMs) -> Result<u64, Trouble> {
     const FORGET: &str = "DELETE FROM audit WHERE place IN
-        (SELECT place FROM audit WHERE at <= $1 ORDER BY at LIMIT $2 + 0) RETURNING place";
+        (SELECT place FROM audit WHERE at <= $1 ORDER BY at LIMIT $2 + 0) RETURNING api_key";
     const KEYS: &str = "DELETE FROM api_keys WHERE id IN (SELECT id FROM api_keys
         WHERE revoked_at <= $1 OR expires_at <= $1 LIMIT $2 + 0) RETURNING id";
     let bound = || vec![signed(before.millis()).into(), SWEEP.into()];
-    let notes = query(on, FORGET, bound()).await?.len();
+    let mut forgotten = query(on, FORGET, bound()).await?;
+    if forgotten.is_empty() {
+        forgotten = trim(on, context).await?;
+    }
+    for row in &forgotten {
+        context.usage.audited(&row.try_get_by_index::<String>(0)?, -1);
+    }
+    let notes = forgotten.len();
     let keys = query(on, KEYS, bound()).await?.len();
     Ok((notes + keys) as u64)
+}
+
+/// Removes the oldest rows of a key that has more than it may.
+async fn trim(on: &DatabaseTransaction, context: &Context) -> Result<Vec<QueryResult>, Trouble> {
+    const OVER: &str =
+        "SELECT scope, CAST(SUM(operations) AS BIGINT) FROM usage WHERE scope LIKE 'audit:%' GROUP BY scope
+        HAVING SUM(operations) > $1 LIMIT 1";
+    const REMOVE: &str = "DELETE FROM audit WHERE place IN
+        (SELECT place FROM audit WHERE api_key = $1 ORDER BY place LIMIT $2 + 0) RETURNING api_key";
+    if context.max_audit == 0 {
+        return Ok(Vec::new());
+    }
+    let over = query(on, OVER, vec![signed(context.max_audit).into()]).await?;
+    let Some(row) = over.first() else { return Ok(Vec::new()) };
+    let scope: String = row.try_get_by_index(0)?;
+    let Some(UsageScope::Audit(key)) = UsageScope::read(&scope) else { return Ok(Vec::new()) };
+    let over: i64 = row.try_get_by_index::<i64>(1)? - signed(context.max_audit);
+    Ok(query(on, REMOVE, vec![key.into(), over.min(SWEEP).into()]).await?)
 }

@@ -156,7 +156,7 @@ pub(super) async fn carry_out(
                 put(place, Answer::Kept);
             }
             Job::Note => put(place, Answer::Kept),
-            Job::SweepAccess(before) => put(place, Answer::SweptEvents(access::sweep(on, *before).await?)),
+            Job::SweepAccess(before) => put(place, Answer::SweptEvents(access::sweep(on, context, *before).await?)),
             Job::SweepSpend(before) => put(place, Answer::SweptEvents(spend::sweep(on, *before).await?)),
             Job::Erase(subject, from) => put(place, Answer::Erased(erase::step(on, context, *subject, from).await?)),
         }
@@ -170,7 +170,7 @@ pub(super) async fn carry_out(
     let answered = answers.into_iter().map(|answer| answer.expect("invariant: every job has its answer"));
     let answers: Vec<Answer> = answered.collect();
     let notes = asked.iter().zip(&answers).filter(|(_, answer)| answer.is_change());
-    access::note(on, notes.filter_map(|(asked, _)| asked.note)).await?;
+    access::note(on, context, notes.filter_map(|(asked, _)| asked.note)).await?;
     context.usage.flush(on).await?;
     if context.members.has_others() {
         let told = Told { homes: &homes, owners: &owners, woken: &woken };

@@ -100,6 +100,8 @@ pub(super) struct Context {
     channel: String,
     /// How many operations may be pending in a queue.
     max_queued: u64,
+    /// How many audit rows of a key are stored; 0 is no bound.
+    max_audit: u64,
     /// How long keys are kept.
     keep_keys: Duration,
     /// How long a process counts as alive after it has said so.
@@ -155,11 +157,22 @@ impl Writer {
     ) -> Result<Self, Trouble> {
         let (max_queued, keep_keys, lease) = (settings.max_queued, settings.keep_keys, settings.lease.lasts);
         let stamp = if file.is_some() { Stamp::Counted(0) } else { Stamp::Postgres };
+        let max_audit = settings.max_audit;
         let instance = if file.is_some() { usage::SETTLED } else { members.me() };
         let bounds = settings.usage.within_file(settings.max_bytes);
         let usage = Arc::new(UsageCounters::new(bounds, instance, FileRoom::new(settings.max_bytes)));
-        let context =
-            Context { members, channel, max_queued, keep_keys, lease, row_security, stamp, says_changes: false, usage };
+        let context = Context {
+            max_audit,
+            members,
+            channel,
+            max_queued,
+            keep_keys,
+            lease,
+            row_security,
+            stamp,
+            says_changes: false,
+            usage,
+        };
         let session = Session::of(&settings);
         let mut writer = Self {
             settings,

@@ -71,6 +71,12 @@ impl UsageCounters {
         }
     }
 
+    /// Audit rows of a key were written or removed.
+    pub(super) fn audited(&self, key: &str, rows: i64) {
+        let change = Usage { operations: rows, bytes: 0 };
+        *self.lock().entry(UsageScope::Audit(key.to_owned())).or_default() += change;
+    }
+
     /// Rows of so many bytes were removed.
     pub(super) fn removed(&self, caller: &str, tenant: &str, bytes: i64) {
         self.add(caller, tenant, Usage { operations: 0, bytes: -bytes });
