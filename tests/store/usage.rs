@@ -55,10 +55,12 @@ async fn counted(place: &Place, store: &Store) -> [BTreeMap<String, (i64, i64)>;
         UNION ALL SELECT scope, tenant, 0, bytes FROM idempotency";
     let on = Database::connect(place.raw_url()).await.unwrap();
     let engine = on.get_database_backend();
-    let kind = if engine == DbBackend::Postgres { "bigint" } else { "integer" };
-    let select =
-        format!("SELECT caller, tenant, CAST(n AS {kind}), bytes FROM ({}) AS r (caller, tenant, n, bytes)", ROWS);
-    let select = if engine == DbBackend::Postgres { select } else { ROWS.to_owned() };
+    let select = match engine {
+        DbBackend::Postgres => {
+            format!("SELECT caller, tenant, CAST(n AS bigint), bytes FROM ({ROWS}) AS r (caller, tenant, n, bytes)")
+        }
+        _ => ROWS.to_owned(),
+    };
     let mut by_rows: BTreeMap<String, (i64, i64)> = BTreeMap::new();
     for row in on.query_all_raw(Statement::from_string(engine, select)).await.unwrap() {
         let (caller, tenant): (String, String) = (row.try_get_by_index(0).unwrap(), row.try_get_by_index(1).unwrap());
