@@ -344,6 +344,7 @@ async fn one_key_cannot_fill_a_file() {
     let mut place = Place::new(Engine::Sqlite).await;
     place.settings.max_bytes = 16 << 20;
     let store = place.open().await;
+    let empty = store.usage(None).await.unwrap().file.unwrap().used;
     let batch = |from: u64| (from..from + 100).map(|user| message("k1", "acme", user)).collect::<Vec<_>>();
     let mut count = 0;
     let over = loop {
@@ -355,6 +356,9 @@ async fn one_key_cannot_fill_a_file() {
     assert_eq!((over.bound, over.most), (Bound::KeyBytes, 1 << 20));
     let file = store.usage(None).await.unwrap().file.unwrap();
     assert!(file.used < file.accepts_until / 2, "{file:?} after {count}");
+    // What is counted includes what the operations still need until they are finished.
+    let (grown, counted) = (file.used - empty, used(&store, "key:k1").await.bytes.unsigned_abs());
+    assert!(grown < counted && grown > counted / 4, "{grown} bytes written, {counted} counted");
     submit(&store, &message("k2", "rival", 1)).await;
     submit(&store, &in_guild()).await;
 }
