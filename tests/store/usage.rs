@@ -8,14 +8,14 @@ use guildhall_actors::operations::{
     Change, IdempotencyKey, LetterFilter, NewOperation, OperationStore as _, Recorded, SubmitError, Submitted, Swept,
 };
 use guildhall_core::{
-    operation::{Failure, FailureClass, Kind, Queue, State},
+    operation::{Failure, FailureClass, Kind, Queue, QueueKey, State},
     usage::{Bound, BoundExceeded, Usage, UsageLimit, UsageScope},
 };
 use sea_orm::{ConnectionTrait as _, Database, DbBackend, Statement};
 
 use crate::setup::{
-    Engine, GUILD, KEEP, Place, at, change, claim, fresh, in_guild, new_id, on_both, operation, record, refused,
-    submit, tried,
+    Engine, GUILD, KEEP, Place, at, change, claim, fresh, in_guild, new_id, on_both, operation, queue_of, record,
+    refused, submit, tried,
 };
 
 const QUEUE: Queue = Queue::Guild(GUILD);
@@ -27,7 +27,7 @@ fn message(key: &str, tenant: &str, user: u64) -> NewOperation {
         caller: Arc::from(key),
         kind: Kind::SendDm,
         payload: format!(r#"{{"user_id":"{user}","content":"hello"}}"#),
-        ..operation(Queue::User(user))
+        ..operation(QueueKey::user(user))
     }
 }
 
@@ -104,7 +104,7 @@ on_both! {
         // Another key, another tenant and the operator are not affected.
         submit(&store, &message("k2", "acme", 1)).await;
         submit(&store, &message("k3", "rival", 1)).await;
-        submit(&store, &operation(Queue::User(1))).await;
+        submit(&store, &operation(QueueKey::user(1))).await;
         agree(&place, &store, "refusals").await;
     }
 
@@ -127,7 +127,7 @@ on_both! {
         let over = exceeded(refused(&store, vec![message("k3", "acme", 5)]).await);
         assert_eq!((over.bound, over.used, over.most), (Bound::TenantOperations, 4, 4));
         submit(&store, &message("k4", "rival", 5)).await;
-        submit(&store, &operation(Queue::User(6))).await;
+        submit(&store, &operation(QueueKey::user(6))).await;
         assert_eq!(used(&store, "tenant:acme").await.operations, 4);
     }
 
@@ -158,7 +158,7 @@ on_both! {
         let (store, place) = bounded(engine, NONE, UsageLimit { bytes: 5_000, ..NONE }).await;
         let dying = NewOperation { payload: format!("\"{}\"", "x".repeat(1_200)), ..message("k1", "acme", 1) };
         submit(&store, &dying).await;
-        let fence = claim(&store, dying.queue).await.fence;
+        let fence = claim(&store, queue_of(&dying)).await.fence;
         let dead = Change {
             error: Some(Failure::new(FailureClass::Transient, "no")),
             ..change(&dying, fence, State::Dead)
@@ -181,7 +181,7 @@ on_both! {
         let (store, place) = bounded(engine, UsageLimit { operations: 1, bytes: 1 << 20 }, NONE).await;
         let full = with_key(message("k1", "acme", 1), "once");
         submit(&store, &full).await;
-        let fence = claim(&store, full.queue).await.fence;
+        let fence = claim(&store, queue_of(&full)).await.fence;
         let result = format!("\"{}\"", "r".repeat(2 << 20));
         let done = Change { result: Some(result), ..change(&full, fence, State::Succeeded) };
         assert_eq!(record(&store, done).await, Recorded::Done);
@@ -235,13 +235,13 @@ on_both! {
                     let operation = live.swap_remove(random.usize(0..live.len()));
                     let states = [State::Succeeded, State::Dead, State::NeedsReview, State::Running];
                     let state = states[random.usize(0..states.len())];
-                    let claims = store.claim(guildhall_actors::operations::ClaimFrom::Queues(vec![operation.queue])).await.unwrap();
+                    let claims = store.claim(guildhall_actors::operations::ClaimFrom::Queues(vec![queue_of(&operation)])).await.unwrap();
                     if let [claim] = claims.as_slice() {
                         let result = (state == State::Succeeded).then(|| "\"done\"".to_owned());
                         let attempt = Some(tried(1));
                         let change = Change { result, attempt, delays: random.u32(0..20), ..change(&operation, claim.fence, state) };
                         record(&store, change).await;
-                        store.release(operation.queue, claim.fence).await.unwrap();
+                        store.release(queue_of(&operation), claim.fence).await.unwrap();
                     }
                     "record"
                 }
@@ -330,7 +330,7 @@ async fn full_file_refuses_operations_and_records_outcomes() {
     assert!(accepted.len() > 10, "{}", accepted.len());
     // There is head room: the outcome of everything is recorded, even if all of it dies and is stored as letters, too.
     for operation in &accepted {
-        let fence = claim(&store, operation.queue).await.fence;
+        let fence = claim(&store, queue_of(&operation)).await.fence;
         let done = Change { attempt: Some(tried(1)), ..change(operation, fence, State::Dead) };
         assert_eq!(record(&store, done).await, Recorded::Done);
     }

@@ -35,7 +35,8 @@ fn flood(town: &Town) -> (u64, Value) {
 }
 
 async fn flood_of_messages_meets_the_bound_of_its_key(engine: Engine) {
-    let settings = [("GUILDHALL__STORE__MAX_QUEUED_PER_KEY", "500"), ("GUILDHALL__STORE__MAX_QUEUED_PER_TENANT", "700")];
+    let settings =
+        [("GUILDHALL__STORE__MAX_QUEUED_PER_KEY", "500"), ("GUILDHALL__STORE__MAX_QUEUED_PER_TENANT", "700")];
     let town = Town::open_with(engine, &settings).await;
     assert_eq!(town.admin("POST", "/v1/pause", &Value::Null).status, 200);
     let (accepted, problem) = flood(&town);

@@ -43,7 +43,7 @@ proptest! {
         for Request { who, after, .. } in requests {
             now = now + Duration::from_micros(after);
             let max_wait = Duration::from_secs(60);
-            if let Outcome::Taken { delay } = meter.on_request(who, max_wait, now).verdict.outcome {
+            if let Outcome::Taken { delay } = meter.on_request(who, 1, max_wait, now).verdict.outcome {
                 let last = &mut last[usize::from(who)];
                 prop_assert!(now + delay >= *last);
                 *last = now + delay;

@@ -15,8 +15,8 @@ use guildhall_core::{
 use percent_encoding::percent_decode_str;
 
 use super::{
-    Served, audit, breakers, budgets, erase, guilds, instances, kept, keys, letters, limits, operations, shards, stream,
-    usage,
+    Served, audit, breakers, budgets, erase, guilds, instances, kept, keys, letters, limits, operations, shards,
+    stream, usage,
 };
 use crate::api::problem::{Problem, Told};
 
