@@ -24,7 +24,7 @@ pub(super) struct Args {
     guild: Option<String>,
 }
 
-pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode> {
     args.remote.run(file, async |client, out| {
         let subject = match (&args.user, &args.guild) {
             (Some(id), _) => json!({"user_id": id}),

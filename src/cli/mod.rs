@@ -117,7 +117,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Budgets(args) => budgets::run(file, args),
         Command::Keys(args) => keys::run(file, args),
         Command::Audit(args) => audit::run(file, args),
-        Command::Erase(args) => erase::run(file, args),
+        Command::Erase(args) => erase::run(file, &args),
         Command::Instances(args) => instances::run(file, &args),
         Command::Usage(args) => usage::run(file, &args),
         Command::Doctor(args) => doctor::run(file, args),

@@ -330,7 +330,7 @@ async fn full_file_refuses_operations_and_records_outcomes() {
     assert!(accepted.len() > 10, "{}", accepted.len());
     // There is head room: the outcome of everything is recorded, even if all of it dies and is stored as letters, too.
     for operation in &accepted {
-        let fence = claim(&store, queue_of(&operation)).await.fence;
+        let fence = claim(&store, queue_of(operation)).await.fence;
         let done = Change { attempt: Some(tried(1)), ..change(operation, fence, State::Dead) };
         assert_eq!(record(&store, done).await, Recorded::Done);
     }

@@ -265,7 +265,7 @@ impl Hub {
                 }
                 // Which queues of a tenant these were only the store knows; it has notified them.
                 Committed::Before => {
-                    queues.extend(item.operations.iter().filter_map(|operation| operation.queue.fixed()))
+                    queues.extend(item.operations.iter().filter_map(|operation| operation.queue.fixed()));
                 }
                 Committed::Refused(_) => {}
             }
