@@ -49,10 +49,10 @@ impl MigratorTrait for Migrator {
             Box::new(m0010_budget_spend::STEP),
             Box::new(m0011_guilds_apart::STEP),
             Box::new(m0012_callers::STEP),
-            Box::new(m0016_admin_key::STEP),
-            Box::new(m0014_queue_identity::QueueIdentity),
             Box::new(m0013_received_interactions::STEP),
+            Box::new(m0014_queue_identity::QueueIdentity),
             Box::new(m0015_usage::STEP),
+            Box::new(m0016_admin_key::STEP),
         ]
     }
 }
