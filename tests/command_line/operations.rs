@@ -60,7 +60,7 @@ fn what_is_wrong_with_an_operation_is_told_by_its_field() {
     assert!(stage.run(&["ops", "show", "nonsense"]).failed().contains("id: "));
     let nowhere = "01981a3b-0000-7000-8000-000000000000";
     assert!(stage.run(&["ops", "show", nowhere]).failed().contains(nowhere));
-    assert!(stage.run(&["ops", "list", "--state", "odd"]).failed().contains("state: must be one of queued"));
+    assert!(stage.run(&["ops", "list", "--state", "odd"]).failed().contains("state: must be one of "));
     assert!(stage.run(&["ops", "submit", "--guild", "1"]).misused().contains("--kind"));
     assert_eq!(stage.run(&["ops", "submit", "--kind", "a", "-f", "x.yaml"]).code, 2);
     // A guild that is none.

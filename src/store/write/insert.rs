@@ -76,15 +76,16 @@ const SCHEDULED: Shape = Shape(&[
     ("reason", Holds::Text),
     ("redrive_of", Holds::Uuid),
     ("created_at", Holds::Number),
+    ("bytes", Holds::Number),
     ("joins_at", Holds::Number),
     ("put_off", Holds::Number),
 ]);
 
 const INSERT_SCHEDULED: &str = "INSERT INTO operations (id, tenant, queue, guild_id, caller, bounds, scopes, seq, kind, payload, payload_hash, lane,
     max_attempts, eligible_at, deadline_at, deployment_id, trace, reason, redrive_of, created_at, updated_at, joins_at, put_off,
-    state, attempts, delays, parked, changed)
+    state, attempts, delays, parked, bytes, changed)
     SELECT id, tenant, queue, guild_id, caller, bounds, scopes, seq, kind, payload, payload_hash, lane, max_attempts, eligible_at, deadline_at,
-    deployment_id, trace, reason, redrive_of, created_at, created_at, joins_at, put_off, 'scheduled', 0, 0, 0, {changed} FROM {v}";
+    deployment_id, trace, reason, redrive_of, created_at, created_at, joins_at, put_off, 'scheduled', 0, 0, 0, bytes, {changed} FROM {v}";
 
 /// Keeps operations that were accepted: each as whoever asked for it, so that nobody can be given a row by mistake. The queues
 /// are the engine's own.
