@@ -41,6 +41,8 @@ local RESERVE = 40
 local RECENT = 5 * 1000
 -- What one process is lent beyond its calls under way: one part in so many of what is free. And of the limit, at most.
 local PARTS = 10
+-- What one process may add for one holder unasked: one part in so many of what is free.
+local EXPOSURE_PARTS = 8
 -- More processes than that cannot be heard.
 local MOST = 1000
 -- A holder is large, and listed, from one part in so many of what it may have.
@@ -278,14 +280,15 @@ if now - born < SETTLING then
     end
 end
 
--- What a process may add for any one holder unasked: all together half of what a holder may have, shared out evenly.
+-- What a process may add for any one holder unasked: all together half of what a holder may have, each a part of what is free.
 local half = max(floor(cap / 2), 1)
 local unknown = 0
 if missing > 0 then
     unknown = math.ceil(half * missing / expected)
 end
 local fair = max(floor(half / (#others + 1 + missing)), 1)
-local granted_exposure = min(fair, max(half - exposed - unknown, 0))
+local free_exposure = max(half - exposed - unknown, 0)
+local granted_exposure = min(fair, max(floor(free_exposure / EXPOSURE_PARTS), 1), free_exposure)
 local elsewhere_exposure = exposed + unknown
 if now - born < SETTLING then
     local little_reserve = floor(cap / PARTS)

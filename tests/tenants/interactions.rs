@@ -153,8 +153,8 @@ on_both! {
     async fn paths_of_interactions_are_checked_in_any_encoding(town) {
         let application = town.sim.application(CANARY).unwrap();
         let Interaction { id, token } = fire(&town, town.nobodys).await;
-        // `request` needs the scope application, which no key of another tenant has.
-        let key = town.key("default", &["operations:write", "operations:read", "application"]);
+        // `request` needs the scope application, which no key of another tenant has; and danger for paths in capitals.
+        let key = town.key("default", &["operations:write", "operations:read", "application", "danger"]);
         let deferred = accepted(&town, &key.text, town.nobodys, &response("defer_reply", &id, &token));
         assert_eq!(ends(&town, &deferred)["state"], "succeeded");
         let request = |method: &str, path: &str| {

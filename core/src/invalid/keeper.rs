@@ -29,6 +29,9 @@ const LONGEST_CALL_MS: u64 = 60_000;
 /// What one process is lent beyond its calls under way: one part in so many of what is free; and of the limit, at most.
 const PARTS: u64 = 10;
 
+/// What one process may add for one holder unasked: one part in so many of what is free.
+const EXPOSURE_PARTS: u64 = 8;
+
 /// More processes than that cannot be heard.
 const MOST: usize = 1_000;
 
@@ -193,7 +196,8 @@ impl Keeper {
     }
 
     /// What a process may add for any one holder unasked, and what the others may. All together may add half of what a holder
-    /// may have, shared out evenly.
+    /// may have. A process gets a part of what is free: what was granted to one that died is held for a long time, and the one
+    /// that takes its place needs some as well.
     fn grant_exposure(&self, process: &str, ask: &Ask, missing: u64, born: u64, now: u64) -> (u64, u64) {
         let others = self.entries.iter().filter(|(name, _)| *name != process).map(|(_, entry)| entry);
         let (count, granted) = others.fold((0, 0), |(count, sum), entry| (count + 1, sum + entry.exposure));
@@ -201,7 +205,8 @@ impl Keeper {
         let half = (cap / 2).max(1);
         let unknown = if missing > 0 { (half * missing).div_ceil(self.holders) } else { 0 };
         let fair = (half / (count + 1 + missing)).max(1);
-        let exposure = fair.min(half.saturating_sub(granted + unknown));
+        let free = half.saturating_sub(granted + unknown);
+        let exposure = fair.min((free / EXPOSURE_PARTS).max(1)).min(free);
         if now - born >= SETTLING_MS {
             return (exposure, granted + unknown);
         }
