@@ -258,8 +258,9 @@ impl Tally {
             (EventName::Other(_), Class::Fleeting | Class::Chatter | Class::Change | Class::Gateway) => "other",
         };
         let trace_id = || trace_of(&event.origin).id;
-        trace!(shard, kind, sequence = event.origin.seq, trace_id = %trace_id(), "dispatch received");
+        // Counted before it is logged: a reader of the line finds the event in the metric.
         self.counters.entry(kind).or_insert_with(|| counter!(GATEWAY_EVENTS, "type" => kind)).increment(1);
+        trace!(shard, kind, sequence = event.origin.seq, trace_id = %trace_id(), "dispatch received");
     }
 }
 
