@@ -100,9 +100,9 @@ fn key_that_uses_three_processes_has_one_share() {
                     }
                     Err(refused) => {
                         let share = process.observe().await.invalid_requests.share;
-                        let used = share.holders.iter().find(|holder| holder.id == "greedy").map_or(0, |it| it.used);
-                        // Two of three processes may add a third of half of the cap each.
-                        if refused.reason == "invalid_requests_key_share" && used >= share.cap * 2 / 3 - 70 {
+                        let is_capped = share.holders.iter().any(|holder| holder.id == "greedy" && holder.capped);
+                        // Before that it only waits until the keeper has granted more.
+                        if refused.reason == "invalid_requests_key_share" && is_capped {
                             return sent;
                         }
                         yield_now().await;
@@ -111,7 +111,7 @@ fn key_that_uses_three_processes_has_one_share() {
             }
         };
         let sent: u32 = soon(join_all(all.iter().map(greedy))).await.into_iter().sum();
-        assert!((250..=500).contains(&sent), "{sent} of 500");
+        assert!((400..=500).contains(&sent), "{sent} of 500");
         // All know of it, and other callers are not held.
         for process in &all {
             until(async || process.observe().await.invalid_requests.share.capped == 2).await;

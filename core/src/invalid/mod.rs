@@ -158,6 +158,8 @@ pub struct Ledger {
     largest_at: Timestamp,
     /// Calls held back because of a share.
     held_by_share: u64,
+    /// Whether a holder has taken half of what this process may add for it unasked.
+    short_of_exposure: bool,
 }
 
 impl Ledger {
@@ -178,6 +180,7 @@ impl Ledger {
             largest: 0,
             largest_at: Timestamp::ZERO,
             held_by_share: 0,
+            short_of_exposure: false,
         }
     }
 
@@ -214,6 +217,7 @@ impl Ledger {
         let owner = owner.into();
         self.check_share(&owner, now)?;
         self.holders.reserve(&owner);
+        self.watch_exposure(&owner);
         self.in_flight += 1;
         Ok(Reservation { owner, route: route.clone() })
     }
@@ -300,10 +304,11 @@ impl Ledger {
         self.fleet.as_ref().is_none_or(Fleet::is_heard)
     }
 
-    /// Whether half of what was lent is taken, so that it should ask for more. Never if it is alone.
+    /// Whether half of what was lent is taken, or of what may be added for one holder, so that it should ask for more. Never if
+    /// it is alone.
     #[must_use]
     pub fn is_short(&self) -> bool {
-        self.fleet.as_ref().is_some_and(|fleet| fleet.is_short(self.own()))
+        self.fleet.as_ref().is_some_and(|fleet| self.short_of_exposure || fleet.is_short(self.own()))
     }
 
     /// What to tell the keeper of the common count; nothing if there is none.
@@ -322,6 +327,7 @@ impl Ledger {
         let own = self.own();
         if self.fleet.as_mut().is_some_and(|fleet| fleet.synced(synced, own, now)) {
             self.acknowledge(synced.acknowledged, now);
+            self.short_of_exposure = false;
         }
     }
 

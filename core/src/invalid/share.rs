@@ -76,6 +76,7 @@ impl Ledger {
             if held.taken < cap && held.may_add {
                 continue;
             }
+            self.short_of_exposure |= !held.may_add;
             let room_at = self.room_at(&holder, cap, now);
             let before = self.holders.refuse(&holder);
             let apart = APART.saturating_mul(before).min(self.config.window / SPREAD);
@@ -88,6 +89,14 @@ impl Ledger {
             });
         }
         Ok(())
+    }
+
+    /// Notes whether a call has taken half of what may be added for one of its holders unasked.
+    pub(super) fn watch_exposure(&mut self, owner: &CallOwner) {
+        if let Some(fleet) = &self.fleet {
+            let is_short = |holder: &Holder| self.holders.of(holder).exposed().saturating_mul(2) >= fleet.exposure;
+            self.short_of_exposure |= owner.holders().any(|holder| is_short(&holder));
+        }
     }
 
     fn held(&self, holder: &Holder, now: Timestamp) -> Held {
