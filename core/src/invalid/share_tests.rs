@@ -278,12 +278,12 @@ proptest! {
 #[test]
 fn process_that_takes_the_place_of_a_killed_one_can_send_at_once() {
     let config = InvalidConfig::default();
-    let mut keeper = super::Keeper::new(config.limit, config.window);
+    let mut keeper = Keeper::new(config.limit, config.window);
     let owner = operator(7);
     for life in 0..20 {
         let now = at(life * 10);
         let mut ledger = Ledger::new(config);
-        ledger.share(super::WhenLost::Stop, now);
+        ledger.share(WhenLost::Stop, now);
         // It never leaves: the keeper holds what it was granted.
         for (number, second) in [(1, 0), (2, 4)] {
             let now = now + Duration::from_secs(second);
