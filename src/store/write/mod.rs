@@ -373,6 +373,7 @@ impl Writer {
             failpoint::pass(Point::BeforeCommit);
         }
         let done = self.end(transaction, done).await?;
+        self.context.usage.committed();
         failpoint::pass(Point::AfterCommit);
         Ok(done)
     }

@@ -48,16 +48,62 @@ pub(in crate::store) struct UsageCounters {
     file: Option<FileRoom>,
     /// What the present transaction changes.
     changes: Mutex<BTreeMap<UsageScope, Usage>>,
+    /// What is committed, if nothing else writes to the store.
+    cache: Option<Mutex<Cache>>,
+}
+
+/// How many scopes are cached.
+const CACHED: usize = 10_000;
+
+/// The committed counters that were read before, so that they need not be read for each transaction.
+#[derive(Debug, Default)]
+struct Cache {
+    known: HashMap<UsageScope, Usage>,
+    /// What the present transaction has written.
+    written: Option<BTreeMap<UsageScope, Usage>>,
+}
+
+impl Cache {
+    /// A transaction begins. If the last one has written and nothing says that it was committed, nothing is known.
+    fn begin(&mut self) {
+        if self.written.take().is_some() || self.known.len() > CACHED {
+            self.known.clear();
+        }
+    }
+
+    fn commit(&mut self) {
+        for (scope, change) in self.written.take().into_iter().flatten() {
+            if let Some(known) = self.known.get_mut(&scope) {
+                *known += change;
+            }
+        }
+    }
 }
 
 impl UsageCounters {
     pub(in crate::store) fn new(limits: UsageLimits, instance: Uuid, file: Option<FileRoom>) -> Self {
-        Self { limits, instance, file, changes: Mutex::default() }
+        // A file has one writer.
+        let cache = file.is_some().then(Mutex::default);
+        Self { limits, instance, file, changes: Mutex::default(), cache }
     }
 
     /// A new transaction begins.
     pub(super) fn clear(&self) {
         self.lock().clear();
+        if let Some(mut cache) = self.cache() {
+            cache.begin();
+        }
+    }
+
+    /// The present transaction was committed.
+    pub(super) fn committed(&self) {
+        if let Some(mut cache) = self.cache() {
+            cache.commit();
+        }
+    }
+
+    fn cache(&self) -> Option<MutexGuard<'_, Cache>> {
+        self.cache.as_ref().map(|cache| cache.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Counts a change for all scopes of an operation.
@@ -102,6 +148,9 @@ impl UsageCounters {
             rows.push(&[Cell::Text(&scope), Cell::Number(change.operations), Cell::Number(change.bytes)]);
         }
         with_rows(on, ADD, CHANGES, rows, vec![self.instance.into()]).await?;
+        if let Some(mut cache) = self.cache() {
+            cache.written = Some(changes);
+        }
         Ok(())
     }
 
@@ -119,16 +168,45 @@ impl UsageCounters {
             }
         }
         let scopes = callers.into_iter().flat_map(|(caller, tenant)| UsageScope::of(caller, tenant));
-        let bounded: BTreeSet<_> = scopes
-            .filter(|scope| self.limits.of(scope) != UsageLimit::default())
-            .map(|scope| scope.to_string())
-            .collect();
-        let used = used(on, bounded.iter().map(String::as_str)).await?;
+        let bounded: BTreeSet<_> = scopes.filter(|scope| self.limits.of(scope) != UsageLimit::default()).collect();
+        let used = self.used(on, bounded).await?;
         let file = match &self.file {
             Some(file) => Some((file, file.used(on).await?)),
             None => None,
         };
         Ok(Acceptance { counters: self, used, file })
+    }
+
+    /// What scopes use by what is committed.
+    async fn used(
+        &self,
+        on: &DatabaseTransaction,
+        scopes: BTreeSet<UsageScope>,
+    ) -> Result<HashMap<UsageScope, Usage>, Trouble> {
+        let (mut found, mut unknown) = (HashMap::new(), Vec::new());
+        {
+            let cache = self.cache();
+            for scope in scopes {
+                match cache.as_ref().and_then(|cache| cache.known.get(&scope)) {
+                    Some(usage) => drop(found.insert(scope, *usage)),
+                    None => unknown.push(scope),
+                }
+            }
+        }
+        if unknown.is_empty() {
+            return Ok(found);
+        }
+        let names: Vec<String> = unknown.iter().map(ToString::to_string).collect();
+        let mut read = used(on, names.iter().map(String::as_str)).await?;
+        let mut cache = self.cache();
+        for scope in unknown {
+            let usage = read.remove(&scope).unwrap_or_default();
+            if let Some(cache) = &mut cache {
+                cache.known.insert(scope.clone(), usage);
+            }
+            found.insert(scope, usage);
+        }
+        Ok(found)
     }
 
     /// Merges the rows of processes that are gone, and removes those that count nothing.
