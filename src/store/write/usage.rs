@@ -47,9 +47,39 @@ pub(in crate::store) struct UsageCounters {
     instance: Uuid,
     file: Option<FileRoom>,
     /// What the present transaction changes.
-    changes: Mutex<BTreeMap<UsageScope, Usage>>,
+    changes: Mutex<Changes>,
     /// What is committed, if nothing else writes to the store.
     cache: Option<Mutex<Cache>>,
+}
+
+/// What a transaction changes.
+#[derive(Debug, Default)]
+struct Changes {
+    by_scope: BTreeMap<UsageScope, Usage>,
+    /// The last caller and tenant, and what is not in `by_scope` yet: most changes of a transaction have the same.
+    run: Option<(String, String, Usage)>,
+}
+
+impl Changes {
+    fn add(&mut self, caller: &str, tenant: &str, change: Usage) {
+        match &mut self.run {
+            Some((its_caller, its_tenant, sum)) if its_caller == caller && its_tenant == tenant => *sum += change,
+            Some(_) | None => {
+                self.scopes();
+                self.run = Some((caller.to_owned(), tenant.to_owned(), change));
+            }
+        }
+    }
+
+    /// All changes, by scope.
+    fn scopes(&mut self) -> &mut BTreeMap<UsageScope, Usage> {
+        if let Some((caller, tenant, sum)) = self.run.take() {
+            for scope in UsageScope::of(&caller, &tenant) {
+                *self.by_scope.entry(scope).or_default() += sum;
+            }
+        }
+        &mut self.by_scope
+    }
 }
 
 /// How many scopes are cached.
@@ -89,7 +119,7 @@ impl UsageCounters {
 
     /// A new transaction begins.
     pub(super) fn clear(&self) {
-        self.lock().clear();
+        *self.lock() = Changes::default();
         if let Some(mut cache) = self.cache() {
             cache.begin();
         }
@@ -111,16 +141,13 @@ impl UsageCounters {
         if change.is_zero() {
             return;
         }
-        let mut changes = self.lock();
-        for scope in UsageScope::of(caller, tenant) {
-            *changes.entry(scope).or_default() += change;
-        }
+        self.lock().add(caller, tenant, change);
     }
 
     /// Audit rows of a key were written or removed.
     pub(super) fn audited(&self, key: &str, rows: i64) {
         let change = Usage { operations: rows, bytes: 0 };
-        *self.lock().entry(UsageScope::Audit(key.to_owned())).or_default() += change;
+        *self.lock().scopes().entry(UsageScope::Audit(key.to_owned())).or_default() += change;
     }
 
     /// Rows of so many bytes were removed.
@@ -141,7 +168,7 @@ impl UsageCounters {
             SELECT its_scope, $2, operations, bytes FROM {v} WHERE 1 = 1
             ON CONFLICT (scope, instance) DO UPDATE
             SET operations = usage.operations + excluded.operations, bytes = usage.bytes + excluded.bytes";
-        let changes = std::mem::take(&mut *self.lock());
+        let changes = std::mem::take(self.lock().scopes());
         let mut rows = Rows::new();
         for (scope, change) in changes.iter().filter(|(_, change)| !change.is_zero()) {
             let scope = scope.to_string();
@@ -229,7 +256,7 @@ impl UsageCounters {
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<UsageScope, Usage>> {
+    fn lock(&self) -> MutexGuard<'_, Changes> {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -284,6 +311,7 @@ impl Acceptance<'_> {
             }
         }
         let mut changes = self.counters.lock();
+        let changes = changes.scopes();
         for (scope, more) in &by_scope {
             let mut used = self.used.get(scope).copied().unwrap_or_default();
             used += changes.get(scope).copied().unwrap_or_default();
