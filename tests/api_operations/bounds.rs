@@ -206,7 +206,8 @@ fn requests_that_are_none_are_ended_and_nobody_else_notices() {
 #[test]
 fn bodies_that_are_held_at_once_have_a_bound() {
     run(async {
-        let control = ControlConfig { bodies_most: 10_000, ..ControlConfig::default() };
+        // The body is held for the whole test.
+        let control = ControlConfig { bodies_most: 10_000, body_within: STUCK * 2, ..ControlConfig::default() };
         let api = Setup { control, ..Setup::default() }.start();
         let large = "x".repeat(9_000);
         let head = format!(

@@ -1,6 +1,9 @@
 //! A client of the stream, as small as one can be.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use serde_json::Value;
 use tokio::{
@@ -82,7 +85,17 @@ impl Stream {
     }
 
     pub(crate) async fn open_as(address: SocketAddr, key: &str, query: &str, last: Option<&str>) -> Self {
-        Self::try_open(address, key, query, last).await.unwrap_or_else(|answer| panic!("{answer:?}"))
+        let deadline = Instant::now() + STUCK;
+        loop {
+            match Self::try_open(address, key, query, last).await {
+                Ok(stream) => return stream,
+                // Streams that were cut off a moment ago still count: come again, as the response says.
+                Err(answer) if answer.status == 503 && Instant::now() < deadline => {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                Err(answer) => panic!("{answer:?}"),
+            }
+        }
     }
 
     /// Opens it; what is answered instead, if it is not.
