@@ -16,7 +16,7 @@ use super::{
 };
 use crate::store::{members::Said, rows::query};
 
-/// What came of a batch.
+/// The result of a batch.
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) answers: Vec<Answer>,

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! `joins_at` is set on scheduled operations alone. A negative `seq` is the order of acceptance. Nobody holds a scheduled
-//! operation in memory, so whoever writes to the queue may let those join that are due: every submission does, and so a
+//! operation in memory, so any writer to the queue may let those join that are due: every submission does, and so a
 //! scheduled operation is before all that were accepted after it was due.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
