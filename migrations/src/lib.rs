@@ -7,7 +7,13 @@
 //! A migration that has been released is never edited: what it got wrong, a later one mends. Each is written in SQL, since
 //! that is what both engines will still understand when the code around it has changed; what SQL cannot say is code in the
 //! migration's own file, which depends on nothing of Guildhall.
+//!
+//! A migration is identified by its number. The store records the [hash](Migration::hash) of the SQL that was run, and which
+//! programs can [work with it](Migration::compatible_from).
 
+#[cfg(test)]
+mod expand;
+mod hash;
 mod m0001_operations;
 mod m0003_instances;
 mod m0004_leases;
@@ -23,20 +29,64 @@ mod m0013_received_interactions;
 mod m0014_queue_identity;
 mod m0015_usage;
 mod m0016_admin_key;
+mod m0017_process_ends;
+mod m0018_crashed_inputs;
+mod m0019_operation_progress;
+mod m0020_unknown_outcomes;
+mod m0021_limit_shares;
 
-pub use sea_orm_migration::MigratorTrait;
+pub use sea_orm_migration::{MigrationName, MigrationTrait, SchemaManager};
 use sea_orm_migration::{
-    MigrationName, MigrationTrait, SchemaManager,
+    async_trait::async_trait,
     sea_orm::{ConnectionTrait as _, DbBackend, DbErr},
 };
+
+/// Programs that know no newer migration than this one refuse every migration that they do not know.
+const FIRST_CHECKED: u32 = 16;
+
+/// A migration, and what a store records of it.
+pub trait Migration: MigrationTrait {
+    /// Every SQL text that [`up`](MigrationTrait::up) runs on this engine, in order. Texts that depend on rows are given once,
+    /// in one form.
+    fn statements(&self, engine: DbBackend) -> Vec<String>;
+
+    /// [`Self::compatible_from`] of a migration that does more than expand the schema; a test says which those are.
+    fn declared_compatible_from(&self) -> Option<u32> {
+        None
+    }
+
+    /// A program can work with a store that has this migration if it knows this number or a greater one.
+    ///
+    /// With a migration that only expands the schema, every program can work that reads this number.
+    fn compatible_from(&self) -> u32 {
+        self.declared_compatible_from().unwrap_or_else(|| self.number().min(FIRST_CHECKED))
+    }
+
+    /// The number that its name begins with.
+    fn number(&self) -> u32 {
+        number(self.name()).expect("invariant: the name of a migration begins with its number")
+    }
+
+    /// The SHA-256 of its SQL on this engine, in hexadecimal. Comments, white space and its name do not count.
+    fn hash(&self, engine: DbBackend) -> String {
+        hash::of(&self.statements(engine))
+    }
+}
+
+/// The number that the name of a migration begins with: `0016_admin_key` has 16.
+#[must_use]
+pub fn number(name: &str) -> Option<u32> {
+    name.split_once('_')?.0.parse().ok()
+}
 
 /// Every migration, the oldest first.
 #[derive(Debug)]
 pub struct Migrator;
 
-#[sea_orm_migration::async_trait::async_trait]
-impl MigratorTrait for Migrator {
-    fn migrations() -> Vec<Box<dyn MigrationTrait>> {
+impl Migrator {
+    /// Every migration, the oldest first.
+    #[must_use]
+    pub fn migrations() -> Vec<Box<dyn Migration>> {
         vec![
             Box::new(m0001_operations::STEP),
             Box::new(m0003_instances::STEP),
@@ -53,16 +103,26 @@ impl MigratorTrait for Migrator {
             Box::new(m0014_queue_identity::QueueIdentity),
             Box::new(m0015_usage::STEP),
             Box::new(m0016_admin_key::STEP),
+            Box::new(m0017_process_ends::STEP),
+            Box::new(m0018_crashed_inputs::STEP),
+            Box::new(m0019_operation_progress::STEP),
+            Box::new(m0020_unknown_outcomes::STEP),
+            Box::new(m0021_limit_shares::STEP),
         ]
     }
 }
 
-/// One migration: its name, and what is said to an engine to make it, and to undo it. All of it is done, or nothing.
+/// A migration in SQL alone: its name, the statements that apply it, and those that take it back.
+///
+/// A statement may begin with `{postgres}` or `{sqlite}`: it is for that engine only.
 #[derive(Clone, Copy, Debug)]
-struct Step {
-    name: &'static str,
-    up: &'static [&'static str],
-    down: &'static [&'static str],
+pub struct Step {
+    /// Its number, four digits, and what it is about.
+    pub name: &'static str,
+    /// Applies it.
+    pub up: &'static [&'static str],
+    /// Takes it back.
+    pub down: &'static [&'static str],
 }
 
 impl MigrationName for Step {
@@ -71,7 +131,7 @@ impl MigrationName for Step {
     }
 }
 
-#[sea_orm_migration::async_trait::async_trait]
+#[async_trait]
 impl MigrationTrait for Step {
     fn use_transaction(&self) -> Option<bool> {
         Some(true)
@@ -86,18 +146,70 @@ impl MigrationTrait for Step {
     }
 }
 
+impl Migration for Step {
+    fn statements(&self, engine: DbBackend) -> Vec<String> {
+        statements(self.up, engine)
+    }
+}
+
+/// A migration that does more than expand the schema, and declares which programs can work with it.
+#[derive(Clone, Copy, Debug)]
+pub struct Declared {
+    /// What it does.
+    pub step: Step,
+    /// See [`Migration::compatible_from`]. When something is removed: the number of the migration whose program no longer uses
+    /// it ("expand, then contract").
+    pub compatible_from: u32,
+}
+
+impl MigrationName for Declared {
+    fn name(&self) -> &'static str {
+        self.step.name
+    }
+}
+
+#[async_trait]
+impl MigrationTrait for Declared {
+    fn use_transaction(&self) -> Option<bool> {
+        Some(true)
+    }
+
+    async fn up(&self, manager: &SchemaManager) -> Result<(), DbErr> {
+        self.step.up(manager).await
+    }
+
+    async fn down(&self, manager: &SchemaManager) -> Result<(), DbErr> {
+        self.step.down(manager).await
+    }
+}
+
+impl Migration for Declared {
+    fn statements(&self, engine: DbBackend) -> Vec<String> {
+        self.step.statements(engine)
+    }
+
+    fn declared_compatible_from(&self) -> Option<u32> {
+        Some(self.compatible_from)
+    }
+}
+
 /// What a statement begins with that is for one engine alone.
 const FOR_ONE: [(&str, DbBackend); 2] = [("{postgres}", DbBackend::Postgres), ("{sqlite}", DbBackend::Sqlite)];
 
-async fn run(manager: &SchemaManager<'_>, statements: &[&str]) -> Result<(), DbErr> {
-    let engine = manager.get_database_backend();
-    for statement in statements {
+/// Those of the statements that are for this engine, in its own words.
+fn statements(all: &[&str], engine: DbBackend) -> Vec<String> {
+    let its_own = all.iter().filter_map(|statement| {
         let mut marks = FOR_ONE.iter();
         let marked = marks.find_map(|(mark, its_own)| Some((statement.strip_prefix(mark)?, *its_own)));
         let (statement, meant) = marked.unwrap_or((statement, engine));
-        if meant == engine {
-            manager.get_connection().execute_unprepared(&for_engine(statement, engine)).await?;
-        }
+        (meant == engine).then(|| for_engine(statement, engine))
+    });
+    its_own.collect()
+}
+
+async fn run(manager: &SchemaManager<'_>, all: &[&str]) -> Result<(), DbErr> {
+    for statement in statements(all, manager.get_database_backend()) {
+        manager.get_connection().execute_unprepared(&statement).await?;
     }
     Ok(())
 }
@@ -116,4 +228,29 @@ fn for_engine(sql: &str, engine: DbBackend) -> String {
     };
     let sql = sql.replace("{no_uuid}", no_uuid);
     sql.replace("{uuid}", uuid).replace("{bytes}", bytes).replace("{counted}", counted).replace("{by_key}", by_key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn migrations_are_in_the_order_of_their_numbers() {
+        let numbers: Vec<_> = Migrator::migrations().iter().map(|migration| migration.number()).collect();
+        assert!(numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
+    }
+
+    #[test]
+    fn each_engine_has_a_hash_of_its_own_sql() {
+        let step = |up| Step { name: "0042_test", up, down: &[] };
+        let (both, one) = (&["CREATE TABLE a (b {uuid})"], &["CREATE TABLE a (b {uuid})", "{sqlite}DROP TABLE c"]);
+        let hashes =
+            |up: &'static [&'static str]| [DbBackend::Postgres, DbBackend::Sqlite].map(|engine| step(up).hash(engine));
+        let [postgres, sqlite] = hashes(both);
+        assert_ne!(postgres, sqlite);
+        let [same, changed] = hashes(one);
+        assert_eq!(postgres, same);
+        assert_ne!(sqlite, changed);
+        assert_eq!(step(both).number(), 42);
+    }
 }

@@ -11,11 +11,11 @@ use std::{
 
 use sea_orm_migration::{
     MigrationName, MigrationTrait, SchemaManager,
-    sea_orm::{ConnectionTrait, DbErr, Statement, Value},
+    sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement, Value},
 };
 use sha2::{Digest as _, Sha256};
 
-use crate::run;
+use crate::{Migration, run, statements};
 
 /// The migration.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +43,13 @@ impl MigrationTrait for QueueIdentity {
 
     async fn down(&self, manager: &SchemaManager) -> Result<(), DbErr> {
         run(manager, DOWN).await
+    }
+}
+
+impl Migration for QueueIdentity {
+    fn statements(&self, engine: DbBackend) -> Vec<String> {
+        let in_code = [SHARED, FILL_MOVES, BY_TIME, BY_REFERENCE].map(str::to_owned);
+        [COLUMNS, MOVE, INDEXES].into_iter().flat_map(|all| statements(all, engine)).chain(in_code).collect()
     }
 }
 
@@ -117,14 +124,17 @@ const DOWN: &[&str] = &[
 /// How many rows go into one statement.
 const CHUNK: usize = 200;
 
+const SHARED: &str = "SELECT queue, tenant FROM operations WHERE queue <= 0
+    UNION SELECT queue, tenant FROM dead_letters WHERE queue <= 0";
+
+const FILL_MOVES: &str = "INSERT INTO queue_moves (moved_from, tenant, moved_to, class, key) VALUES ";
+
 /// Finds a number for each tenant's part of a shared queue.
 async fn fill_moves(manager: &SchemaManager<'_>) -> Result<(), DbErr> {
-    const SHARED: &str = "SELECT queue, tenant FROM operations WHERE queue <= 0
-        UNION SELECT queue, tenant FROM dead_letters WHERE queue <= 0";
     let (on, engine) = (manager.get_connection(), manager.get_database_backend());
     let rows = on.query_all_raw(Statement::from_string(engine, SHARED)).await?;
     for chunk in rows.chunks(CHUNK) {
-        let mut sql = "INSERT INTO queue_moves (moved_from, tenant, moved_to, class, key) VALUES ".to_owned();
+        let mut sql = FILL_MOVES.to_owned();
         let mut values: Vec<Value> = Vec::new();
         for row in chunk {
             let (queue, tenant): (i64, String) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
@@ -141,17 +151,19 @@ async fn fill_moves(manager: &SchemaManager<'_>) -> Result<(), DbErr> {
     Ok(())
 }
 
+const BY_TIME: &str = "UPDATE operations SET state = 'scheduled', joins_at = eligible_at, seq = -seq
+    WHERE finished_at IS NULL AND state = 'queued' AND attempts = 0 AND delays = 0 AND eligible_at > $1
+    AND NOT EXISTS (SELECT 1 FROM intents i WHERE i.operation_id = operations.id)";
+
+const BY_REFERENCE: &str = "UPDATE operations SET state = 'scheduled', seq = -seq, joins_at =
+    (SELECT MAX(t.joins_at) FROM operation_refs r JOIN operations t ON t.id = r.target WHERE r.operation_id = operations.id)
+    WHERE finished_at IS NULL AND state = 'queued' AND attempts = 0 AND delays = 0
+    AND EXISTS (SELECT 1 FROM operation_refs r JOIN operations t ON t.id = r.target
+    WHERE r.operation_id = operations.id AND t.joins_at IS NOT NULL)
+    AND NOT EXISTS (SELECT 1 FROM intents i WHERE i.operation_id = operations.id)";
+
 /// Operations that were never tried and wait for their time become scheduled, and so do those that refer to them.
 async fn schedule(manager: &SchemaManager<'_>) -> Result<(), DbErr> {
-    const BY_TIME: &str = "UPDATE operations SET state = 'scheduled', joins_at = eligible_at, seq = -seq
-        WHERE finished_at IS NULL AND state = 'queued' AND attempts = 0 AND delays = 0 AND eligible_at > $1
-        AND NOT EXISTS (SELECT 1 FROM intents i WHERE i.operation_id = operations.id)";
-    const BY_REFERENCE: &str = "UPDATE operations SET state = 'scheduled', seq = -seq, joins_at =
-        (SELECT MAX(t.joins_at) FROM operation_refs r JOIN operations t ON t.id = r.target WHERE r.operation_id = operations.id)
-        WHERE finished_at IS NULL AND state = 'queued' AND attempts = 0 AND delays = 0
-        AND EXISTS (SELECT 1 FROM operation_refs r JOIN operations t ON t.id = r.target
-        WHERE r.operation_id = operations.id AND t.joins_at IS NOT NULL)
-        AND NOT EXISTS (SELECT 1 FROM intents i WHERE i.operation_id = operations.id)";
     let (on, engine) = (manager.get_connection(), manager.get_database_backend());
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     let now = i64::try_from(now).unwrap_or(i64::MAX);
