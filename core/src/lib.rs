@@ -14,6 +14,7 @@ pub mod access;
 pub mod answer;
 pub mod breaker;
 pub mod budget;
+pub mod clock;
 pub mod command;
 pub mod event;
 pub mod guild;

@@ -22,7 +22,7 @@ use super::{BreakerKey, Breakers, Effect, Matter, News, Origin, Stand, Standing,
 impl Breakers {
     /// From now on there are other processes. `tokens` are the fingerprints of the tokens that this one has: what is wrong
     /// with one concerns those that have the same.
-    pub fn share<'a>(&mut self, tokens: impl IntoIterator<Item = (Credential, &'a str)>) {
+    pub fn share<'a>(&mut self, tokens: impl IntoIterator<Item = (Credential, &'a str)>, now: Timestamp) {
         self.shared.start();
         for (credential, fingerprint) in tokens {
             self.shared.set_token(credential, Some(fingerprint));
@@ -35,6 +35,7 @@ impl Breakers {
             if !recalled.contains(&(key.clone(), state)) {
                 self.shared.note(&key, state, why);
             }
+            self.require_claim(&key, now);
         }
     }
 

@@ -119,6 +119,10 @@ pub enum Effect {
         /// Its pass, to be reported or abandoned like any other.
         pass: Pass,
     },
+    /// A shared breaker is half-open and no process is known to probe it: [`Breakers::probe_claims`] has something.
+    ///
+    /// [`Breakers::probe_claims`]: super::Breakers::probe_claims
+    ClaimProbe,
 }
 
 /// What a report led to.

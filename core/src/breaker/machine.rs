@@ -155,6 +155,19 @@ struct Probe {
     deadline: Timestamp,
 }
 
+/// Whether this process may probe a half-open breaker that several processes share: one of them probes for all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ClaimState {
+    /// The breaker is not shared.
+    NotNeeded,
+    /// It has to be requested.
+    Wanted,
+    /// This process has it until then.
+    Held { until: Timestamp },
+    /// Another process has it until then.
+    HeldElsewhere { until: Timestamp },
+}
+
 #[derive(Debug)]
 pub(super) struct Breaker {
     state: State,
@@ -171,7 +184,8 @@ pub(super) struct Breaker {
     tally: Tally,
     probes: Vec<Probe>,
     successes: u32,
-    /// When it asks for a probe of its own.
+    claim: ClaimState,
+    /// When it asks for a probe of its own, or for the claim to probe.
     ask_at: Timestamp,
 }
 
@@ -188,6 +202,7 @@ impl Breaker {
             tally: Tally::default(),
             probes: Vec::new(),
             successes: 0,
+            claim: ClaimState::NotNeeded,
             ask_at: now,
         }
     }
@@ -235,7 +250,7 @@ impl Breaker {
     pub(super) fn check(&self, may_probe: bool, config: &BreakerConfig, now: Timestamp) -> Result<Way, Barred> {
         match self.state {
             State::Closed => Ok(Way::Free),
-            State::HalfOpen if may_probe && self.has_room(config) => Ok(Way::Probe),
+            State::HalfOpen if may_probe && self.has_claim(now) && self.has_room(config) => Ok(Way::Probe),
             State::HalfOpen => Err(Barred { until: Some(now + config.probe_after), reason: "breaker_half_open" }),
             State::Open { until } => {
                 let reason = if self.why == Why::Blocked { "blocked" } else { "breaker_open" };
@@ -248,6 +263,52 @@ impl Breaker {
 
     fn has_room(&self, config: &BreakerConfig) -> bool {
         self.probes.len() as u64 + u64::from(self.successes) < u64::from(config.probes.max(1))
+    }
+
+    /// Whether this process may probe it.
+    fn has_claim(&self, now: Timestamp) -> bool {
+        match self.claim {
+            ClaimState::NotNeeded => true,
+            ClaimState::Held { until } => now < until,
+            ClaimState::Wanted | ClaimState::HeldElsewhere { .. } => false,
+        }
+    }
+
+    /// It is shared: from now on it is probed only with a claim.
+    pub(super) fn require_claim(&mut self, step: Step<'_>) {
+        if self.state == State::HalfOpen && self.claim == ClaimState::NotNeeded {
+            self.claim = ClaimState::Wanted;
+            self.ask_at = step.now;
+        }
+    }
+
+    /// Whether the claim to probe it has to be requested.
+    pub(super) fn wants_claim(&self) -> bool {
+        self.state == State::HalfOpen && self.claim == ClaimState::Wanted
+    }
+
+    /// Whether it is time to say that the claim has to be requested; not again for a while.
+    pub(super) fn ask_for_claim(&mut self, step: Step<'_>) -> bool {
+        let asks = self.wants_claim() && self.ask_at <= step.now;
+        if asks {
+            self.ask_at = step.now + step.config.probe_after;
+        }
+        asks
+    }
+
+    /// This process probes it until then. If no call comes that may be a probe, it asks for one of its own after a while.
+    pub(super) fn claim_granted(&mut self, until: Timestamp, step: Step<'_>) {
+        if self.wants_claim() {
+            self.claim = ClaimState::Held { until };
+            self.ask_at = step.now + step.config.probe_after;
+        }
+    }
+
+    /// Another process probes it until then.
+    pub(super) fn claimed_elsewhere(&mut self, until: Timestamp) {
+        if self.wants_claim() {
+            self.claim = ClaimState::HeldElsewhere { until };
+        }
     }
 
     /// Gives a probe's place to a pass, after [`Breaker::check`] said that there is one.
@@ -366,6 +427,12 @@ impl Breaker {
 
     /// What time alone changes.
     pub(super) fn on_time(&mut self, step: Step<'_>) -> Option<Change> {
+        if let ClaimState::Held { until } | ClaimState::HeldElsewhere { until } = self.claim
+            && until <= step.now
+        {
+            self.claim = ClaimState::Wanted;
+            self.ask_at = step.now;
+        }
         match self.state {
             State::Open { until } if until <= step.now => {
                 self.ask_at = step.now + step.config.probe_after;
@@ -380,7 +447,7 @@ impl Breaker {
 
     /// Whether it is time to send a probe of its own.
     pub(super) fn wants_probe(&self, config: &BreakerConfig, now: Timestamp) -> bool {
-        self.state == State::HalfOpen && self.ask_at <= now && self.has_room(config)
+        self.state == State::HalfOpen && self.ask_at <= now && self.has_claim(now) && self.has_room(config)
     }
 
     /// No probe can be sent before then.
@@ -395,8 +462,14 @@ impl Breaker {
             State::Open { until } => Some(until),
             State::HalfOpen => {
                 let lost = self.probes.iter().map(|probe| probe.deadline).min();
-                let ask = (sends_probes && self.has_room(config)).then_some(self.ask_at);
-                lost.into_iter().chain(ask).min()
+                let own_probe = (sends_probes && self.has_room(config)).then_some(self.ask_at);
+                let (ask, claim_ends) = match self.claim {
+                    ClaimState::NotNeeded => (own_probe, None),
+                    ClaimState::Wanted => (Some(self.ask_at), None),
+                    ClaimState::Held { until } => (own_probe, Some(until)),
+                    ClaimState::HeldElsewhere { until } => (None, Some(until)),
+                };
+                [lost, ask, claim_ends].into_iter().flatten().min()
             }
         }
     }
@@ -410,6 +483,7 @@ impl Breaker {
         self.tally = Tally::default();
         self.probes.clear();
         self.successes = 0;
+        self.claim = ClaimState::NotNeeded;
         Change { from, to, why }
     }
 }

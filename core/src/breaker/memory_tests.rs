@@ -154,7 +154,7 @@ fn the_others_are_not_told_what_an_earlier_life_knew_and_what_they_say_holds() {
         if recall_first {
             recall(&mut after);
         }
-        after.share([(BOT, "t")]);
+        after.share([(BOT, "t")], at(0));
         if !recall_first {
             recall(&mut after);
         }

@@ -12,7 +12,7 @@
 //! [`Breakers`] hands out a [`Pass`] for each call and takes it back with the call's result. Passes are numbered; each
 //! change of a breaker's state makes all passes before it old, and the results of old passes change nothing.
 //!
-//! Processes tell each other what their breakers decided: see `adopt.rs`.
+//! Processes tell each other what their breakers decided: see `adopt.rs`. One of them probes for all: see `probe_claim.rs`.
 
 mod adopt;
 mod call;
@@ -24,6 +24,9 @@ mod machine;
 mod memory;
 #[cfg(test)]
 mod memory_tests;
+mod probe_claim;
+#[cfg(test)]
+mod probe_claim_tests;
 #[cfg(test)]
 mod properties;
 mod registry;
@@ -41,6 +44,7 @@ pub use config::BreakerConfig;
 pub use key::{BreakerKey, Kind, ParseKeyError};
 pub use machine::{State, Why};
 pub use memory::BreakersMemory;
+pub use probe_claim::{ClaimAnswer, ProbeClaim};
 pub use registry::{Breakers, ForceError, TooManyKeys};
 pub use shared::{Matter, News, Origin, Stand, Standing, Turn, Word};
 pub use snapshot::{BreakerSnapshot, BreakersSnapshot, StateCounts};

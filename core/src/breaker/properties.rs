@@ -130,6 +130,7 @@ impl Observer {
                     prop_assert!(pass.is_probe(), "an own probe of {} is none", key);
                     self.hand_out(pass);
                 }
+                Effect::ClaimProbe => {}
             }
         }
         Ok(())
@@ -160,7 +161,7 @@ proptest! {
     fn breakers_keep_their_promises_in_any_order_of_events(actions in actions(), seed: u64) {
         let config = BreakerConfig { max_keys: 8, ..BreakerConfig::default() };
         let mut breakers = Breakers::new(config, seed);
-        breakers.share([]);
+        breakers.share([], Timestamp::ZERO);
         let mut observer = Observer::default();
         let mut now = Timestamp::ZERO;
         for action in actions {
@@ -244,6 +245,11 @@ proptest! {
                     observer.see(breakers.adopt(&News { word, version }, now))?;
                     prop_assert_eq!(told, breakers.turns(now), "what was heard is to be told");
                 }
+            }
+            for claim in breakers.probe_claims(now) {
+                let elsewhere = ClaimAnswer::HeldElsewhere { remaining: Duration::from_secs(1) };
+                let answer = if observer.handed_out.is_multiple_of(2) { ClaimAnswer::Granted } else { elsewhere };
+                breakers.probe_claimed(&claim, answer, now);
             }
             for shown in breakers.snapshot(now).breakers {
                 prop_assert!(shown.probes <= 3, "{} has {} probes", shown.key, shown.probes);

@@ -214,7 +214,9 @@ impl Breakers {
         for key in self.shelf.due(now) {
             if let Some(change) = self.shelf.change(&key, now, Breaker::on_time) {
                 effects.push(self.turned(&key, change, Origin::Here));
+                self.require_claim(&key, now);
             }
+            effects.extend(self.ask_for_claim(&key, now));
             effects.extend(self.own_probe(&key, now));
         }
         self.shelf.forget_quiet(now);

@@ -49,7 +49,7 @@ pub struct Matter {
     pub token: Option<String>,
 }
 
-/// A state as processes tell it. None is ever half-open to others: each probes for itself.
+/// A state as processes tell it. None is ever half-open to others: one of them probes, and tells what it found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stand {
     /// Calls go out.
@@ -159,9 +159,20 @@ impl Shared {
         std::mem::take(&mut self.recalled)
     }
 
+    /// Whether other processes have the same breaker.
+    pub(super) fn covers(&self, key: &BreakerKey) -> bool {
+        self.on && is_shared(key)
+    }
+
+    /// Whether one process probes the breaker for all. A target is probed by deliveries, which the process with the claim may
+    /// not have.
+    pub(super) fn needs_claim(&self, key: &BreakerKey) -> bool {
+        self.covers(key) && key.kind() != Kind::Target
+    }
+
     /// A change of our own is to be told.
     pub(super) fn note(&mut self, key: &BreakerKey, to: State, why: Why) {
-        if !self.on || !is_shared(key) {
+        if !self.covers(key) {
             return;
         }
         let token = self.token_of(key);
@@ -203,7 +214,7 @@ impl Shared {
 
     /// Under what a state that is not closed is shared; nothing if it is not.
     pub(super) fn matter_of(&self, key: &BreakerKey, state: State) -> Option<Matter> {
-        if !self.on || !is_shared(key) {
+        if !self.covers(key) {
             return None;
         }
         match state {
@@ -217,7 +228,7 @@ impl Shared {
 
     /// Whether news concern this process, and are not older than what it knows.
     pub(super) fn takes(&self, matter: &Matter, version: u64) -> bool {
-        if !self.on || !is_shared(&matter.key) {
+        if !self.covers(&matter.key) {
             return false;
         }
         if matter.token.is_some() && matter.token != self.token_of(&matter.key) {

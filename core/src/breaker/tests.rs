@@ -76,7 +76,7 @@ impl World {
             .into_iter()
             .filter_map(|effect| match effect {
                 Effect::SendProbe { key, pass, .. } => Some((key, pass)),
-                Effect::Transition { .. } => None,
+                Effect::Transition { .. } | Effect::ClaimProbe => None,
             })
             .collect()
     }

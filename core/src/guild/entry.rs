@@ -1,20 +1,8 @@
 //! What a line knows of one operation.
 
-use crate::operation::payload::Objects;
+use super::position::Position;
 use crate::operation::{OperationId, State};
 use crate::time::UnixMs;
-
-/// What can share something with its like: the objects of two operations.
-pub trait Meets {
-    /// Whether the order of the two matters.
-    fn meets(&self, other: &Self) -> bool;
-}
-
-impl Meets for Objects {
-    fn meets(&self, other: &Self) -> bool {
-        Self::meets(self, other)
-    }
-}
 
 /// Why an operation is not done yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,17 +79,12 @@ pub(super) struct Standing<O> {
     pub(super) held_since: Option<UnixMs>,
     /// When others may pass it, if it still waits then.
     pub(super) park_at: Option<UnixMs>,
+    pub(super) position: Position,
 }
 
-impl<O: Meets> Standing<O> {
+impl<O> Standing<O> {
     pub(super) const fn new(entry: Entry<O>) -> Self {
-        Self { entry, held_since: None, park_at: None }
-    }
-
-    /// Whether this one has to stay behind an earlier one that is not done.
-    pub(super) fn stays_behind(&self, earlier: &Self) -> bool {
-        let (own, other) = (&self.entry, &earlier.entry);
-        (own.deployment.is_some() && own.deployment == other.deployment) || own.objects.meets(&other.objects)
+        Self { entry, held_since: None, park_at: None, position: Position::Unexamined }
     }
 
     pub(super) const fn is_parked(&self) -> bool {

@@ -1,9 +1,11 @@
 //! A guild's line: who is next.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::entry::{Entry, HeldBack, Meets, Phase, Standing};
+use super::conflict::{ConflictIndex as _, Conflicts, FastMap, Named};
+use super::entry::{Entry, HeldBack, Phase, Standing};
+use super::position::Positions;
 use crate::operation::OperationId;
 use crate::time::UnixMs;
 
@@ -46,15 +48,21 @@ pub enum Step {
 /// Whoever waits holds up all behind it, unless it is parked: held back alone for longer than `park_after`. Then those
 /// pass that have to stay behind nobody who is not done. Whoever has to stay behind a parked one holds up its like in
 /// turn, and no others.
+///
+/// A decision costs the same however many wait: an operation is compared with others by an index of their objects, when
+/// no earlier one holds it up and when the one that it stays behind has ended. The index holds only operations that others
+/// have passed or tried to pass, so it is empty while none is parked.
 #[derive(Clone, Debug)]
-pub struct Line<O> {
+pub struct Line<O: Conflicts> {
     config: LineConfig,
-    standing: BTreeMap<u64, Standing<O>>,
+    standing: FastMap<u64, Standing<O>>,
+    positions: Positions,
+    /// The last operation that was compared with earlier ones. All before it are in the index. It is added when the next
+    /// one is compared.
+    examined: u64,
     running: Option<u64>,
-    /// All before this place are parked and not due, or have to stay behind one that is.
-    passed: u64,
-    /// The parked ones among them that stay behind nobody, by when they are due.
-    parked: BTreeSet<(UnixMs, u64)>,
+    index: O::Index,
+    deployments: Named<OperationId>,
     deadlines: BTreeSet<(UnixMs, u64)>,
     /// The last place that was loaded.
     last: u64,
@@ -66,16 +74,18 @@ pub struct Line<O> {
     scheduled: Option<UnixMs>,
 }
 
-impl<O: Meets> Line<O> {
+impl<O: Conflicts> Line<O> {
     /// A line of which nothing is known.
     #[must_use]
-    pub const fn new(config: LineConfig) -> Self {
+    pub fn new(config: LineConfig) -> Self {
         Self {
             config,
-            standing: BTreeMap::new(),
+            standing: FastMap::default(),
+            positions: Positions::default(),
+            examined: 0,
             running: None,
-            passed: 0,
-            parked: BTreeSet::new(),
+            index: O::Index::default(),
+            deployments: Named::default(),
             deadlines: BTreeSet::new(),
             last: 0,
             more: true,
@@ -98,22 +108,17 @@ impl<O: Meets> Line<O> {
         if self.scheduled.is_some_and(|due| due <= now) {
             return Step::Join;
         }
-        if self.parked.first().is_some_and(|&(due, _)| due <= now) {
-            self.rewind();
-        }
-        while let Some((&seq, candidate)) = self.standing.range(self.passed..).next() {
-            let stays_behind = self.standing.range(..seq).any(|(_, earlier)| candidate.stays_behind(earlier));
-            if !stays_behind {
-                let due = candidate.entry.eligible_at;
-                if due <= now {
-                    return Step::Run(seq);
-                }
-                if !candidate.is_parked() {
-                    return self.wait_or_park(seq, due, now);
-                }
-                self.parked.insert((due, seq));
+        loop {
+            if let Some(seq) = self.positions.first_due(now) {
+                return Step::Run(seq);
             }
-            self.passed = seq + 1;
+            if let Some(seq) = self.positions.first_head() {
+                let due = self.standing[&seq].entry.eligible_at;
+                return if due <= now { Step::Run(seq) } else { self.wait_or_park(seq, due, now) };
+            }
+            if !self.examine_next() {
+                break;
+            }
         }
         if self.may_load() && self.more {
             return Step::NeedMore;
@@ -137,6 +142,7 @@ impl<O: Meets> Line<O> {
         if park_at <= now {
             standing.entry.phase = Phase::Delayed { parked: true };
             standing.park_at = None;
+            self.positions.update(standing);
             return Step::Park(seq);
         }
         let until = park_at.min(due);
@@ -146,13 +152,35 @@ impl<O: Meets> Line<O> {
     /// When something happens by itself.
     fn earliest(&self, head: Option<UnixMs>) -> Option<UnixMs> {
         let first = |set: &BTreeSet<(UnixMs, u64)>| set.first().map(|&(at, _)| at);
-        [head, first(&self.parked), first(&self.deadlines), self.scheduled].into_iter().flatten().min()
+        [head, self.positions.next_due(), first(&self.deadlines), self.scheduled].into_iter().flatten().min()
     }
 
-    /// Looks at all again: one of those that were passed has changed.
-    fn rewind(&mut self) {
-        self.passed = 0;
-        self.parked.clear();
+    /// The latest operation before this one that it has to stay behind: they share an object or a deployment.
+    fn latest_before(&self, entry: &Entry<O>) -> Option<u64> {
+        let deployed = entry.deployment.and_then(|deployment| self.deployments.latest_before(&deployment, entry.seq));
+        self.index.latest_before(entry.seq, &entry.objects).max(deployed)
+    }
+
+    /// Compares the first unexamined operation with those before it. Returns whether there was one.
+    fn examine_next(&mut self) -> bool {
+        let Some(seq) = self.positions.first_unexamined() else { return false };
+        if let Some(Standing { entry, .. }) = self.standing.get(&self.examined) {
+            self.index.insert(entry.seq, &entry.objects);
+            if let Some(deployment) = entry.deployment {
+                self.deployments.insert(&deployment, entry.seq);
+            }
+        }
+        self.examined = seq;
+        self.examine(seq);
+        true
+    }
+
+    /// Finds out whether one has to stay behind another.
+    fn examine(&mut self, seq: u64) {
+        let behind = self.standing.get(&seq).and_then(|standing| self.latest_before(&standing.entry));
+        if let Some(standing) = self.standing.get_mut(&seq) {
+            self.positions.place(standing, behind);
+        }
     }
 
     /// Operations behind the last place, in order; and whether there are more behind them.
@@ -165,9 +193,10 @@ impl<O: Meets> Line<O> {
             self.last = entry.seq;
             let standing = Standing::new(entry);
             if let Some(deadline) = standing.deadline() {
-                self.deadlines.insert((deadline, standing.entry.seq));
+                self.deadlines.insert((deadline, self.last));
             }
-            self.standing.insert(standing.entry.seq, standing);
+            self.positions.insert(self.last, standing.position);
+            self.standing.insert(self.last, standing);
         }
     }
 
@@ -196,14 +225,33 @@ impl<O: Meets> Line<O> {
         }
     }
 
+    /// It was about to be done, and was not: it waits as it did before.
+    pub fn on_not_started(&mut self, seq: u64) {
+        if let Some(standing) = self.standing.get(&seq) {
+            if let Some(deadline) = standing.deadline() {
+                self.deadlines.insert((deadline, seq));
+            }
+            self.not_running(seq);
+        }
+    }
+
     /// Nothing more will become of it.
     pub fn on_ended(&mut self, seq: u64) {
-        if let Some(standing) = self.standing.remove(&seq) {
-            if let Some(deadline) = standing.entry.deadline {
-                self.deadlines.remove(&(deadline, seq));
-            }
-            self.changed(seq);
+        let Some(standing) = self.standing.remove(&seq) else { return };
+        if let Some(deadline) = standing.entry.deadline {
+            self.deadlines.remove(&(deadline, seq));
         }
+        self.positions.remove(seq, standing.position);
+        if seq < self.examined {
+            self.index.remove(seq, &standing.entry.objects);
+            if let Some(deployment) = standing.entry.deployment {
+                self.deployments.remove(&deployment, seq);
+            }
+            for later in self.positions.behind(seq) {
+                self.examine(later);
+            }
+        }
+        self.not_running(seq);
     }
 
     /// A limit or a breaker held it back. Whether others may pass it from now on.
@@ -249,15 +297,13 @@ impl<O: Meets> Line<O> {
         } else if let Some(deadline) = standing.entry.deadline {
             self.deadlines.remove(&(deadline, seq));
         }
-        self.changed(seq);
+        self.positions.update(standing);
+        self.not_running(seq);
     }
 
-    fn changed(&mut self, seq: u64) {
+    fn not_running(&mut self, seq: u64) {
         if self.running == Some(seq) {
             self.running = None;
-        }
-        if seq < self.passed {
-            self.rewind();
         }
     }
 
@@ -277,7 +323,18 @@ impl<O: Meets> Line<O> {
             && standing.entry.phase.may_expire()
         {
             standing.entry.eligible_at = standing.entry.eligible_at.min(now);
-            self.changed(seq);
+            self.positions.update(standing);
+        }
+    }
+
+    /// What held it back has changed: it is due now. Nothing happens if it is running.
+    pub fn on_released(&mut self, seq: u64, now: UnixMs) {
+        if self.running == Some(seq) {
+            return;
+        }
+        if let Some(standing) = self.standing.get_mut(&seq) {
+            standing.entry.eligible_at = standing.entry.eligible_at.min(now);
+            self.positions.update(standing);
         }
     }
 

@@ -5,13 +5,22 @@
 //!                 ▲ held alone for long     ▲ shares nothing with 4 and 5
 //! ```
 
+#[cfg(test)]
+mod bits;
+mod conflict;
 mod entry;
+#[cfg(test)]
+mod equivalence;
 mod line;
-
+mod parked;
+mod position;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
+mod reference;
+#[cfg(test)]
 mod tests;
 
-pub use entry::{Entry, HeldBack, Meets, Phase};
+pub use conflict::{ConflictIndex, Conflicts, ObjectIndex};
+pub use entry::{Entry, HeldBack, Phase};
 pub use line::{Line, LineConfig, Step};

@@ -4,21 +4,13 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use super::bits::Bits;
 use super::*;
 use crate::operation::OperationId;
 use crate::time::UnixMs;
 
 const PARK_AFTER: u64 = 60;
 const START: u64 = 1_000;
-
-#[derive(Clone, Copy, Debug)]
-struct Bits(u8);
-
-impl Meets for Bits {
-    fn meets(&self, other: &Self) -> bool {
-        self.0 & other.0 != 0
-    }
-}
 
 /// What becomes of an operation that runs.
 #[derive(Clone, Copy, Debug)]

@@ -1,16 +1,7 @@
+use super::bits::Bits;
 use super::*;
 use crate::operation::OperationId;
 use crate::time::UnixMs;
-
-/// Objects as bits: two meet if they share one.
-#[derive(Clone, Copy, Debug)]
-struct Bits(u8);
-
-impl Meets for Bits {
-    fn meets(&self, other: &Self) -> bool {
-        self.0 & other.0 != 0
-    }
-}
 
 fn at(seconds: u64) -> UnixMs {
     UnixMs::new(1_000_000 + seconds * 1_000)

@@ -18,6 +18,7 @@ mod holders;
 mod keeper;
 mod memory;
 mod owner;
+mod processes;
 mod runs;
 mod share;
 #[cfg(test)]
@@ -45,6 +46,7 @@ use crate::time::Timestamp;
 
 use fleet::{Fleet, Own};
 use holders::{Holders, ListedCounts};
+use processes::PeakProcesses;
 use runs::Runs;
 use slots::Slots;
 use spenders::Spenders;
@@ -145,6 +147,8 @@ pub struct Ledger {
     in_flight: u32,
     spenders: Spenders,
     fleet: Option<Fleet>,
+    /// Processes behind this address that count for themselves, this one included.
+    processes: PeakProcesses,
     /// Those of earlier lives of this process, and of whom they shared the address with.
     recalled: Slots,
     /// Who has how much of it here.
@@ -173,6 +177,7 @@ impl Ledger {
             in_flight: 0,
             spenders: Spenders::new(config.window),
             fleet: None,
+            processes: PeakProcesses::alone(config.window),
             recalled: Slots::new(config.window),
             holders: Holders::new(config.window),
             runs: Runs::default(),
@@ -192,6 +197,12 @@ impl Ledger {
         self.fleet = Some(Fleet::new(self.config.window, when_lost, self.own(), forgotten));
     }
 
+    /// So many processes are behind this address, this one included, and each counts for itself: each uses its part of the
+    /// budget. What those spent that have gone still counts for a window.
+    pub fn set_processes(&mut self, count: u32, now: Timestamp) {
+        self.processes.set(count, now);
+    }
+
     /// Reserves a place for a call of this owner on this route.
     ///
     /// # Errors
@@ -207,7 +218,7 @@ impl Ledger {
     ) -> Result<Reservation, Spent> {
         let threshold = self.config.threshold(lane);
         let used = self.used(now);
-        if used.saturating_add(self.under_way()) >= threshold {
+        if used.saturating_add(self.under_way(now)) >= threshold {
             let until = if used < threshold { now + SOON } else { self.below(threshold, now) };
             return Err(Spent::new(until, "invalid_requests"));
         }
@@ -220,6 +231,18 @@ impl Ledger {
         self.watch_exposure(&owner);
         self.in_flight += 1;
         Ok(Reservation { owner, route: route.clone() })
+    }
+
+    /// Whether a call of this lane would find room now, by what is counted or, with a holder, by that holder's share.
+    pub fn has_room(&mut self, lane: Lane, holder: Option<&Holder>, now: Timestamp) -> bool {
+        match holder {
+            Some(holder) => self.has_share(holder, now),
+            None => {
+                let is_free = self.used(now).saturating_add(self.under_way(now)) < self.config.threshold(lane);
+                is_free
+                    && self.fleet.as_ref().is_none_or(|fleet| fleet.check(lane, &self.config, self.own(), now).is_ok())
+            }
+        }
     }
 
     /// Takes back the reservation of a call that has ended, and counts it if its answer was invalid.
@@ -241,7 +264,10 @@ impl Ledger {
         let own = self.own();
         let in_window = self.slots.total(now);
         let recalled = self.recalled.total(now);
-        let Some(fleet) = &mut self.fleet else { return in_window.saturating_add(recalled) };
+        self.processes.forget(now);
+        let Some(fleet) = &mut self.fleet else {
+            return in_window.saturating_mul(self.processes.peak(now)).saturating_add(recalled);
+        };
         fleet.turn(now);
         if fleet.is_heard() {
             // What was recalled is in the common count, unless nobody else remembers it.
@@ -252,9 +278,9 @@ impl Ledger {
     }
 
     /// Calls under way anywhere, each of which may become one.
-    fn under_way(&self) -> u32 {
+    fn under_way(&self, now: Timestamp) -> u32 {
         match &self.fleet {
-            None => self.in_flight,
+            None => self.in_flight.saturating_mul(self.processes.peak(now)),
             Some(fleet) if fleet.is_heard() => self.in_flight.saturating_add(fleet.elsewhere()),
             Some(fleet) => self.in_flight.saturating_mul(fleet.members()),
         }
@@ -264,7 +290,7 @@ impl Ledger {
     fn below(&self, most: u32, now: Timestamp) -> Timestamp {
         let here = |most: u32| self.slots.with(&self.recalled).below(most, now);
         match &self.fleet {
-            None => here(most),
+            None => here(most.div_ceil(self.processes.peak(now))),
             Some(fleet) if fleet.is_heard() => fleet.below(most, self.own(), now).max(here(most)),
             Some(fleet) => here(most.div_ceil(fleet.members())),
         }
@@ -295,7 +321,8 @@ impl Ledger {
     #[must_use]
     pub fn next_wake(&self) -> Option<Timestamp> {
         let others = self.fleet.as_ref().and_then(Fleet::next_wake);
-        self.slots.next_end().into_iter().chain(self.recalled.next_end()).chain(others).min()
+        let processes = self.processes.next_end();
+        self.slots.next_end().into_iter().chain(self.recalled.next_end()).chain(others).chain(processes).min()
     }
 
     /// Whether it shares its budget and was lent some that still holds; a ledger alone always has all.

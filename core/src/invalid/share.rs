@@ -72,10 +72,10 @@ impl Ledger {
     pub(super) fn check_share(&mut self, owner: &CallOwner, now: Timestamp) -> Result<(), Spent> {
         let cap = self.config.share_cap();
         for holder in owner.holders() {
-            let held = self.held(&holder, now);
-            if held.taken < cap && held.may_add {
+            if self.has_share(&holder, now) {
                 continue;
             }
+            let held = self.held(&holder, now);
             self.short_of_exposure |= !held.may_add;
             let room_at = self.room_at(&holder, cap, now);
             let before = self.holders.refuse(&holder);
@@ -97,6 +97,12 @@ impl Ledger {
             let is_short = |holder: &Holder| self.holders.of(holder).exposed().saturating_mul(2) >= fleet.exposure;
             self.short_of_exposure |= owner.holders().any(|holder| is_short(&holder));
         }
+    }
+
+    /// Whether a holder has room in its share.
+    pub(super) fn has_share(&self, holder: &Holder, now: Timestamp) -> bool {
+        let held = self.held(holder, now);
+        held.taken < self.config.share_cap() && held.may_add
     }
 
     fn held(&self, holder: &Holder, now: Timestamp) -> Held {

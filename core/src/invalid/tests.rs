@@ -114,6 +114,29 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
     prop::collection::vec(action, 1..400)
 }
 
+#[test]
+fn processes_that_count_for_themselves_stay_below_the_limit_together() {
+    let config = InvalidConfig { limit: 100, ..InvalidConfig::default() };
+    let mut ledgers = [Ledger::new(config), Ledger::new(config)];
+    let spend = |ledgers: &mut [Ledger], now: Timestamp| {
+        let mut spent = 0;
+        for ledger in ledgers {
+            while let Ok(reservation) = ledger.admit(Lane::Interactive, None, &route(), now) {
+                ledger.settle(reservation, true, now);
+                spent += 1;
+            }
+        }
+        spent
+    };
+    let at = Timestamp::from_millis;
+    ledgers.iter_mut().for_each(|ledger| ledger.set_processes(2, at(0)));
+    assert_eq!(spend(&mut ledgers, at(1_000)), 96);
+    // The other is gone, and what it spent still counts for a window.
+    ledgers[0].set_processes(1, at(2_000));
+    assert_eq!(spend(&mut ledgers[..1], at(3_000)), 0);
+    assert_eq!(spend(&mut ledgers[..1], at(700_000)), 95);
+}
+
 proptest! {
     /// Counts exactly what Discord would: every invalid answer for a full window after it was seen.
     #[test]

@@ -25,16 +25,44 @@ pub(super) struct Domain {
     pub(super) waiting: usize,
     /// When to look again.
     pub(super) wake: Option<Timestamp>,
+    /// A global 429 of the credential: nothing goes before, exempt from the global limit or not.
+    blocked_until: Timestamp,
 }
 
 impl Domain {
     pub(super) fn new(credential: Credential, global: Option<Global>) -> Self {
-        Self { credential, global, ready: [const { BTreeSet::new() }; 3], waiting: 0, wake: None }
+        Self {
+            credential,
+            global,
+            ready: [const { BTreeSet::new() }; 3],
+            waiting: 0,
+            wake: None,
+            blocked_until: Timestamp::ZERO,
+        }
     }
 
     /// Whether it is for calls that the global limit leaves alone.
     pub(super) fn is_exempt(&self) -> bool {
         self.global.is_none()
+    }
+
+    /// A global 429: nothing goes before `until`.
+    pub(super) fn block(&mut self, until: Timestamp) {
+        self.blocked_until = self.blocked_until.max(until);
+    }
+
+    /// When a call of this lane could go if no other waited.
+    pub(super) fn turn_of(&mut self, lane: Lane, now: Timestamp) -> Turn {
+        match (Turn::not_before(self.blocked_until, now), &mut self.global) {
+            (Turn::Now, Some(global)) => global.turn_of(lane, now),
+            (turn, _) => turn,
+        }
+    }
+
+    /// The earliest that a new call of this lane could go; never too late.
+    pub(super) fn estimate(&self, lane: Lane, now: Timestamp) -> Timestamp {
+        let global = self.global.as_ref().map_or(now, |global| global.estimate(self.ahead(lane), now));
+        global.max(self.blocked_until)
     }
 
     pub(super) fn announce(&mut self, lane: Lane, ticket: Ticket, lot: LotId) {
@@ -63,6 +91,9 @@ impl Domain {
         }
         if self.is_quiet() {
             return None;
+        }
+        if now < self.blocked_until {
+            return self.sleep(Turn::At(self.blocked_until));
         }
         let lane = match &mut self.global {
             None => Lane::ALL.into_iter().find(|lane| waiting[lane.index()])?,

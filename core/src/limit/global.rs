@@ -185,6 +185,30 @@ impl Global {
         }
     }
 
+    /// Changes how many tokens of its own there are; a limit that is shared over Redis has none.
+    pub(super) fn set_own_limit(&mut self, limit: u32) {
+        match &mut self.source {
+            Source::Own(own) => own.set_limit(limit),
+            Source::Shared(_) => {}
+        }
+    }
+
+    /// Tokens of its own that are in use.
+    pub(super) fn own_in_use(&mut self, now: Timestamp) -> u32 {
+        match &mut self.source {
+            Source::Own(own) => own.in_use(now),
+            Source::Shared(_) => 0,
+        }
+    }
+
+    /// When the next token of its own comes back, while more are in use than there are.
+    pub(super) fn next_own_excess(&self) -> Option<Timestamp> {
+        match &self.source {
+            Source::Own(own) => own.next_excess(),
+            Source::Shared(_) => None,
+        }
+    }
+
     pub(super) fn in_flight(&self) -> u32 {
         match &self.source {
             Source::Own(own) => own.in_flight(),

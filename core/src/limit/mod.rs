@@ -13,6 +13,7 @@
 mod book;
 mod bucket;
 mod config;
+pub mod division;
 mod domain;
 mod flights;
 mod global;

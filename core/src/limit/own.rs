@@ -50,15 +50,37 @@ impl Own {
         if self.free(now) > 0 {
             return Turn::Now;
         }
-        self.cooling.front().map_or(Turn::OnAnswer, |back| Turn::At(*back))
+        // With a lower limit than before, the first to come back may not be enough.
+        let used = self.in_flight as usize + self.cooling.len();
+        let missing = used.saturating_sub(self.limit as usize);
+        let enough = if self.limit == 0 { None } else { self.cooling.get(missing) };
+        enough.map_or(Turn::OnAnswer, |back| Turn::At(*back))
     }
 
     pub(super) fn free(&mut self, now: Timestamp) -> u32 {
+        let used = self.in_use(now);
+        self.limit.saturating_sub(used)
+    }
+
+    /// Tokens of calls without a response, and of those answered less than a window ago.
+    pub(super) fn in_use(&mut self, now: Timestamp) -> u32 {
         while self.cooling.front().is_some_and(|back| *back <= now) {
             self.cooling.pop_front();
         }
         let used = self.in_flight as usize + self.cooling.len();
-        self.limit.saturating_sub(u32::try_from(used).unwrap_or(u32::MAX))
+        u32::try_from(used).unwrap_or(u32::MAX)
+    }
+
+    /// Changes how many tokens there are. Those in use stay so: if they are more, nothing goes until enough are back.
+    pub(super) fn set_limit(&mut self, limit: u32) {
+        self.limit = limit;
+        self.pace.set_limit(limit);
+    }
+
+    /// When the next token comes back, while more are in use than there are.
+    pub(super) fn next_excess(&self) -> Option<Timestamp> {
+        let is_over = self.in_flight as usize + self.cooling.len() > self.limit as usize;
+        self.cooling.front().copied().filter(|_| is_over)
     }
 
     pub(super) fn take(&mut self) {
@@ -97,7 +119,11 @@ impl Own {
     }
 
     pub(super) fn estimate(&self, ahead: usize, now: Timestamp) -> Timestamp {
-        let rounds = u32::try_from(ahead).unwrap_or(u32::MAX) / self.limit.max(1);
+        if self.limit == 0 {
+            // Its share may come back at any time.
+            return self.closed_until.max(now) + self.window;
+        }
+        let rounds = u32::try_from(ahead).unwrap_or(u32::MAX) / self.limit;
         let is_used_up = self.in_flight as usize + self.cooling.len() >= self.limit as usize;
         let first = match self.cooling.front() {
             Some(back) if is_used_up => *back,

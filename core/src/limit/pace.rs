@@ -45,6 +45,10 @@ impl Pace {
         }
     }
 
+    pub(super) fn set_limit(&mut self, limit: u32) {
+        self.limit = limit.max(1);
+    }
+
     fn interval(&self) -> Duration {
         (self.window + self.latency) / self.limit
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::bucket::BucketView;
+use super::division::DivisionView;
 use super::limiter::Limiter;
 use super::lot::{Gatekeeper, LotKey};
 use super::shared::MemberView;
@@ -20,6 +21,8 @@ const SHOWN: usize = 20;
 pub struct LimiterView {
     /// Calls in any window, for each credential that is alone.
     pub limit: u32,
+    /// How the limit is divided among the processes of a store, if it is.
+    pub division: Option<DivisionView>,
     /// How long a window is.
     pub window_ms: u64,
     /// By credential: the global limit.
@@ -114,6 +117,7 @@ impl Limiter {
         busiest.truncate(SHOWN);
         LimiterView {
             limit: self.config.global,
+            division: self.division,
             window_ms: millis(self.config.window),
             credentials,
             waiting: self.waiting(),

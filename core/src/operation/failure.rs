@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::GateCondition;
+use super::gate_condition::stored;
+
 /// What kind of failure it was, and so what is done about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -71,11 +74,14 @@ pub struct Failure {
     /// Discord's own error code, if it gave one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<u32>,
+    /// What in the gate holds the operation back, if a change there releases it.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "stored")]
+    pub held_by: Option<GateCondition>,
 }
 
 impl Failure {
     /// A failure that no answer of Discord tells of.
     pub fn new(class: FailureClass, message: impl Into<String>) -> Self {
-        Self { class, message: message.into(), status: None, code: None }
+        Self { class, message: message.into(), status: None, code: None, held_by: None }
     }
 }

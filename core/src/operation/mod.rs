@@ -1,22 +1,24 @@
 //! Operations: what somebody asked to be done in Discord, and what became of it.
 //!
 //! ```text
-//!  queued ─▶ running ─▶ succeeded
+//!  queued ─▶ running ─▶ succeeded                         (running: a call with an effect may be in flight)
 //!     ▲         ├─▶ delayed ─────┐ (nothing was tried: no attempt is used)
 //!     │         ├─▶ retrying ────┤ (an attempt was used)
 //!     ├─────────┼────────────────┘ when due
-//!     │         ├─▶ reconciling ─▶ succeeded │ queued │ needs_review
-//!     │         └─▶ dead
+//!     │         ├─▶ reconciling ─▶ succeeded │ queued │ needs_review │ dead
+//!     │         └─▶ dead (no attempt can have taken effect)
 //!     ├─ scheduled (joins its queue when due, and blocks nothing before)
 //!     └─ cancelled
 //! ```
 
 mod failure;
 mod frontier;
+mod gate_condition;
 mod id;
 mod kind;
 mod marker;
 pub mod payload;
+mod progress;
 mod queue;
 mod reference;
 mod retry;
@@ -24,10 +26,12 @@ mod state;
 
 pub use failure::{Failure, FailureClass};
 pub use frontier::{Frontier, Seen};
+pub use gate_condition::{GateCondition, UnknownCondition};
 pub use id::{OperationId, ParseIdError};
 pub use kind::{Kind, Sends};
 pub use marker::Marker;
 pub use payload::Payload;
+pub use progress::{Progress, ProgressStep};
 pub use queue::{Queue, QueueClass, QueueKey};
 pub use reference::{ManagedKind, Reference};
 pub use retry::Backoff;

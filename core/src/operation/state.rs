@@ -10,7 +10,7 @@ pub enum State {
     Scheduled,
     /// It waits for its turn.
     Queued,
-    /// It is being done.
+    /// It is being done: a call with an effect may be in flight. One that waits for its permit is not running yet.
     Running,
     /// It waits for a limit, a breaker or a policy. No attempt was used.
     Delayed,
@@ -101,8 +101,10 @@ impl State {
 
     /// Whether this may become that, as the picture of [`crate::operation`] has it.
     ///
-    /// What waits runs again once it is due, and is queued in between only if somebody writes that down. Whatever is not
-    /// done may be given up: its time may be up before it runs. What runs may be found again to wait after a crash, if it
+    /// What waits runs again once it is due, and is queued in between only if somebody writes that down. What changes nothing
+    /// never runs: it succeeds, or fails at a read. Whatever is not
+    /// done may be given up: its time may be up before it runs. If an earlier attempt may have taken effect, its outcome is
+    /// checked first. What runs may be found again to wait after a crash, if it
     /// was never sent. Nothing becomes of what is final; to do a dead letter again is to accept a new operation.
     ///
     /// # Errors
@@ -121,18 +123,28 @@ impl State {
                 | Self::NeedsReview => false,
             },
             Self::Queued | Self::Delayed => match next {
-                // A limit or a breaker may hold what has not begun, too.
-                Self::Queued | Self::Running | Self::Delayed | Self::Dead | Self::Cancelled => true,
-                Self::Scheduled | Self::Retrying | Self::Reconciling | Self::Succeeded | Self::NeedsReview => false,
-            },
-            Self::Retrying => match next {
-                Self::Queued | Self::Running | Self::Delayed | Self::Dead => true,
-                Self::Scheduled
+                // A limit or a breaker may hold what has not begun, too. The outcome of an earlier attempt may be unknown.
+                Self::Queued
+                | Self::Running
+                | Self::Delayed
                 | Self::Retrying
                 | Self::Reconciling
                 | Self::Succeeded
+                | Self::Dead
                 | Self::Cancelled
-                | Self::NeedsReview => false,
+                | Self::NeedsReview => true,
+                Self::Scheduled => false,
+            },
+            Self::Retrying => match next {
+                Self::Queued
+                | Self::Running
+                | Self::Delayed
+                | Self::Retrying
+                | Self::Reconciling
+                | Self::Succeeded
+                | Self::Dead
+                | Self::NeedsReview => true,
+                Self::Scheduled | Self::Cancelled => false,
             },
             Self::Running => match next {
                 Self::Queued
@@ -169,13 +181,13 @@ mod tests {
         use State::{
             Cancelled, Dead, Delayed, NeedsReview, Queued, Reconciling, Retrying, Running, Scheduled, Succeeded,
         };
-        let waiting = [Queued, Running, Delayed, Dead, Cancelled];
+        let waiting = [Queued, Running, Delayed, Retrying, Reconciling, Succeeded, Dead, Cancelled, NeedsReview];
         let steps: [(State, &[State]); 10] = [
             (Scheduled, &[Queued, Dead, Cancelled]),
             (Queued, &waiting),
             (Running, &[Queued, Delayed, Retrying, Reconciling, Succeeded, Dead, NeedsReview]),
             (Delayed, &waiting),
-            (Retrying, &[Queued, Running, Delayed, Dead]),
+            (Retrying, &[Queued, Running, Delayed, Retrying, Reconciling, Succeeded, Dead, NeedsReview]),
             (Reconciling, &[Queued, Retrying, Reconciling, Succeeded, Dead, NeedsReview]),
             (Succeeded, &[]),
             (Dead, &[]),

@@ -11,6 +11,7 @@ use crate::time::Timestamp;
 impl Limiter {
     pub(super) fn settle(&mut self, now: Timestamp) {
         self.now = now;
+        self.end_blocks(now);
         while let Some(Reverse((then, alarm))) = self.alarms.peek().copied() {
             if then > now {
                 break;

@@ -64,13 +64,11 @@ impl Limiter {
         bucket: Option<LotId>,
         now: Timestamp,
     ) {
-        self.closed(until, now);
+        if scope != Scope::Global {
+            self.closed(until, now);
+        }
         match (scope, bucket) {
-            (Scope::Global, _) => {
-                if let Some(global) = &mut self.domains[permit.domain].global {
-                    global.close(until);
-                }
-            }
+            (Scope::Global, _) => self.block(permit.ask.credential, until, now),
             // With slots left, it is not the bucket that refused, but a limit within it.
             (Scope::User, Some(lot)) if rate.is_none_or(|rate| rate.remaining == 0) => {
                 if let Gatekeeper::Bucket(bucket) = &mut self.yard.lot(lot).keeper {

@@ -22,7 +22,7 @@ use crate::route::{Major, RouteKey};
 use crate::time::Timestamp;
 
 /// What is closed for longer should be kept soon. A fresh gate sends nothing for about as long anyway.
-const LASTING: Duration = Duration::from_secs(2);
+pub(super) const LASTING: Duration = Duration::from_secs(2);
 
 /// The same for a bucket that was merely used up, which is an everyday thing.
 pub(super) const LASTING_BUCKET: Duration = Duration::from_secs(5);
@@ -67,13 +67,9 @@ impl Limiter {
         let mut doors: Vec<Door> = self.yard.iter().filter_map(|lot| self.door(lot, now)).collect();
         doors.sort_by_key(|door| Reverse(door.past_ms.iter().copied().chain([door.lasting_ms]).max()));
         doors.truncate(MOST_CLOSED);
-        // Every gate is quiet at its start; only what Discord asked for is worth keeping.
-        let quiet = self.started + self.config.window + self.config.margin + self.config.settling;
-        let blocks = self.domains.iter().filter_map(|domain| {
-            let until = domain.global.as_ref()?.closed_until();
-            let lasting_ms = lasting_ms(until.since(now));
-            (until > quiet && lasting_ms > 0).then_some(Block { credential: domain.credential, lasting_ms })
-        });
+        let blocks = self.blocks.iter().filter(|(_, until)| *until > now);
+        let blocks = blocks
+            .map(|(credential, until)| Block { credential: *credential, lasting_ms: lasting_ms(until.since(now)) });
         LimiterMemory { blocks: blocks.take(MOST_BLOCKS).collect(), hashes: hashes.list, routes, closed, doors }
     }
 
@@ -109,9 +105,8 @@ impl Limiter {
     pub fn recall(&mut self, memory: &LimiterMemory, age: Age, now: Timestamp) {
         for Block { credential, lasting_ms } in memory.blocks.iter().take(MOST_BLOCKS) {
             if let Some(left) = age.left(*lasting_ms) {
-                let domain = self.domain_for(*credential, false);
-                // The others are not told anew: what they share is theirs to know.
-                self.domains[domain].global.iter_mut().for_each(|global| global.heard_closed(now + left));
+                // Other processes are not told again: they have what they share.
+                self.note_block(*credential, now + left, now);
             }
         }
         let hashes: Vec<Option<HashId>> = memory

@@ -89,6 +89,24 @@ fn a_global_block_holds_over_a_restart_and_ends_when_it_would_have() {
 }
 
 #[test]
+fn a_global_block_of_an_exempt_call_holds_over_a_restart_for_all_calls() {
+    let callback = |id: u64| ask("POST", &format!("/interactions/{id}/t/callback"));
+    for (refused, place) in [(callback(1), "exempt"), (ask("GET", "/guilds/1"), "under the global limit")] {
+        let mut before = limiter(at(0));
+        let permit = take(&mut before, &refused, at(2_000)).unwrap();
+        before.answered(permit, &limited(Scope::Global, 60_000), at(2_000));
+        assert_eq!(before.take_unsaved(), Some(Urgency::Soon), "{place}");
+        let mut after = restarted(&remembered(&before, at(2_000)), 10_000, at(0));
+        let others = [callback(2), ask("GET", "/users/@me")];
+        for (now, may) in [(49_999, false), (50_000, true)] {
+            for other in &others {
+                assert_eq!(may_go(&mut after, other, at(now)), may, "{place}: {other:?} at {now}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_bucket_of_many_hours_stays_closed_over_a_restart_and_holds_nobody_else_back() {
     let mut before = limiter(at(0));
     let create = ask("POST", "/guilds/1/roles");

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::answer::{Answer, Class, Credential};
 use crate::limit::book::{Book, Knowledge};
 use crate::limit::config::LimitConfig;
+use crate::limit::division::DivisionView;
 use crate::limit::domain::{Domain, DomainId};
 use crate::limit::lot::{Gatekeeper, LotId, Ticket};
 use crate::limit::shared::Lodging;
@@ -16,6 +17,9 @@ use crate::route::Major;
 use crate::time::Timestamp;
 
 mod ask;
+mod block;
+#[cfg(test)]
+mod block_tests;
 mod go;
 mod learn;
 mod memory;
@@ -97,6 +101,10 @@ pub struct Limiter {
     pub(super) yard: Yard,
     /// No more than two for each credential, and so few that they are found by looking at each.
     pub(super) domains: Vec<Domain>,
+    /// Global 429s that have not ended.
+    blocks: Vec<(Credential, Timestamp)>,
+    /// Whether one of them has ended.
+    block_ended: bool,
     waiters: HashMap<Ticket, Waiter>,
     permits: HashMap<PermitId, Permit>,
     alarms: BinaryHeap<Reverse<(Timestamp, Alarm)>>,
@@ -112,6 +120,8 @@ pub struct Limiter {
     now: Timestamp,
     /// How limits are shared with other processes, if they are.
     sharing: Option<Sharing>,
+    /// What it may use of each global limit, if other processes use the rest.
+    pub(super) division: Option<DivisionView>,
     /// How soon what has changed should be kept, if something has.
     unsaved: Option<Urgency>,
 }
@@ -124,6 +134,8 @@ impl Limiter {
             book: Book::new(&config),
             yard: Yard::new(config.max_buckets),
             domains: Vec::new(),
+            blocks: Vec::new(),
+            block_ended: false,
             waiters: HashMap::new(),
             permits: HashMap::new(),
             alarms: BinaryHeap::new(),
@@ -135,6 +147,7 @@ impl Limiter {
             started: now,
             now,
             sharing: None,
+            division: None,
             unsaved: None,
             config,
         }
@@ -296,7 +309,8 @@ impl Limiter {
     pub fn next_wake(&self) -> Option<Timestamp> {
         let alarm = self.alarms.peek().map(|Reverse((then, _))| *then);
         let domains = self.domains.iter().filter_map(|domain| domain.wake);
-        domains.chain(alarm).chain(self.next_shared_wake()).min()
+        let blocks = self.blocks.iter().map(|(_, end)| *end);
+        domains.chain(alarm).chain(blocks).chain(self.next_shared_wake()).chain(self.next_excess()).min()
     }
 
     /// Free tokens of the global limits, of all credentials together.

@@ -2,7 +2,7 @@
 
 use super::Limiter;
 use crate::answer::Credential;
-use crate::limit::domain::Domain;
+use crate::limit::division::DivisionView;
 use crate::limit::global::Global;
 use crate::limit::shared::{Call, Member, Mode, Reply, SharedConfig};
 use crate::time::Timestamp;
@@ -24,13 +24,42 @@ impl Limiter {
     pub fn share(&mut self, sharing: Sharing, credential: Credential) {
         self.sharing = Some(sharing);
         let global = self.global_of();
-        self.domains.push(Domain::new(credential, Some(global)));
+        self.add_domain(credential, Some(global));
+    }
+
+    /// Uses a part of each global limit alone. Fewer than are in use: nothing goes under that limit until enough of them are
+    /// back.
+    pub fn set_share(&mut self, view: DivisionView, now: Timestamp) {
+        self.division = Some(view);
+        let share = view.share;
+        let globals = self.domains.iter_mut().filter_map(|domain| domain.global.as_mut());
+        globals.for_each(|global| global.set_own_limit(share));
+        self.settle(now);
+    }
+
+    /// Whether no limit has more tokens in use than its share.
+    pub fn is_within_share(&mut self, now: Timestamp) -> bool {
+        let share = self.division.map_or(self.config.global, |division| division.share);
+        let globals = self.domains.iter_mut().filter_map(|domain| domain.global.as_mut());
+        globals.map(|global| global.own_in_use(now)).all(|in_use| in_use <= share)
+    }
+
+    /// When the next token comes back, while more are in use than the share.
+    pub(super) fn next_excess(&self) -> Option<Timestamp> {
+        self.division?;
+        self.domains.iter().filter_map(|domain| domain.global.as_ref()?.next_own_excess()).min()
     }
 
     pub(super) fn global_of(&self) -> Global {
         match &self.sharing {
             // Counted from the limiter's start: a credential that is first seen later has had its quiet window.
-            None => Global::new(&self.config, self.started),
+            None => {
+                let mut global = Global::new(&self.config, self.started);
+                if let Some(division) = self.division {
+                    global.set_own_limit(division.share);
+                }
+                global
+            }
             Some(Sharing { rules, seat, life }) => {
                 Global::shared(&self.config, Member::new(rules.clone(), seat.clone(), *life, self.now))
             }
@@ -52,15 +81,15 @@ impl Limiter {
                 Some(reply) => member.on_reply(reply, now),
                 None => member.on_lost(now),
             }
+            let until = member.global_block();
+            self.note_block(credential, until, now);
         }
         self.settle(now);
     }
 
-    /// Another process was told by Discord to leave it alone.
+    /// Another process got a global 429.
     pub fn heard_closed(&mut self, credential: Credential, until: Timestamp, now: Timestamp) {
-        let domains = self.domains.iter_mut().filter(|domain| domain.credential == credential);
-        domains.filter_map(|domain| domain.global.as_mut()).for_each(|global| global.heard_closed(until));
-        self.closed(until, now);
+        self.note_block(credential, until, now);
         self.settle(now);
     }
 

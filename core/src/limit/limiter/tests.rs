@@ -62,6 +62,51 @@ fn grants(limiter: &mut Limiter) -> Vec<Ticket> {
         .collect()
 }
 
+/// Each to a route of its own: an unknown one sends a single call ahead.
+fn interactive(n: usize) -> Ask {
+    let path = ["/guilds/1", "/channels/2", "/users/@me", "/gateway/bot", "/guilds/1/roles"][n];
+    ask("GET", path, Lane::Interactive, at(10_000_000))
+}
+
+fn share(share: u32) -> DivisionView {
+    DivisionView { members: 2, share }
+}
+
+#[test]
+fn a_smaller_share_grants_nothing_until_enough_tokens_are_back() {
+    let mut limiter = limiter();
+    limiter.set_share(share(3), at(0));
+    let permits: Vec<PermitId> = (1..=3).map(|n| granted(limiter.acquire(interactive(n), at(2_000)))).collect();
+    let next = waiting(limiter.acquire(interactive(4), at(2_000)));
+    limiter.set_share(share(1), at(2_000));
+    assert!(!limiter.is_within_share(at(2_000)));
+    for (permit, ms) in permits.into_iter().zip([2_010, 2_020, 2_030]) {
+        limiter.answered(permit, &Answer { class: Class::Success, rate: None }, at(ms));
+    }
+    // A window and its margin after the second response, one token is in use.
+    assert_eq!(limiter.next_wake(), Some(at(3_020)));
+    limiter.on_time(at(3_029));
+    assert!(!limiter.is_within_share(at(3_029)));
+    limiter.on_time(at(3_030));
+    assert!(limiter.is_within_share(at(3_030)));
+    assert_eq!(grants(&mut limiter), []);
+    limiter.on_time(at(3_040));
+    assert_eq!(grants(&mut limiter), [next]);
+}
+
+#[test]
+fn without_a_share_calls_wait_and_go_when_there_is_one() {
+    let mut limiter = limiter();
+    limiter.set_share(share(0), at(0));
+    let refused = limiter.try_acquire(interactive(1), at(2_000)).unwrap_err();
+    assert_eq!((refused.until, refused.reason), (at(3_010), Reason::Global));
+    let first = waiting(limiter.acquire(interactive(1), at(2_000)));
+    limiter.on_time(at(5_000));
+    assert_eq!(grants(&mut limiter), []);
+    limiter.set_share(share(1), at(5_000));
+    assert_eq!(grants(&mut limiter), [first]);
+}
+
 #[test]
 fn an_unknown_route_sends_one_call_ahead_and_the_others_follow_in_order_when_its_hash_is_learned() {
     let mut limiter = limiter();

@@ -21,8 +21,7 @@ impl Limiter {
         let is_its = |domain: &Domain| domain.credential == credential && domain.is_exempt() == exempt;
         self.domains.iter().position(is_its).unwrap_or_else(|| {
             let global = (!exempt).then(|| self.global_of());
-            self.domains.push(Domain::new(credential, global));
-            self.domains.len() - 1
+            self.add_domain(credential, global)
         })
     }
 
@@ -139,14 +138,12 @@ impl Limiter {
             return false;
         }
         let there = &mut self.domains[domain];
-        let is_free =
-            there.is_quiet() && there.global.as_mut().is_none_or(|global| global.turn_of(ask.lane, now) == Turn::Now);
+        let is_free = there.is_quiet() && there.turn_of(ask.lane, now) == Turn::Now;
         is_free && self.turn(lot, ask, now) == Turn::Now
     }
 
     pub(super) fn estimate(&mut self, ask: &Ask, domain: DomainId, lot: LotId, now: Timestamp) -> Delay {
-        let there = &self.domains[domain];
-        let global = there.global.as_ref().map_or(now, |global| global.estimate(there.ahead(ask.lane), now));
+        let global = self.domains[domain].estimate(ask.lane, now);
         let lot = self.yard.lot(lot);
         let ahead = lot.ahead(ask.lane);
         let route = match &lot.keeper {

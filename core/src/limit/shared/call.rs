@@ -48,8 +48,10 @@ pub struct Join {
     pub untold: u32,
     /// When what it brings may be used: once those who may not know of it yet have stopped.
     pub ready_in: Duration,
-    /// Discord wants to be left alone for so long.
+    /// It sends nothing for so long.
     pub block: Duration,
+    /// A global 429 lasts for so long.
+    pub global_block: Duration,
 }
 
 /// What a member says all the time.
@@ -67,7 +69,7 @@ pub struct Sync {
     pub urgent: bool,
     /// What came of slots that it had.
     pub ended: Vec<Ended>,
-    /// Discord wants to be left alone for so long.
+    /// A global 429 that the others do not know of lasts for so long.
     pub block: Duration,
     /// Members that are certainly dead.
     pub dead: Vec<String>,
@@ -134,8 +136,10 @@ pub struct Standing {
     pub live: u32,
     /// What all that are in touch may use together.
     pub pool: u32,
-    /// Discord wants to be left alone for so long.
+    /// Nothing is booked for so long.
     pub blocked: Duration,
+    /// A global 429 lasts for so long: it stops what needs no token, too.
+    pub global_block: Duration,
     /// When to ask again, if not all that was wanted was given.
     pub again: Option<Duration>,
     /// The slots that were booked, and for a process that joins those of its calls without an answer.

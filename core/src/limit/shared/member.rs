@@ -128,6 +128,8 @@ pub struct Member {
     /// Since when it is apart.
     apart_since: Timestamp,
     closed_until: Timestamp,
+    /// When the last global 429 that it knows of ends.
+    global_block: Timestamp,
     untold_block: Option<Timestamp>,
     dead: Vec<String>,
     calls: u64,
@@ -167,6 +169,7 @@ impl Member {
             last_heard: now,
             apart_since: now,
             closed_until: Timestamp::ZERO,
+            global_block: Timestamp::ZERO,
             untold_block: None,
             dead: Vec::new(),
             calls: 0,
@@ -272,15 +275,16 @@ impl Member {
         }
     }
 
-    /// Discord wants to be left alone, as it told this process.
+    /// A global 429, as Discord told this process.
     pub(crate) fn close(&mut self, until: Timestamp) {
-        self.closed_until = self.closed_until.max(until);
-        self.untold_block = Some(self.closed_until);
+        self.heard_closed(until);
+        self.untold_block = Some(self.global_block);
     }
 
-    /// Discord wants to be left alone, as it told another process.
+    /// A global 429, as Discord told another process.
     pub(crate) fn heard_closed(&mut self, until: Timestamp) {
         self.closed_until = self.closed_until.max(until);
+        self.global_block = self.global_block.max(until);
     }
 
     /// Members that are certainly dead: nothing has to wait for them.
@@ -356,6 +360,11 @@ impl Member {
 
     pub(crate) fn closed_until(&self) -> Timestamp {
         self.closed_until
+    }
+
+    /// When the last global 429 that it knows of ends.
+    pub(crate) const fn global_block(&self) -> Timestamp {
+        self.global_block
     }
 }
 

@@ -529,9 +529,10 @@ proptest! {
         world.processes.iter_mut().for_each(|process| process.granted_since_calm = 0);
         prop_assert_eq!(world.run(40_000 * MS), Ok(()));
         let turns: Vec<u32> = world.processes.iter().map(|process| process.granted_since_calm).collect();
-        // With fewer tokens than processes can book, whose turn it is is chance.
-        let least = if processes * 2 <= limit as usize { turns.iter().min() } else { turns.iter().max() };
-        prop_assert!(world.is_excused || least > Some(&0), "{:?}: somebody has had no turn", turns);
+        // Where calls are few because many are slow or lost, there may not have been one for each.
+        let are_enough = turns.iter().sum::<u32>() as usize >= processes * 8;
+        let least = if are_enough { turns.iter().min() } else { turns.iter().max() };
+        prop_assert!(world.is_excused || least > Some(&0), "{:?}: a process has had no turn", turns);
     }
 }
 
@@ -550,4 +551,36 @@ fn a_fleet_without_trouble_uses_nearly_all_of_the_limit_and_shares_it_evenly() {
         assert!((0.26..0.4).contains(&share), "{share}");
     }
     println!("{arrived} in 30 s, {} calls", world.calls - calls);
+}
+
+#[test]
+fn as_many_members_as_the_limit_has_calls_all_have_even_parts() {
+    for (members, seconds) in [(50, 5), (80, 8)] {
+        let mut world = World::new(SharedConfig::default(), members, 7, &[]);
+        world.is_calm = true;
+        world.run(15_000 * MS).unwrap();
+        for stretch in 1..=4 {
+            let before = world.arrived;
+            world.processes.iter_mut().for_each(|process| process.granted_since_calm = 0);
+            world.run((15 + stretch * seconds) * 1_000 * MS).unwrap();
+            let turns: Vec<u32> = world.processes.iter().map(|process| process.granted_since_calm).collect();
+            let arrived = world.arrived - before;
+            assert!(u64::from(arrived) >= seconds * 45, "{arrived} calls of {members} members in {seconds} s");
+            let even = arrived / u32::try_from(members).unwrap();
+            assert!(turns.iter().all(|turns| turns.abs_diff(even) <= 2), "{members} members: {turns:?}");
+        }
+    }
+}
+
+#[test]
+fn a_member_that_does_not_come_back_is_not_waited_for() {
+    let config = SharedConfig { limit: 2, ..SharedConfig::default() };
+    let faults = [(8_000 * MS, Fault::Kill(0, 60_000)), (8_000 * MS, Fault::Freeze(1, 60_000))];
+    let mut world = World::new(config, 4, 7, &faults);
+    world.is_calm = true;
+    world.run(20_000 * MS).unwrap();
+    world.processes.iter_mut().for_each(|process| process.granted_since_calm = 0);
+    world.run(40_000 * MS).unwrap();
+    let turns: Vec<u32> = world.processes.iter().map(|process| process.granted_since_calm).collect();
+    assert!(turns[2] > 0 && turns[3] > 0 && turns[2].abs_diff(turns[3]) <= 2, "{turns:?}");
 }

@@ -10,12 +10,14 @@
 
 mod book;
 mod join;
+mod queue;
 mod seats;
 mod tokens;
 
 use super::call::{Call, Doing, Ended, How, Join, Reply, Standing, Sync};
 use super::config::SharedConfig;
 use super::times::micros;
+use queue::Queue;
 use seats::Seats;
 use tokens::Tokens;
 
@@ -41,16 +43,17 @@ struct Epoch {
     /// The shares from before that were brought.
     brought: u32,
     limit: u32,
-    /// Discord wants to be left alone until then.
+    /// Nothing is booked before then.
     blocked: u64,
+    /// When the last global 429 ends.
+    global_block: u64,
     /// When the next slot is due by even spacing.
     pace: u64,
-    /// When the last of those who were told to ask again does.
-    line: u64,
     /// How long a token is away, on the average of late.
     away: u64,
     tokens: Tokens,
     seats: Seats,
+    queue: Queue,
 }
 
 /// How an epoch became whole.
@@ -123,11 +126,12 @@ impl Epoch {
             brought: 0,
             limit: rules.limit,
             blocked: 0,
+            global_block: 0,
             pace: 0,
-            line: 0,
             away: micros(rules.window),
             tokens: Tokens::default(),
             seats: Seats::default(),
+            queue: Queue::default(),
         }
     }
 
@@ -139,7 +143,7 @@ impl Epoch {
         }
         self.seats.see(&call.member, now);
         self.settle(&call.member, &sync.ended, rules, now);
-        self.block(sync.block, now);
+        self.block_globally(sync.block, now);
         for dead in sync.dead.iter().filter(|dead| **dead != call.member) {
             self.bury(dead, rules, now);
         }
@@ -158,8 +162,9 @@ impl Epoch {
         self.pass_time(rules, now);
         if self.seats.is_live(&call.member, call.life) {
             self.settle(&call.member, &sync.ended, rules, now);
-            self.block(sync.block, now);
+            self.block_globally(sync.block, now);
             self.seats.remove(&call.member);
+            self.queue.remove(&call.member);
             if sync.want == 0 {
                 // It does not know of what it still holds, so it will not use it.
                 self.tokens.release_all(&call.member, now);
@@ -176,6 +181,9 @@ impl Epoch {
         self.last = now;
         let silent = self.seats.detach_silent(now.saturating_sub(micros(rules.silence)), now + micros(rules.forget));
         let forgotten = self.seats.forget(now);
+        for (member, _) in &silent {
+            self.queue.remove(member);
+        }
         if silent.is_empty() && !forgotten && self.is_whole {
             return;
         }
@@ -262,10 +270,19 @@ impl Epoch {
         }
     }
 
+    /// A global 429.
+    fn block_globally(&mut self, block: std::time::Duration, now: u64) {
+        self.block(block, now);
+        if !block.is_zero() {
+            self.global_block = self.global_block.max(now + micros(block));
+        }
+    }
+
     /// A member that is certainly dead: nothing of it can arrive for longer than the guard.
     fn bury(&mut self, member: &str, rules: &SharedConfig, now: u64) {
         let gone = now + micros(rules.window + rules.guard);
         if self.seats.remove(member) {
+            self.queue.remove(member);
             self.tokens.free_held_by(member, gone);
             self.count_limit();
             self.fit(gone);
@@ -285,6 +302,7 @@ impl Epoch {
             live: self.seats.live(),
             pool: self.tokens.len(),
             blocked: std::time::Duration::from_micros(self.blocked.saturating_sub(now)),
+            global_block: std::time::Duration::from_micros(self.global_block.saturating_sub(now)),
             again: None,
             slots: Vec::new(),
         }

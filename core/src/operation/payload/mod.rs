@@ -111,6 +111,12 @@ impl Payload {
         }
     }
 
+    /// Whether it only reads: no attempt at it can have an effect.
+    #[must_use]
+    pub const fn only_reads(&self) -> bool {
+        matches!(self, Self::Read(_) | Self::Request(Request { method: Method::Get, .. }))
+    }
+
     /// Its queue, if it was submitted for this guild, or for none.
     #[must_use]
     pub fn queue(&self, guild: Option<u64>) -> QueueKey {

@@ -95,6 +95,7 @@ impl Member {
             untold: count(untold),
             ready_in: (self.last_word + self.config.apart()).since(now),
             block: self.closed_until.since(now),
+            global_block: self.global_block.since(now),
         };
         let share = Some(self.share);
         let goes_on = self.seen_epoch.is_empty() || self.seen_epoch == self.epoch;
@@ -255,7 +256,8 @@ impl Member {
         if call.wants {
             self.again_at = now + standing.again.unwrap_or_default();
         }
-        self.heard_closed(now + standing.blocked);
+        self.heard_closed(now + standing.global_block);
+        self.closed_until = self.closed_until.max(now + standing.blocked);
     }
 
     /// The tokens that were found for calls without an answer. Some of these may have one by now.

@@ -33,6 +33,7 @@ impl Epoch {
         let target = self.target();
         own.extend(self.tokens.fit(target, now + micros(join.ready_in)));
         self.block(join.block, now);
+        self.block_globally(join.global_block, now);
         let cooling = if stays { join.untold } else { join.cooling };
         let slots = self.lodge(member, own, join.flying, cooling, rules, now);
         let held = if stays { join.held } else { self.seats.claim(member) };

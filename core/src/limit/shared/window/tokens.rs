@@ -17,7 +17,7 @@ pub(super) struct Tokens {
     by_time: BTreeSet<(u64, u64)>,
     times: BTreeMap<u64, u64>,
     holders: BTreeMap<u64, Holder>,
-    /// The last number that was given to a token or a turn.
+    /// The last number that was given to a token, a turn or a place in the queue.
     last: u64,
 }
 
@@ -31,6 +31,17 @@ impl Tokens {
         self.by_time.first().map(|(free_at, token)| (*free_at, *token, self.holders.contains_key(token)))
     }
 
+    /// When the token is free that has so many before it, and whether somebody holds it.
+    pub(super) fn nth(&self, before: usize) -> Option<(u64, bool)> {
+        self.by_time.iter().nth(before).map(|(free_at, token)| (*free_at, self.holders.contains_key(token)))
+    }
+
+    /// A number that nothing else in this epoch has, higher than all before it.
+    pub(super) fn next_number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
     pub(super) fn time_of(&self, token: u64) -> u64 {
         self.times.get(&token).copied().unwrap_or(0)
     }
@@ -41,9 +52,9 @@ impl Tokens {
     }
 
     pub(super) fn make(&mut self, free_at: u64) -> u64 {
-        self.last += 1;
-        self.free_at(self.last, free_at);
-        self.last
+        let token = self.next_number();
+        self.free_at(token, free_at);
+        token
     }
 
     pub(super) fn free_at(&mut self, token: u64, free_at: u64) {
@@ -55,8 +66,7 @@ impl Tokens {
 
     /// Gives a member its turn with a token.
     pub(super) fn hold(&mut self, token: u64, member: &str, at: u64, free_at: u64) -> u64 {
-        self.last += 1;
-        let booking = self.last;
+        let booking = self.next_number();
         self.holders.insert(token, Holder { member: member.to_owned(), booking, at });
         self.free_at(token, free_at);
         booking

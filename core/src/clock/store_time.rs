@@ -1,0 +1,260 @@
+//! Store time: the one clock that durable records are written and expired by.
+//!
+//! It runs with the monotonic clock and follows a reference: the database's clock, which all processes share, or the wall
+//! clock of the machine whose file the store is. A wall clock may be set to a wrong time, so a step of it is followed only
+//! when Discord's clock confirms it; when Discord's clock contradicts it, store time is Discord's.
+//!
+//! A step forward makes time pass that did not pass for what was written before. Expiry therefore lags behind by that much
+//! until the longest retention is over: a step delays expiry, and never makes it early.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::offset::{Offset, ms, signed};
+use crate::time::{Timestamp, UnixMs};
+
+/// Clocks that differ by more than this are not taken for the same time.
+pub const TOLERANCE: Duration = Duration::from_secs(5);
+/// Differences below this are the reading's own, and are not followed.
+const DEAD_BAND_MS: i64 = 20;
+/// Steps forward below this do not delay expiry.
+const LAGS_FROM_MS: i64 = 1_000;
+/// Store time goes back by running at half speed, so that nothing that waits is put off for long. What is further ahead
+/// goes back at once.
+const MAX_SLOWED_MS: i64 = 10 * 60 * 1_000;
+/// So many steps are told apart; more become one.
+const MOST_LAGS: usize = 8;
+
+/// Whose clock is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Authority {
+    /// The database server's, without a second opinion: all processes have to agree.
+    Database,
+    /// This machine's, as long as Discord's does not contradict it.
+    Machine,
+}
+
+/// What was written before a step forward expires this much later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lag {
+    /// By how many milliseconds.
+    pub ms: u64,
+    /// Until when, in store time.
+    pub until: UnixMs,
+}
+
+/// What is stored of it, for the next process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedTime {
+    /// Names the boot of the machine whose monotonic clock this is.
+    pub boot: String,
+    /// The monotonic clock, in milliseconds.
+    pub monotonic_ms: u64,
+    /// Store time at that moment.
+    pub now: UnixMs,
+    /// Steps that still delay expiry.
+    pub lags: Vec<Lag>,
+    /// What expiry has to assume as the time, if store time was not confirmed yet.
+    #[serde(default)]
+    pub unconfirmed: Option<UnixMs>,
+}
+
+/// What a reading of the reference led to, if it is worth a log line. In milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Store time went forward.
+    Forward(u64),
+    /// Store time goes back, at once or slowly.
+    Backward(u64),
+    /// The reference was set by this much, and is not followed until it is confirmed.
+    Unconfirmed(i64),
+}
+
+/// Time that expiry has to assume until the reference is confirmed: as if none had passed while no process ran.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    now: UnixMs,
+    since: Timestamp,
+}
+
+impl Held {
+    fn at(self, at: Timestamp) -> UnixMs {
+        // Rounded down.
+        UnixMs::new(
+            self.now.millis()
+                + at.since(self.since).as_secs() * 1_000
+                + u64::from(at.since(self.since).subsec_millis()),
+        )
+    }
+}
+
+/// Store time. See the [module](self).
+#[derive(Clone, Debug)]
+pub struct StoreTime {
+    authority: Authority,
+    longest: Duration,
+    /// Store time minus monotonic time, in milliseconds.
+    offset: i64,
+    read_at: Timestamp,
+    lags: Vec<Lag>,
+    held: Option<Held>,
+    /// Whether Discord's clock has confirmed it once.
+    confirmed: bool,
+    /// Whether the present deviation of the reference was told of.
+    told: bool,
+}
+
+impl StoreTime {
+    /// Starts with what the reference shows. Nothing is stored for longer than `longest`.
+    #[must_use]
+    pub fn start(authority: Authority, longest: Duration, reading: Offset, at: Timestamp) -> Self {
+        Self {
+            authority,
+            longest,
+            offset: reading.mid(),
+            read_at: at,
+            lags: Vec::new(),
+            held: None,
+            confirmed: false,
+            told: false,
+        }
+    }
+
+    /// Continues what an earlier process has saved. If the machine has not been started since, its monotonic clock tells how
+    /// much time has passed. Else nothing but the reference does, and expiry waits until that is confirmed.
+    pub fn resume(&mut self, saved: SavedTime, boot: &str, at: Timestamp) {
+        self.lags = saved.lags;
+        self.lags.truncate(MOST_LAGS);
+        if self.authority == Authority::Database || self.confirmed {
+            return;
+        }
+        if saved.boot == boot && signed(saved.monotonic_ms) <= ms(at) {
+            self.offset = signed(saved.now.millis()) - signed(saved.monotonic_ms);
+            let since = Timestamp::from_millis(saved.monotonic_ms);
+            self.held = saved.unconfirmed.map(|now| Held { now, since });
+        } else {
+            self.held = Some(Held { now: saved.unconfirmed.unwrap_or(saved.now), since: at });
+            // A machine that has lost its clock starts in the past.
+            self.offset = self.offset.max(signed(saved.now.millis()) - ms(at));
+        }
+    }
+
+    /// What to save.
+    #[must_use]
+    pub fn save(&self, boot: &str, at: Timestamp) -> SavedTime {
+        let now = self.now(at);
+        let lags = self.lags.iter().copied().filter(|lag| lag.until > now).collect();
+        let unconfirmed = self.held.map(|held| held.at(at));
+        SavedTime { boot: boot.to_owned(), monotonic_ms: at.micros() / 1_000, now, lags, unconfirmed }
+    }
+
+    /// The reference was read at `at`. `discord` is the confirmed offset of Discord's clock, if there is one.
+    pub fn on_reading(&mut self, reading: Offset, at: Timestamp, discord: Option<Offset>) -> Option<Step> {
+        let elapsed = i64::try_from(at.since(self.read_at).as_millis()).unwrap_or(i64::MAX);
+        if at < self.read_at {
+            // An older reading than the last.
+            return None;
+        }
+        let reference = clamp(self.offset, reading, DEAD_BAND_MS);
+        let was_confirmed = self.confirmed;
+        self.confirmed |= discord.is_some();
+        let target = match self.authority {
+            Authority::Database => Some(reference),
+            Authority::Machine => self.confirm(reference, discord),
+        };
+        if elapsed > 0 {
+            self.read_at = at;
+        }
+        let Some(target) = target else {
+            let told = std::mem::replace(&mut self.told, true);
+            return (!told).then_some(Step::Unconfirmed(reference - self.offset));
+        };
+        let by = target - self.offset;
+        let is_step = by.abs() > tolerance_ms();
+        let told = self.told && is_step;
+        if by >= 0 {
+            self.told = false;
+            self.go_forward(by, at);
+            return is_step.then_some(Step::Forward(by.unsigned_abs()));
+        }
+        let is_slow = was_confirmed && self.authority == Authority::Machine && by >= -MAX_SLOWED_MS;
+        let back = if is_slow { by.max(-(elapsed / 2)) } else { by };
+        self.told = is_slow && is_step;
+        self.go_back(-back);
+        (is_step && !told).then_some(Step::Backward(by.unsigned_abs()))
+    }
+
+    /// Where store time has to go, if that is known.
+    fn confirm(&mut self, reference: i64, discord: Option<Offset>) -> Option<i64> {
+        let Some(discord) = discord else {
+            return ((reference - self.offset).abs() <= tolerance_ms()).then_some(reference);
+        };
+        self.held = None;
+        if discord.distance(reference).abs() <= tolerance_ms() {
+            return Some(reference);
+        }
+        let is_near = discord.distance(self.offset).abs() <= tolerance_ms();
+        Some(if is_near { clamp(self.offset, discord, 0) } else { discord.mid() })
+    }
+
+    fn go_forward(&mut self, by: i64, at: Timestamp) {
+        self.offset += by;
+        if by < LAGS_FROM_MS {
+            return;
+        }
+        let (by, until) = (by.unsigned_abs(), self.now(at) + self.longest);
+        for lag in &mut self.lags {
+            lag.ms += by;
+        }
+        self.lags.push(Lag { ms: by, until });
+        if self.lags.len() > MOST_LAGS {
+            // The oldest is the largest.
+            let (oldest, next) = (self.lags.remove(0), &mut self.lags[0]);
+            next.ms = next.ms.max(oldest.ms);
+        }
+    }
+
+    fn go_back(&mut self, by: i64) {
+        self.offset -= by;
+        for lag in &mut self.lags {
+            lag.ms = lag.ms.saturating_sub(by.unsigned_abs());
+        }
+        self.lags.retain(|lag| lag.ms > 0);
+    }
+
+    /// Store time.
+    #[must_use]
+    pub fn now(&self, at: Timestamp) -> UnixMs {
+        UnixMs::new(u64::try_from(ms(at) + self.offset).unwrap_or(0))
+    }
+
+    /// By how much expiry has to lag behind store time, so that nothing expires within its time.
+    #[must_use]
+    pub fn expiry_lag(&self, at: Timestamp) -> Duration {
+        let now = self.now(at);
+        let stepped = self.lags.iter().filter(|lag| lag.until > now).map(|lag| lag.ms).max().unwrap_or(0);
+        let held = self.held.map_or(Duration::ZERO, |held| now.since(held.at(at)));
+        Duration::from_millis(stepped).max(held)
+    }
+
+    /// Store time minus monotonic time, in milliseconds.
+    #[must_use]
+    pub const fn offset(&self) -> i64 {
+        self.offset
+    }
+}
+
+/// The value nearest to `value` in an interval; `value` itself if it is almost there.
+fn clamp(value: i64, interval: Offset, dead_band: i64) -> i64 {
+    let distance = interval.distance(value);
+    if distance.abs() <= dead_band { value } else { value - distance }
+}
+
+fn tolerance_ms() -> i64 {
+    i64::try_from(TOLERANCE.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+#[path = "store_time_tests.rs"]
+mod tests;

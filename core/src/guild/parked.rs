@@ -1,0 +1,95 @@
+//! Parked operations that stay behind none: which of them is due first.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::time::UnixMs;
+
+/// Parked operations by when they are due. Only those before a place are considered: the operation there holds up the rest.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Parked {
+    /// Those before the place that are not due, sorted. At the length of a line a sorted queue is as fast as a tree, and
+    /// much faster in the usual case: the new time is later than all others, and is appended.
+    waiting: VecDeque<(UnixMs, u64)>,
+    /// Those before the place that were due when they were last looked at.
+    due: BTreeMap<u64, UnixMs>,
+    /// Those at the place or behind it.
+    held_up: BTreeMap<u64, UnixMs>,
+    before: u64,
+    /// An upper bound of the places that are considered.
+    last: u64,
+}
+
+impl Parked {
+    pub(super) fn insert(&mut self, seq: u64, due: UnixMs) {
+        if seq < self.before {
+            self.consider(seq, due);
+        } else {
+            self.held_up.insert(seq, due);
+        }
+    }
+
+    /// Removes an operation that was inserted with this time.
+    pub(super) fn remove(&mut self, seq: u64, due: UnixMs) {
+        if seq >= self.before {
+            self.held_up.remove(&seq);
+        } else if self.due.remove(&seq).is_none()
+            && let Ok(index) = self.waiting.binary_search(&(due, seq))
+        {
+            self.waiting.remove(index);
+        }
+    }
+
+    fn consider(&mut self, seq: u64, due: UnixMs) {
+        self.last = self.last.max(seq);
+        self.wait(seq, due);
+    }
+
+    fn wait(&mut self, seq: u64, due: UnixMs) {
+        if self.waiting.back().is_none_or(|last| *last < (due, seq)) {
+            self.waiting.push_back((due, seq));
+        } else if let Err(index) = self.waiting.binary_search(&(due, seq)) {
+            self.waiting.insert(index, (due, seq));
+        }
+    }
+
+    /// Considers those before this place.
+    pub(super) fn look_before(&mut self, seq: u64) {
+        self.before = seq;
+        while let Some((other, due)) = self.held_up.first_key_value().map(|(&other, &due)| (other, due))
+            && other < seq
+        {
+            self.held_up.remove(&other);
+            self.consider(other, due);
+        }
+        if self.last >= seq {
+            // Rare: an operation that others had passed holds them up again.
+            self.held_up.append(&mut self.due.split_off(&seq));
+            self.held_up
+                .extend(self.waiting.iter().filter(|(_, other)| *other >= seq).map(|&(due, other)| (other, due)));
+            self.waiting.retain(|(_, other)| *other < seq);
+            self.last = seq.saturating_sub(1);
+        }
+    }
+
+    /// The first in the line that is due.
+    pub(super) fn first_due(&mut self, now: UnixMs) -> Option<u64> {
+        while let Some(&(due, seq)) = self.waiting.front().filter(|(due, _)| *due <= now) {
+            self.waiting.pop_front();
+            self.due.insert(seq, due);
+        }
+        while let Some((&seq, &due)) = self.due.first_key_value() {
+            if due <= now {
+                return Some(seq);
+            }
+            // The clock was set back.
+            self.due.pop_first();
+            self.wait(seq, due);
+        }
+        None
+    }
+
+    /// When the next one is due, if none is.
+    pub(super) fn next_due(&self) -> Option<UnixMs> {
+        self.waiting.front().map(|(due, _)| *due)
+    }
+}

@@ -1,0 +1,113 @@
+//! Where operations are in a line.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use super::entry::Standing;
+use super::parked::Parked;
+use crate::time::UnixMs;
+
+/// Where an operation is in a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Position {
+    /// Not compared with earlier operations yet.
+    Unexamined,
+    /// Has to stay behind an earlier operation that is not done: this one is the latest.
+    Behind(u64),
+    /// Stays behind none and is not parked.
+    Head,
+    /// Stays behind none, and is parked until then.
+    Parked(UnixMs),
+}
+
+/// The operations of a line by position. Each operation is in the one collection that its position names, so a change of
+/// position touches two collections at most.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Positions {
+    /// In order.
+    unexamined: VecDeque<u64>,
+    /// The latest operation that they stay behind, and their own place.
+    behind: BTreeSet<(u64, u64)>,
+    /// The first of them holds up the rest.
+    heads: BTreeSet<u64>,
+    parked: Parked,
+}
+
+impl Positions {
+    /// Adds an operation. An unexamined one must be later than all others.
+    pub(super) fn insert(&mut self, seq: u64, position: Position) {
+        match position {
+            Position::Unexamined => self.unexamined.push_back(seq),
+            Position::Behind(earlier) => {
+                self.behind.insert((earlier, seq));
+            }
+            Position::Head => {
+                self.heads.insert(seq);
+            }
+            Position::Parked(due) => self.parked.insert(seq, due),
+        }
+    }
+
+    /// Removes an operation that is at this position.
+    pub(super) fn remove(&mut self, seq: u64, position: Position) {
+        match position {
+            Position::Unexamined => {
+                if let Ok(index) = self.unexamined.binary_search(&seq) {
+                    self.unexamined.remove(index);
+                }
+            }
+            Position::Behind(earlier) => {
+                self.behind.remove(&(earlier, seq));
+            }
+            Position::Head => {
+                self.heads.remove(&seq);
+            }
+            Position::Parked(due) => self.parked.remove(seq, due),
+        }
+    }
+
+    /// Moves an operation to where it belongs if it has to stay behind this one, or behind none.
+    pub(super) fn place<O>(&mut self, standing: &mut Standing<O>, behind: Option<u64>) {
+        let position = match behind {
+            Some(earlier) => Position::Behind(earlier),
+            None if standing.is_parked() => Position::Parked(standing.entry.eligible_at),
+            None => Position::Head,
+        };
+        if position != standing.position {
+            self.remove(standing.entry.seq, standing.position);
+            self.insert(standing.entry.seq, position);
+            standing.position = position;
+        }
+    }
+
+    /// Moves an operation that stays behind none, after its phase or its time has changed.
+    pub(super) fn update<O>(&mut self, standing: &mut Standing<O>) {
+        match standing.position {
+            Position::Unexamined | Position::Behind(_) => {}
+            Position::Head | Position::Parked(_) => self.place(standing, None),
+        }
+    }
+
+    pub(super) fn first_unexamined(&self) -> Option<u64> {
+        self.unexamined.front().copied()
+    }
+
+    pub(super) fn first_head(&self) -> Option<u64> {
+        self.heads.first().copied()
+    }
+
+    /// The first parked operation that is due, of those that the first head does not hold up.
+    pub(super) fn first_due(&mut self, now: UnixMs) -> Option<u64> {
+        self.parked.look_before(self.first_head().unwrap_or(u64::MAX));
+        self.parked.first_due(now)
+    }
+
+    /// When the next parked operation is due, if [`Positions::first_due`] has found none.
+    pub(super) fn next_due(&self) -> Option<UnixMs> {
+        self.parked.next_due()
+    }
+
+    /// Those that have to stay behind this one, and behind none that is later.
+    pub(super) fn behind(&self, seq: u64) -> Vec<u64> {
+        self.behind.range((seq, 0)..=(seq, u64::MAX)).map(|(_, later)| *later).collect()
+    }
+}

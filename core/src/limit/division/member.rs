@@ -1,0 +1,345 @@
+//! A process's side of a divided limit.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::config::DivisionConfig;
+use crate::time::Timestamp;
+
+/// The name of a process among those of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MemberId(pub u128);
+
+/// One row of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShareRow {
+    /// The process.
+    pub member: MemberId,
+    /// Changes with every renewal.
+    pub beat: u64,
+    /// The order in which processes get tokens when there are not enough; the lowest is first.
+    pub turn: u64,
+    /// How much of the limit the process has reserved.
+    pub share: u32,
+    /// How long the row stays without a renewal.
+    pub hold: Duration,
+    /// Whether the process has said goodbye.
+    pub has_left: bool,
+    /// Whether the process is certainly dead.
+    pub is_dead: bool,
+}
+
+/// The result of a renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewal {
+    /// The row was there.
+    Extended {
+        /// What it has reserved.
+        share: u32,
+        /// Its place in the order.
+        turn: u64,
+    },
+    /// There was no row; there is one now, and nothing is reserved.
+    Joined {
+        /// Its place in the order.
+        turn: u64,
+    },
+}
+
+/// What to do in the store. One at a time; the result goes back by [`LimitShare::on_done`] or [`LimitShare::on_failed`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShareAction {
+    /// Reserve so much, unless the sum over all rows would exceed the limit.
+    Reserve {
+        /// The new share.
+        share: u32,
+    },
+    /// Give back all but so much, and perhaps go to the end of the order.
+    Lower {
+        /// The new share.
+        share: u32,
+        /// The new place in the order.
+        turn: Option<u64>,
+    },
+    /// Remove the row of a process that no longer sends, if it is still as it was seen.
+    Remove {
+        /// Whose.
+        member: MemberId,
+        /// As it was seen.
+        beat: u64,
+    },
+}
+
+/// What the limiter may use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Allowance {
+    /// Calls in any window.
+    pub share: u32,
+    /// Processes that divide the limit.
+    pub members: u32,
+    /// Grows with every change, so that the limiter can say which one it has applied.
+    pub version: u64,
+}
+
+/// What the limiter says of an allowance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShareUsage {
+    /// The allowance that it has applied.
+    pub version: u64,
+    /// Whether no more tokens are in use than it allows.
+    pub is_within: bool,
+}
+
+/// A row of another process, as it was first seen like this.
+#[derive(Clone, Copy, Debug)]
+struct Sighting {
+    beat: u64,
+    since: Timestamp,
+    dead_since: Option<Timestamp>,
+}
+
+/// What is to be seen of a divided limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct DivisionView {
+    /// Processes that divide the limit.
+    pub members: u32,
+    /// What this process may use of it.
+    pub share: u32,
+}
+
+impl From<Allowance> for DivisionView {
+    fn from(Allowance { share, members, .. }: Allowance) -> Self {
+        Self { members, share }
+    }
+}
+
+/// A process's side of a divided limit. It has no clock and talks to no one.
+#[derive(Debug)]
+pub struct LimitShare {
+    config: DivisionConfig,
+    me: MemberId,
+    is_member: bool,
+    /// What its row has at least.
+    reserved: u32,
+    turn: u64,
+    /// Whether the outcome of an action is unknown. The next renewal tells.
+    is_uncertain: bool,
+    allowance: Allowance,
+    usage: ShareUsage,
+    /// Whether more tokens may be in use than are reserved, because the row was lost.
+    is_exposed: bool,
+    lease_until: Timestamp,
+    rows: Vec<ShareRow>,
+    sightings: HashMap<MemberId, Sighting>,
+    /// Since when it has a token.
+    held_since: Timestamp,
+    retry_at: Timestamp,
+}
+
+impl LimitShare {
+    /// A process that has no row yet, and so may send nothing.
+    #[must_use]
+    pub fn new(config: DivisionConfig, me: MemberId) -> Self {
+        Self {
+            config,
+            me,
+            is_member: false,
+            reserved: 0,
+            turn: 0,
+            is_uncertain: false,
+            allowance: Allowance { share: 0, members: 0, version: 1 },
+            usage: ShareUsage::default(),
+            is_exposed: true,
+            lease_until: Timestamp::ZERO,
+            rows: Vec::new(),
+            sightings: HashMap::new(),
+            held_since: Timestamp::ZERO,
+            retry_at: Timestamp::ZERO,
+        }
+    }
+
+    /// The row was renewed, so this process may send until then.
+    pub fn on_renewed(&mut self, renewal: Renewal, until: Timestamp, now: Timestamp) {
+        let (share, turn) = match renewal {
+            Renewal::Extended { share, turn } => (share, turn),
+            Renewal::Joined { turn } => {
+                self.rows.clear();
+                self.sightings.clear();
+                self.is_exposed = true;
+                (0, turn)
+            }
+        };
+        // The row was lost, and the renewal that made a new one had no response.
+        self.is_exposed |= share < self.reserved;
+        self.is_member = true;
+        self.is_uncertain = false;
+        self.lease_until = until;
+        self.set_own(share, turn, now);
+    }
+
+    /// All rows of the table were read.
+    pub fn on_rows(&mut self, rows: Vec<ShareRow>, now: Timestamp) {
+        self.sightings.retain(|member, _| rows.iter().any(|row| row.member == *member));
+        for row in rows.iter().filter(|row| row.member != self.me) {
+            let new = Sighting { beat: row.beat, since: now, dead_since: None };
+            let sighting = self.sightings.entry(row.member).or_insert(new);
+            if sighting.beat != row.beat {
+                *sighting = new;
+            }
+            if row.is_dead {
+                sighting.dead_since.get_or_insert(now);
+            }
+        }
+        self.rows = rows;
+        self.allow(now);
+    }
+
+    /// The limiter has applied an allowance, or its tokens have come back.
+    pub fn on_usage(&mut self, usage: ShareUsage) {
+        self.usage = usage;
+        if self.is_within() {
+            self.is_exposed = false;
+        }
+    }
+
+    /// What the limiter may use.
+    #[must_use]
+    pub const fn allowance(&self) -> Allowance {
+        self.allowance
+    }
+
+    /// Until when this process may send; `None` if it may not.
+    #[must_use]
+    pub fn sends_until(&self) -> Option<Timestamp> {
+        (self.is_member && !self.is_exposed).then_some(self.lease_until)
+    }
+
+    /// What to do next in the store.
+    pub fn next_action(&mut self, now: Timestamp) -> Option<ShareAction> {
+        if !self.is_member || self.is_uncertain {
+            return None;
+        }
+        self.allow(now);
+        let gone = self.rows.iter().find(|row| self.removable_at(row).is_some_and(|then| then <= now));
+        if let Some(row) = gone {
+            return Some(ShareAction::Remove { member: row.member, beat: row.beat });
+        }
+        let (target, turn) = self.target(now);
+        if target < self.reserved {
+            return self.is_within().then_some(ShareAction::Lower { share: target, turn });
+        }
+        let taken = self.others().fold(0_u32, |sum, row| sum.saturating_add(row.share));
+        let share = target.min(self.config.limit.saturating_sub(taken));
+        (share > self.reserved && now >= self.retry_at).then_some(ShareAction::Reserve { share })
+    }
+
+    /// An action was committed.
+    pub fn on_done(&mut self, action: ShareAction, now: Timestamp) {
+        match action {
+            ShareAction::Reserve { share } => self.set_own(share, self.turn, now),
+            ShareAction::Lower { share, turn } => self.set_own(share, turn.unwrap_or(self.turn), now),
+            ShareAction::Remove { member, .. } => {
+                self.rows.retain(|row| row.member != member);
+                self.sightings.remove(&member);
+                self.allow(now);
+            }
+        }
+    }
+
+    /// The table is not as it was read, or another process is changing it: nothing was changed. It should be read again.
+    pub fn on_refused(&mut self, action: ShareAction, now: Timestamp) {
+        match action {
+            ShareAction::Reserve { .. } => self.retry_at = now + self.config.retry_after,
+            ShareAction::Lower { .. } => self.is_uncertain = true,
+            ShareAction::Remove { member, .. } => {
+                // It was renewed, or another process has removed it.
+                if let Some(sighting) = self.sightings.get_mut(&member) {
+                    (sighting.since, sighting.dead_since) = (now, None);
+                }
+            }
+        }
+    }
+
+    /// Whether an action was committed is unknown. The row should be renewed.
+    pub fn on_failed(&mut self, action: ShareAction, now: Timestamp) {
+        match action {
+            ShareAction::Reserve { .. } => self.is_uncertain = true,
+            ShareAction::Lower { share, .. } => {
+                self.is_uncertain = true;
+                self.reserved = self.reserved.min(share);
+                self.allow(now);
+            }
+            ShareAction::Remove { .. } => {}
+        }
+    }
+
+    /// When [`LimitShare::next_action`] should be asked again, whatever else happens.
+    #[must_use]
+    pub fn next_wake(&self, now: Timestamp) -> Option<Timestamp> {
+        let removals = self.rows.iter().filter_map(|row| self.removable_at(row));
+        let rotation = (self.members() > self.config.limit).then(|| self.held_since + self.config.rotate_after);
+        removals.chain(rotation).chain([self.retry_at]).filter(|then| *then > now).min()
+    }
+
+    fn members(&self) -> u32 {
+        u32::try_from(self.rows.iter().filter(|row| !row.has_left).count()).unwrap_or(u32::MAX)
+    }
+
+    fn others(&self) -> impl Iterator<Item = &ShareRow> {
+        self.rows.iter().filter(|row| row.member != self.me)
+    }
+
+    /// Whether the limiter has applied the present allowance, and its tokens in use fit into it.
+    fn is_within(&self) -> bool {
+        self.usage == ShareUsage { version: self.allowance.version, is_within: true }
+    }
+
+    /// When the row of another process may be removed, if it is not renewed.
+    fn removable_at(&self, row: &ShareRow) -> Option<Timestamp> {
+        let sighting = self.sightings.get(&row.member)?;
+        let silent = sighting.since + row.hold;
+        let dead = sighting.dead_since.map(|since| since + self.config.hold_after_death());
+        Some(dead.map_or(silent, |dead| dead.min(silent)))
+    }
+
+    fn set_own(&mut self, share: u32, turn: u64, now: Timestamp) {
+        if share > 0 && self.reserved == 0 {
+            self.held_since = now;
+        }
+        (self.reserved, self.turn) = (share, turn);
+        if let Some(own) = self.rows.iter_mut().find(|row| row.member == self.me) {
+            (own.share, own.turn) = (share, turn);
+        }
+        self.allow(now);
+    }
+
+    /// Lets the limiter use what is reserved and belongs to this process.
+    fn allow(&mut self, now: Timestamp) {
+        let (share, members) = (self.reserved.min(self.target(now).0), self.members());
+        if (share, members) != (self.allowance.share, self.allowance.members) {
+            self.allowance = Allowance { share, members, version: self.allowance.version + 1 };
+        }
+    }
+
+    /// What belongs to this process, and its new place in the order if it lets others go first.
+    fn target(&self, now: Timestamp) -> (u32, Option<u64>) {
+        let mut order: Vec<(u64, MemberId)> =
+            self.rows.iter().filter(|row| !row.has_left).map(|row| (row.turn, row.member)).collect();
+        order.sort_unstable();
+        let Some(rank) = order.iter().position(|(_, member)| *member == self.me) else { return (self.reserved, None) };
+        let (count, limit) = (order.len(), self.config.limit as usize);
+        if count <= limit {
+            let share = limit / count + usize::from(rank < limit % count);
+            return (u32::try_from(share).unwrap_or(u32::MAX), None);
+        }
+        // More processes than tokens: each has one for a while, those that have waited longest first.
+        let is_over = self.reserved > 0 && now >= self.held_since + self.config.rotate_after;
+        if is_over && rank < count - limit {
+            let last = order.last().map_or(0, |(turn, _)| *turn);
+            return (0, Some(last + 1));
+        }
+        (u32::from(rank < limit), None)
+    }
+}

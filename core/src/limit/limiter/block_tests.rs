@@ -1,0 +1,243 @@
+//! What each scope of a 429 closes: for calls under the global limit and exempt ones, known and unknown buckets, and
+//! several credentials.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::answer::{RateHeaders, Scope};
+use crate::lane::Lane;
+use crate::limit::Sharing;
+use crate::limit::shared::{OnLoss, SharedConfig, Window};
+use crate::route::Route;
+
+const BOT: Credential = Credential::Application(1);
+const OTHER: Credential = Credential::Application(2);
+const CREDENTIALS: [Credential; 3] = [BOT, OTHER, Credential::Anonymous];
+
+/// An interaction's own endpoint, its followup webhook, an ordinary webhook, and two routes under the global limit.
+const PATHS: [&str; 5] = [
+    "/interactions/{}/t/callback",
+    "/webhooks/1/aW50ZXJhY3Rpb246{}",
+    "/webhooks/{}/hook",
+    "/channels/{}/messages",
+    "/guilds/{}/roles",
+];
+
+const RETRY_AFTER_MS: u64 = 60_000;
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp::from_millis(ms)
+}
+
+fn ask(credential: Credential, path: &str, object: u64, deadline: Timestamp) -> Ask {
+    let route = Route::parse("POST", &path.replace("{}", &object.to_string()), 1, 0);
+    Ask { credential, route, lane: Lane::Interactive, deadline }
+}
+
+/// When a call could go: now, or then.
+fn earliest(limiter: &mut Limiter, ask: Ask, now: Timestamp) -> Timestamp {
+    match limiter.try_acquire(ask, now) {
+        Ok(permit) => {
+            limiter.give_back(permit, now);
+            now
+        }
+        Err(delay) => delay.until,
+    }
+}
+
+fn limited(scope: Scope, retry_after_ms: u64) -> Answer {
+    Answer { class: Class::RateLimited { scope, retry_after: Duration::from_millis(retry_after_ms) }, rate: None }
+}
+
+/// Makes the bucket of a route known, with slots left.
+fn learn(limiter: &mut Limiter, ask: Ask, now: Timestamp) {
+    let bucket = ask.route.key.as_str().to_owned();
+    let Acquired::Granted(permit) = limiter.acquire(ask, now) else { panic!("the first call goes at once") };
+    let reset_after = Duration::from_secs(1);
+    let rate = RateHeaders { bucket, limit: 50, remaining: 49, reset_ms: 9_000, reset_after };
+    limiter.answered(permit, &Answer { class: Class::Success, rate: Some(rate) }, now);
+}
+
+#[test]
+fn global_429_stops_all_of_its_credential_and_other_scopes_one_resource() {
+    for scope in [Scope::Global, Scope::User, Scope::Shared] {
+        for (refused, path) in PATHS.into_iter().enumerate() {
+            for is_known in [false, true] {
+                for credential in CREDENTIALS {
+                    let mut limiter = Limiter::new(LimitConfig::default(), at(0));
+                    if is_known {
+                        learn(&mut limiter, ask(credential, path, 7, at(2_000)), at(2_000));
+                    }
+                    let Acquired::Granted(permit) = limiter.acquire(ask(credential, path, 7, at(2_100)), at(2_100))
+                    else {
+                        panic!("it goes at once")
+                    };
+                    limiter.answered(permit, &limited(scope, RETRY_AFTER_MS), at(2_200));
+                    for other in CREDENTIALS {
+                        for (place, path) in PATHS.into_iter().enumerate() {
+                            for object in [7, 8] {
+                                let is_same = other == credential && (place, object) == (refused, 7);
+                                let is_closed = is_same || (scope == Scope::Global && other == credential);
+                                let until = if is_closed { at(2_200 + RETRY_AFTER_MS) } else { at(5_000) };
+                                let earliest = earliest(&mut limiter, ask(other, path, object, at(0)), at(5_000));
+                                let what = format!("{scope:?} at {refused}, {is_known}, {credential:?}");
+                                assert_eq!(earliest, until, "{what}: {other:?} {path} {object}");
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn exempt_calls_that_wait_when_a_global_429_comes_go_when_it_ends_in_order() {
+    let mut limiter = Limiter::new(LimitConfig::default(), at(0));
+    let callback = |id: u64| ask(BOT, PATHS[0], id, at(1_000_000));
+    let Acquired::Granted(first) = limiter.acquire(callback(1), at(100)) else { panic!("it goes at once") };
+    let tickets: Vec<Ticket> = (2..5)
+        .map(|id| match limiter.acquire(callback(id), at(100)) {
+            Acquired::Waiting(ticket) => ticket,
+            other => panic!("an unknown route sends one call ahead: {other:?}"),
+        })
+        .collect();
+    limiter.answered(first, &limited(Scope::Global, RETRY_AFTER_MS), at(200));
+    limiter.on_time(at(RETRY_AFTER_MS + 199));
+    assert_eq!(limiter.take_effects().count(), 0);
+    assert_eq!(limiter.next_wake(), Some(at(RETRY_AFTER_MS + 200)));
+    let mut granted = Vec::new();
+    for now in RETRY_AFTER_MS + 200..RETRY_AFTER_MS + 210 {
+        limiter.on_time(at(now));
+        let effects: Vec<Effect> = limiter.take_effects().collect();
+        for effect in effects {
+            let Effect::Grant { ticket, permit, .. } = effect else { panic!("{effect:?}") };
+            granted.push(ticket);
+            limiter.answered(permit, &Answer { class: Class::Success, rate: None }, at(now));
+        }
+    }
+    assert_eq!(granted, tickets);
+}
+
+/// Lets a limiter say all it has to say to the shared window.
+fn talk(limiter: &mut Limiter, window: &mut Window, rules: &SharedConfig, now: Timestamp) {
+    for _ in 0..10 {
+        let Some((credential, call)) = limiter.next_shared_call(now) else { break };
+        // A credential that only one process here uses has a window of its own, as it would have in Redis.
+        let reply = match credential {
+            BOT => window.call(&call, rules, "server", 1_000_000_000 + now.micros()),
+            _ => Window::empty().call(&call, rules, "server", 1_000_000_000 + now.micros()),
+        };
+        limiter.on_shared_reply(credential, Some(reply), now);
+    }
+}
+
+#[test]
+fn global_429_of_an_exempt_call_reaches_processes_that_missed_the_news() {
+    let rules = SharedConfig::default();
+    let mut window = Window::empty();
+    let mut processes: Vec<Limiter> = (0..2)
+        .map(|number| {
+            let mut limiter = Limiter::new(LimitConfig::default(), at(0));
+            limiter.share(Sharing { rules: rules.clone(), seat: format!("p{number}"), life: 1 }, BOT);
+            limiter
+        })
+        .collect();
+    for ms in (0..6_000).step_by(100) {
+        processes.iter_mut().for_each(|limiter| talk(limiter, &mut window, &rules, at(ms)));
+    }
+    let callback = |id: u64| ask(BOT, PATHS[0], id, at(6_000));
+    let Acquired::Granted(permit) = processes[0].acquire(callback(1), at(6_000)) else { panic!("it goes at once") };
+    processes[0].answered(permit, &limited(Scope::Global, RETRY_AFTER_MS), at(6_000));
+    for ms in (6_000..8_000).step_by(100) {
+        processes.iter_mut().for_each(|limiter| talk(limiter, &mut window, &rules, at(ms)));
+    }
+    for limiter in &mut processes {
+        for path in PATHS {
+            let until = earliest(limiter, ask(BOT, path, 9, at(0)), at(8_000));
+            let off = until.since(at(6_000 + RETRY_AFTER_MS)) + at(6_000 + RETRY_AFTER_MS).since(until);
+            assert!(off <= Duration::from_secs(1), "{path} waits until {until:?}");
+        }
+        assert_eq!(earliest(limiter, ask(OTHER, PATHS[0], 9, at(0)), at(8_000)), at(8_000));
+    }
+}
+
+#[test]
+fn too_few_tokens_at_a_join_do_not_stop_exempt_calls() {
+    let rules = SharedConfig { on_loss: OnLoss::Open, ..SharedConfig::default() };
+    let mut window = Window::empty();
+    let mut limiter = Limiter::new(LimitConfig::default(), at(0));
+    limiter.share(Sharing { rules: rules.clone(), seat: "p".into(), life: 1 }, BOT);
+    // Without Redis it uses the whole limit; then it joins with more calls in flight than it brings tokens for.
+    for id in 0..20 {
+        limiter.acquire(ask(BOT, PATHS[3], id, at(1_000_000)), at(5_000));
+    }
+    assert!(limiter.under_way() > 0);
+    let mut is_short = false;
+    for ms in (5_000..9_000).step_by(100) {
+        talk(&mut limiter, &mut window, &rules, at(ms));
+        is_short |= limiter.snapshot(at(ms)).credentials[0].closed_ms > 0;
+        assert_eq!(earliest(&mut limiter, ask(BOT, PATHS[0], 9, at(0)), at(ms)), at(ms), "at {ms} ms");
+    }
+    assert!(is_short);
+}
+
+#[derive(Clone, Debug)]
+struct Step {
+    after_ms: u64,
+    credential: usize,
+    path: usize,
+    object: u64,
+    /// The scope of a 429 and for how long, or a success.
+    limited: Option<(Scope, u64)>,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let scope = prop_oneof![Just(Scope::Global), Just(Scope::User), Just(Scope::Shared)];
+    let limited = prop::option::weighted(0.3, (scope, 1..20_000u64));
+    let step = (0..4_000u64, 0..CREDENTIALS.len(), 0..PATHS.len(), 1..4u64, limited);
+    let step = step.prop_map(|(after_ms, credential, path, object, limited)| Step {
+        after_ms,
+        credential,
+        path,
+        object,
+        limited,
+    });
+    prop::collection::vec(step, 1..60)
+}
+
+proptest! {
+    #[test]
+    fn no_call_of_a_credential_goes_while_its_global_429_lasts(steps in steps()) {
+        let mut limiter = Limiter::new(LimitConfig::default(), at(0));
+        let mut blocked = [0u64; CREDENTIALS.len()];
+        let mut now = 2_000;
+        for step in steps {
+            now += step.after_ms;
+            let credential = CREDENTIALS[step.credential];
+            let call = ask(credential, PATHS[step.path], step.object, at(now));
+            match limiter.try_acquire(call, at(now)) {
+                Ok(permit) => {
+                    prop_assert!(blocked[step.credential] <= now, "{:?} at {} ms", step, now);
+                    let answer = match step.limited {
+                        Some((scope, ms)) => limited(scope, ms),
+                        None => Answer { class: Class::Success, rate: None },
+                    };
+                    if let Some((Scope::Global, ms)) = step.limited {
+                        blocked[step.credential] = now + ms;
+                    }
+                    limiter.answered(permit, &answer, at(now));
+                }
+                Err(delay) => prop_assert!(delay.until >= at(blocked[step.credential])),
+            }
+        }
+        // Once the last of them has ended, all go.
+        let end = now + 60_000;
+        limiter.on_time(at(end));
+        for credential in CREDENTIALS {
+            for path in PATHS {
+                prop_assert_eq!(earliest(&mut limiter, ask(credential, path, 1, at(0)), at(end)), at(end));
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! What in the gate holds an operation back, so that a change there can release it early.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::breaker::{BreakerKey, Kind};
+
+/// A condition of the gate that holds operations back until it changes. The time that such an operation is given is an
+/// estimate. A `Retry-After` of a route is none of these: it is the operation's own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum GateCondition {
+    /// The breaker with this key, as text, is not closed.
+    Breaker(String),
+    /// Discord refused the token.
+    Token,
+    /// The budget of invalid requests, or a share of it, is spent.
+    InvalidRequests,
+    /// The global limit: a global 429, or a window that is shared and out of reach.
+    GlobalLimit,
+}
+
+impl GateCondition {
+    /// The condition behind a refusal of the gate or of Discord, from its reason and its text; nothing if the wait is the
+    /// operation's own. The text of a breaker's refusal is `{key}: {reason}`.
+    #[must_use]
+    pub fn of_refusal(reason: &str, text: &str) -> Option<Self> {
+        match reason {
+            "breaker_open" | "breaker_half_open" | "breaker_forced_open" => {
+                Some(Self::Breaker(text.strip_suffix(reason)?.strip_suffix(": ")?.to_owned()))
+            }
+            "blocked" => Some(Self::Breaker(BreakerKey::Address.to_string())),
+            "unauthorized" => Some(Self::Token),
+            "invalid_requests"
+            | "invalid_requests_lent"
+            | "invalid_requests_unheard"
+            | "invalid_requests_key_share"
+            | "invalid_requests_tenant_share"
+            | "invalid_requests_guild_share" => Some(Self::InvalidRequests),
+            "global_limit" | "rate_limited_global" => Some(Self::GlobalLimit),
+            _ => None,
+        }
+    }
+
+    /// The same from the text alone, which ends with the reason.
+    #[must_use]
+    pub fn of_text(text: &str) -> Option<Self> {
+        let reason = text.rsplit(' ').next()?;
+        Self::of_refusal(reason, text)
+    }
+
+    /// What a breaker's change releases: what it held, and for a credential's breaker also what a refused token held.
+    #[must_use]
+    pub fn of_breaker(key: &BreakerKey) -> Vec<Self> {
+        let token = (key.kind() == Kind::Discord).then_some(Self::Token);
+        std::iter::once(Self::Breaker(key.to_string())).chain(token).collect()
+    }
+}
+
+impl fmt::Display for GateCondition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Breaker(key) => write!(f, "breaker {key}"),
+            Self::Token => f.write_str("token"),
+            Self::InvalidRequests => f.write_str("invalid_requests"),
+            Self::GlobalLimit => f.write_str("global_limit"),
+        }
+    }
+}
+
+/// Text that names no condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a condition of the gate")]
+pub struct UnknownCondition;
+
+impl FromStr for GateCondition {
+    type Err = UnknownCondition;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "token" => Ok(Self::Token),
+            "invalid_requests" => Ok(Self::InvalidRequests),
+            "global_limit" => Ok(Self::GlobalLimit),
+            _ => text.strip_prefix("breaker ").map(|key| Self::Breaker(key.to_owned())).ok_or(UnknownCondition),
+        }
+    }
+}
+
+impl Serialize for GateCondition {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Reads a condition that was stored. One that a later version has written holds nothing here.
+pub(super) fn stored<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<GateCondition>, D::Error> {
+    Ok(Option::<String>::deserialize(deserializer)?.and_then(|text| text.parse().ok()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answer::Credential;
+    use crate::breaker::Refused;
+    use crate::operation::{Failure, FailureClass};
+    use crate::route::{Major, RouteKey};
+
+    #[test]
+    fn refusals_of_a_breaker_name_it_and_its_change_releases_them() {
+        let bot = Credential::Application(42);
+        let keys = [
+            BreakerKey::Discord(bot),
+            BreakerKey::Route(bot, RouteKey::new("POST /guilds/{id}/roles")),
+            BreakerKey::Pair(bot, RouteKey::new("POST /webhooks/{id}/{token}"), Major::with_token(7, "secret")),
+        ];
+        for key in keys {
+            for reason in ["breaker_open", "breaker_half_open", "breaker_forced_open"] {
+                let text = Refused { until: None, reason, key: key.to_string() }.to_string();
+                let held = GateCondition::of_refusal(reason, &text).unwrap();
+                assert!(GateCondition::of_breaker(&key).contains(&held), "{text}");
+                assert_eq!(GateCondition::of_text(&text), Some(held), "{text}");
+            }
+        }
+        let ban = Refused { until: None, reason: "blocked", key: BreakerKey::Address.to_string() }.to_string();
+        let held = GateCondition::of_text(&ban).unwrap();
+        assert_eq!(GateCondition::of_breaker(&BreakerKey::Address), [held]);
+        let token = GateCondition::of_refusal("unauthorized", "Discord answered 401").unwrap();
+        assert!(GateCondition::of_breaker(&BreakerKey::Discord(bot)).contains(&token));
+    }
+
+    #[test]
+    fn waits_of_an_operation_itself_are_no_condition_of_the_gate() {
+        for reason in ["route_limit", "rate_limited", "rate_limited_shared", "reference", "queue_full", "unreachable"] {
+            assert_eq!(GateCondition::of_refusal(reason, reason), None);
+            assert_eq!(GateCondition::of_text(&format!("no permit: {reason}")), None);
+        }
+        assert_eq!(GateCondition::of_text("no permit: global_limit"), Some(GateCondition::GlobalLimit));
+    }
+
+    #[test]
+    fn stored_failures_keep_their_condition_and_read_those_of_other_versions() {
+        let conditions = [
+            GateCondition::Breaker("discord:42/POST /guilds/{id}/roles#7".to_owned()),
+            GateCondition::Token,
+            GateCondition::InvalidRequests,
+            GateCondition::GlobalLimit,
+        ];
+        for condition in conditions {
+            let held_by = Some(condition);
+            let failure = Failure { held_by, ..Failure::new(FailureClass::RateLimited, "held") };
+            let text = serde_json::to_string(&failure).unwrap();
+            assert!(text.contains("\"held_by\":"), "the store looks for it: {text}");
+            assert_eq!(serde_json::from_str::<Failure>(&text).unwrap(), failure);
+        }
+        for other in
+            [r#"{"class":"rate_limited","message":"m"}"#, r#"{"class":"rate_limited","message":"m","held_by":"moon"}"#]
+        {
+            assert_eq!(serde_json::from_str::<Failure>(other).unwrap().held_by, None);
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! What an operation of several calls has done so far.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Steps that a text names one by one. The rest are counted.
+const MOST_NAMED: usize = 5;
+
+/// One call with an effect that Discord has confirmed, of an operation that makes several.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "step", rename_all = "snake_case")]
+pub enum ProgressStep {
+    /// A message was sent.
+    MessageSent {
+        /// Its channel.
+        #[serde(with = "as_text")]
+        channel_id: u64,
+        /// The message.
+        #[serde(with = "as_text")]
+        message_id: u64,
+        /// The key that the message has from now on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<String>,
+    },
+    /// A message was changed.
+    MessageEdited {
+        /// Its channel.
+        #[serde(with = "as_text")]
+        channel_id: u64,
+        /// The message.
+        #[serde(with = "as_text")]
+        message_id: u64,
+    },
+    /// The permission overwrite of a role was set in a channel.
+    RoleOverwriteSet {
+        /// The channel.
+        #[serde(with = "as_text")]
+        channel_id: u64,
+        /// The role.
+        #[serde(with = "as_text")]
+        role_id: u64,
+    },
+    /// The permission overwrite of a member was set in a channel.
+    MemberOverwriteSet {
+        /// The channel.
+        #[serde(with = "as_text")]
+        channel_id: u64,
+        /// The member.
+        #[serde(with = "as_text")]
+        user_id: u64,
+    },
+}
+
+impl ProgressStep {
+    /// The names of all steps, as the API and the store have them.
+    pub const NAMES: [&'static str; 4] =
+        ["message_sent", "message_edited", "role_overwrite_set", "member_overwrite_set"];
+
+    /// Whether repeating it would make a second object: it has to be stored before the next call is sent.
+    #[must_use]
+    pub const fn creates(&self) -> bool {
+        match self {
+            Self::MessageSent { .. } => true,
+            Self::MessageEdited { .. } | Self::RoleOverwriteSet { .. } | Self::MemberOverwriteSet { .. } => false,
+        }
+    }
+}
+
+impl fmt::Display for ProgressStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MessageSent { channel_id, message_id, .. } => {
+                write!(f, "sent message {message_id} in channel {channel_id}")
+            }
+            Self::MessageEdited { channel_id, message_id } => {
+                write!(f, "edited message {message_id} in channel {channel_id}")
+            }
+            Self::RoleOverwriteSet { channel_id, role_id } => {
+                write!(f, "set the overwrite of role {role_id} in channel {channel_id}")
+            }
+            Self::MemberOverwriteSet { channel_id, user_id } => {
+                write!(f, "set the overwrite of member {user_id} in channel {channel_id}")
+            }
+        }
+    }
+}
+
+/// What an operation of several calls has done so far, in order. Empty for one that makes a single call.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Progress(Vec<ProgressStep>);
+
+impl Progress {
+    /// The steps, the first first.
+    #[must_use]
+    pub fn steps(&self) -> &[ProgressStep] {
+        &self.0
+    }
+
+    /// Whether nothing was done yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds a step. One that was done before stays where it is.
+    pub fn add(&mut self, step: ProgressStep) {
+        if !self.0.contains(&step) {
+            self.0.push(step);
+        }
+    }
+
+    /// As the store has it; nothing if nothing was done.
+    #[must_use]
+    pub fn to_json(&self) -> Option<String> {
+        let json = || serde_json::to_string(self).expect("invariant: steps are JSON");
+        (!self.is_empty()).then(json)
+    }
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, step) in self.0.iter().take(MOST_NAMED).enumerate() {
+            write!(f, "{}{step}", if index == 0 { "" } else { ", " })?;
+        }
+        match self.0.len().saturating_sub(MOST_NAMED) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more steps"),
+        }
+    }
+}
+
+/// Snowflakes are text in JSON.
+mod as_text {
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+    pub(super) fn serialize<S: Serializer>(id: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(id)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_survives_the_store_and_names_its_steps() {
+        let mut progress = Progress::default();
+        assert_eq!((progress.to_json(), progress.to_string()), (None, String::new()));
+        let sent = ProgressStep::MessageSent { channel_id: 9, message_id: u64::MAX, key: Some("rules".to_owned()) };
+        progress.add(sent.clone());
+        progress.add(sent);
+        for role_id in 1..7 {
+            progress.add(ProgressStep::RoleOverwriteSet { channel_id: 9, role_id });
+        }
+        let json = progress.to_json().unwrap();
+        assert!(json.starts_with(r#"[{"step":"message_sent","channel_id":"9","message_id":"18446744073709551615","#));
+        assert_eq!(serde_json::from_str::<Progress>(&json).unwrap(), progress);
+        assert_eq!(progress.steps().len(), 7, "a step is there once");
+        assert!(progress.to_string().ends_with(" and 2 more steps"), "{progress}");
+    }
+
+    #[test]
+    fn every_step_is_named() {
+        let steps = [
+            ProgressStep::MessageSent { channel_id: 1, message_id: 2, key: None },
+            ProgressStep::MessageEdited { channel_id: 1, message_id: 2 },
+            ProgressStep::RoleOverwriteSet { channel_id: 1, role_id: 2 },
+            ProgressStep::MemberOverwriteSet { channel_id: 1, user_id: 2 },
+        ];
+        let named = steps.map(|step| serde_json::to_value(step).unwrap()["step"].as_str().unwrap().to_owned());
+        assert_eq!(named, ProgressStep::NAMES);
+    }
+}
