@@ -10,10 +10,13 @@
 //!
 //! The actors arrive with the machines that they carry.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 pub mod access;
 pub mod budgets;
 pub mod circuit_breaker;
 pub mod clock;
+pub mod crash;
 pub mod events;
 pub mod failpoint;
 pub mod leases;
@@ -22,5 +25,6 @@ pub mod operations;
 pub mod policies;
 pub mod rest;
 pub mod right;
+pub mod supervision;
 pub mod telemetry;
 pub mod token_bucket;

@@ -28,13 +28,14 @@ pub enum Action {
     ShardsRestart,
     BudgetsObserve,
     Erase,
+    Reload,
     /// It was not let: the key is not good for it.
     Refused,
 }
 
 impl Action {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::OperationsSubmit,
         Self::OperationsCancel,
         Self::OperationsRetry,
@@ -55,6 +56,7 @@ impl Action {
         Self::ShardsRestart,
         Self::BudgetsObserve,
         Self::Erase,
+        Self::Reload,
         Self::Refused,
     ];
 
@@ -82,6 +84,7 @@ impl Action {
             Self::ShardsRestart => "shards.restart",
             Self::BudgetsObserve => "budgets.observe",
             Self::Erase => "erase",
+            Self::Reload => "reload",
             Self::Refused => "refused",
         }
     }

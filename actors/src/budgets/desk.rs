@@ -14,12 +14,12 @@ use futures_util::future::join_all;
 use guildhall_core::budget::{
     Acquired, Ask, BudgetError, BudgetName, BudgetSnapshot, Errand, Heard, Limits, Observation, Partner, Tidings,
 };
-use tokio::task::spawn_local;
 
 use super::events::{BudgetStands, SharedBudgetsBack, SharedBudgetsLost, UpstreamSpoke, tell};
 use super::port::{SharedBudgets, Told, Unreachable};
 use super::{Acquire, SharedConfig};
 use crate::clock::Clock;
+use crate::supervision::{Part, spawn_local_finite};
 use crate::telemetry::emit;
 
 /// How many wishes go together at most: what keeps the budgets does nothing else meanwhile.
@@ -85,7 +85,8 @@ impl Desk {
         } else {
             state.waiting.insert(name.clone(), VecDeque::from([(ask, reply)]));
             drop(state);
-            spawn_local(self.serve(name));
+            // If it broke, everything that is asked of this budget would wait behind it.
+            spawn_local_finite(Part::BudgetRequests, self.serve(name));
         }
     }
 
@@ -203,7 +204,7 @@ impl Desk {
         let is_running = std::mem::replace(&mut self.state.borrow_mut().on_errands, true);
         if !is_running {
             let desk = Rc::clone(self);
-            spawn_local(async move {
+            spawn_local_finite(Part::BudgetRequests, async move {
                 // What could not be told out of reach is told as soon as that ends.
                 while desk.errands().await {}
                 desk.state.borrow_mut().on_errands = false;

@@ -36,6 +36,8 @@ use guildhall_core::budget::{
 use self::desk::Desk;
 use self::events::{BudgetStands, UpstreamSpoke, tell};
 use crate::clock::Clock;
+use crate::failpoint;
+use crate::supervision::{Part, PartGuard};
 use crate::telemetry::emit;
 
 /// Messages that wait for the actor at most, for each sender.
@@ -54,6 +56,8 @@ pub struct SharedConfig {
 /// Keeps the named budgets.
 #[derive(Debug)]
 pub struct Budgets {
+    /// First, so that its end is noticed before that of what waits for it.
+    _guard: PartGuard,
     clock: Clock,
     keeper: Keeper,
 }
@@ -68,19 +72,21 @@ impl Budgets {
     /// No budgets yet, and they will be this process's own. There may be `most`, and nobody may book a turn further away
     /// than `longest_wait`.
     #[must_use]
-    pub const fn new(clock: Clock, most: usize, longest_wait: Duration) -> Self {
-        Self { clock, keeper: Keeper::Alone(Machine::new(most, longest_wait)) }
+    pub fn new(clock: Clock, most: usize, longest_wait: Duration) -> Self {
+        Self { _guard: PartGuard::new(Part::Budgets), clock, keeper: Keeper::Alone(Machine::new(most, longest_wait)) }
     }
 
     /// No budgets yet, and they will be shared.
     #[must_use]
     pub fn shared(clock: Clock, port: Arc<dyn SharedBudgets>, config: SharedConfig) -> Self {
         let desk = Rc::new(Desk::new(clock, port, config));
-        Self { clock, keeper: Keeper::Together { desk, sign_of_life: config.partner.retry_after } }
+        let _guard = PartGuard::new(Part::Budgets);
+        Self { _guard, clock, keeper: Keeper::Together { desk, sign_of_life: config.partner.retry_after } }
     }
 
     /// Starts it where the caller runs, with room in its mailbox from the first message on.
     #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "its guard is a field of the actor")]
     pub fn run(self) -> Addr<Self> {
         Self::create(|ctx| {
             ctx.set_mailbox_capacity(MAILBOX);
@@ -194,6 +200,7 @@ impl Handler<Acquire> for Budgets {
     type Result = Asked;
 
     fn handle(&mut self, ask: Acquire, _: &mut Context<Self>) -> Asked {
+        failpoint::message(Part::Budgets);
         let machine = match &mut self.keeper {
             Keeper::Alone(machine) => machine,
             Keeper::Together { desk, .. } => return Asked(Place::Queued(Rc::clone(desk), ask)),

@@ -14,6 +14,7 @@ mod memory;
 mod pass;
 mod people;
 mod probe;
+mod release;
 mod shared;
 #[cfg(test)]
 mod shared_tests;
@@ -26,32 +27,39 @@ pub(crate) use memory::{RecallBreakers, RememberBreakers};
 pub use pass::{Pass, Verdict};
 pub use people::{Force, ForceFor, Look, MayForce, Reset, Top, TopSpenders};
 pub use probe::{ProbeRequest, Prober};
+pub(crate) use release::SetReleaseListener;
 pub use shared::{
-    AskLedger, Courier, Ended, Heard, LeaveLedger, LedgerSynced, NewToken, Share, StateRead, TakeTurns, TurnTold,
+    AskLedger, Courier, Ended, Heard, LeaveLedger, LedgerSynced, NewToken, ProbeClaimed, Share, StateRead,
+    TakeProbeClaims, TakeTurns, TurnTold,
 };
 pub use voice::BreakerChanged;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::{Actor, AsyncContext, Context, Handler, Message, MessageResult, SpawnHandle};
+use actix::{Actor, ActorFutureExt, AsyncContext, Context, Handler, Message, MessageResult, SpawnHandle, WrapFuture};
 use guildhall_core::answer::Credential;
 use guildhall_core::breaker::{
     Attempt, BreakerConfig, BreakerKey, Breakers, BreakersSnapshot, CallInfo, CallResult, Effect, Origin, Refused,
 };
 use guildhall_core::invalid::{InvalidConfig, Ledger, LedgerSnapshot, Spent};
 use guildhall_core::lane::Lane;
+use guildhall_core::limit::division::Allowance;
 use guildhall_core::route::RouteKey;
 use guildhall_core::spending::{Spending, Who};
 use guildhall_core::time::Timestamp;
 use serde::Serialize;
-use tokio::sync::{broadcast, oneshot};
+use tokio::sync::{broadcast, oneshot, watch};
 
 use crate::clock::Clock;
+use crate::crash::{self, Input};
+use crate::failpoint;
 use crate::memory::Bell;
+use crate::supervision::{Part, PartGuard};
 use crate::telemetry::breaker::{BreakersStarted, CallRefused, HeldByShare, ProbeSent, TargetRefused};
 use crate::telemetry::emit;
-use pass::Admitted;
+use pass::{Admitted, Generations};
+use release::Releases;
 use voice::Voice;
 
 /// How many messages wait for the actor at most, for each sender.
@@ -59,9 +67,13 @@ const MAILBOX: usize = 1_024;
 
 /// Lets calls out, or does not. One a process.
 pub struct CircuitBreaker {
+    /// First, so that its end is noticed before that of what waits for it.
+    _guard: PartGuard,
     clock: Clock,
     breakers: Breakers,
     ledger: Ledger,
+    /// Tells how many processes divide the budget of invalid requests, if any do.
+    processes: Option<watch::Receiver<Allowance>>,
     /// Who has calls made, and what becomes of them.
     spending: Spending,
     prober: Option<Prober>,
@@ -70,6 +82,9 @@ pub struct CircuitBreaker {
     /// What wakes whoever keeps what must not be forgotten, if anybody does.
     bell: Option<Arc<Bell>>,
     voice: Voice,
+    /// Grows with each transition.
+    generations: Generations,
+    releases: Releases,
     /// When it wakes next.
     timer: Option<(Timestamp, SpawnHandle)>,
 }
@@ -97,6 +112,8 @@ struct Report {
     result: CallResult,
     took: Duration,
     reply: oneshot::Sender<Attempt>,
+    /// What the call was made for.
+    input: Option<Input>,
 }
 
 /// A pass was dropped. Sent by the pass.
@@ -104,6 +121,8 @@ struct Report {
 #[rtype(result = "()")]
 struct Abandon {
     admitted: Admitted,
+    /// What the call was to be made for.
+    input: Option<Input>,
 }
 
 /// A credential has a new token, which no other process is known to have. See [`NewToken`] if they may.
@@ -148,20 +167,25 @@ impl CircuitBreaker {
     #[must_use]
     pub fn new(clock: Clock, breakers: BreakerConfig, invalid: InvalidConfig, seed: u64) -> Self {
         Self {
+            _guard: PartGuard::new(Part::CircuitBreaker),
             clock,
             breakers: Breakers::new(breakers, seed),
             ledger: Ledger::new(invalid),
+            processes: None,
             spending: Spending::new(clock.now()),
             prober: None,
             courier: None,
             bell: None,
             voice: Voice::new(),
+            generations: Generations::default(),
+            releases: Releases::default(),
             timer: None,
         }
     }
 
     /// Does a step at the present time: first what time itself has brought, then `act`, then whatever follows from both.
     fn step<T>(&mut self, ctx: &mut Context<Self>, act: impl FnOnce(&mut Self, Timestamp) -> (T, Vec<Effect>)) -> T {
+        failpoint::message(Part::CircuitBreaker);
         let now = self.clock.now();
         if self.breakers.next_wake().is_some_and(|wake| wake <= now) {
             let effects = self.breakers.on_time(now);
@@ -174,11 +198,36 @@ impl CircuitBreaker {
         result
     }
 
+    /// Divides the budget of invalid requests among the processes that divide the global limit: they share an address.
+    #[must_use]
+    pub fn divided(mut self, allowance: watch::Receiver<Allowance>) -> Self {
+        self.processes = Some(allowance);
+        self
+    }
+
+    /// Follows the number of processes for as long as it is known.
+    fn follow_processes(&mut self, ctx: &mut Context<Self>) {
+        let Some(mut processes) = self.processes.take() else { return };
+        let count = processes.borrow_and_update().members;
+        self.step(ctx, |this, now| {
+            this.ledger.set_processes(count, now);
+            ((), Vec::new())
+        });
+        let next = async move { processes.changed().await.is_ok().then_some(processes) };
+        ctx.spawn(next.into_actor(self).map(|processes, this, ctx| {
+            this.processes = processes;
+            this.follow_processes(ctx);
+        }));
+    }
+
     fn admit(&mut self, call: &CallInfo, now: Timestamp) -> Result<Admitted, Refused> {
         let owner = call.submitter.clone().in_guild(call.guild);
         let reserved = self.ledger.admit(call.lane, owner, &call.route, now);
         self.ask_if_short();
-        let reservation = reserved.map_err(|spent| self.refused(spent, now))?;
+        let reservation = reserved.map_err(|spent| {
+            self.releases.note(call.lane, &spent, now);
+            self.refused(spent, now)
+        })?;
         match self.breakers.admit(call, now) {
             Ok(pass) => Ok(Admitted { pass, reservation: Some(reservation) }),
             Err(refused) => {
@@ -217,6 +266,8 @@ impl CircuitBreaker {
             match effect {
                 Effect::Transition { key, from, to, why, origin } => {
                     self.keep();
+                    self.generations.advance();
+                    self.releases.turned(&key, to);
                     let severity = self.breakers.severity(key.kind());
                     self.voice.turned(BreakerChanged::new(key, from, to, why, origin, now), severity);
                     if origin == Origin::Here {
@@ -224,6 +275,7 @@ impl CircuitBreaker {
                     }
                 }
                 Effect::SendProbe { key, credential, pass } => self.send_probe(key, credential, pass, ctx, now),
+                Effect::ClaimProbe => self.tell_others(),
             }
         }
     }
@@ -247,7 +299,7 @@ impl CircuitBreaker {
         };
         emit(ProbeSent { key: &key });
         let admitted = Admitted { pass, reservation: Some(reservation) };
-        prober(ProbeRequest { key, credential, pass: Pass::new(admitted, ctx.address()) });
+        prober(ProbeRequest { key, credential, pass: Pass::new(admitted, ctx.address(), self.generations.clone()) });
     }
 
     /// Sees to it that it wakes when time has something for it.
@@ -275,6 +327,7 @@ impl Actor for CircuitBreaker {
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.set_mailbox_capacity(MAILBOX);
         emit(BreakersStarted);
+        self.follow_processes(ctx);
     }
 }
 
@@ -284,7 +337,7 @@ impl Handler<Admit> for CircuitBreaker {
     fn handle(&mut self, Admit(call): Admit, ctx: &mut Self::Context) -> Self::Result {
         let admitted = self.step(ctx, |this, now| (this.admit(&call, now), Vec::new()));
         match admitted {
-            Ok(admitted) => Ok(Pass::new(admitted, ctx.address())),
+            Ok(admitted) => Ok(Pass::new(admitted, ctx.address(), self.generations.clone())),
             Err(refused) => {
                 emit(CallRefused { refused: &refused, lane: call.lane, guild: call.guild });
                 Err(refused)
@@ -293,12 +346,29 @@ impl Handler<Admit> for CircuitBreaker {
     }
 }
 
+/// The same as [`Admit`], for a caller that works on an input.
+#[derive(Message)]
+#[rtype(result = "Result<Pass, Refused>")]
+pub(crate) struct AdmitFor {
+    pub(crate) call: CallInfo,
+    pub(crate) input: Option<Input>,
+}
+
+impl Handler<AdmitFor> for CircuitBreaker {
+    type Result = Result<Pass, Refused>;
+
+    fn handle(&mut self, AdmitFor { call, input }: AdmitFor, ctx: &mut Self::Context) -> Self::Result {
+        let _entered = crash::enter(input);
+        self.handle(Admit(call), ctx)
+    }
+}
+
 impl Handler<AdmitTarget> for CircuitBreaker {
     type Result = Result<Pass, (Refused, Option<Duration>)>;
 
     fn handle(&mut self, AdmitTarget { name }: AdmitTarget, ctx: &mut Self::Context) -> Self::Result {
         match self.step(ctx, |this, now| (this.breakers.admit_target(&name, now), Vec::new())) {
-            Ok(pass) => Ok(Pass::new(Admitted { pass, reservation: None }, ctx.address())),
+            Ok(pass) => Ok(Pass::new(Admitted { pass, reservation: None }, ctx.address(), self.generations.clone())),
             Err(refused) => {
                 emit(TargetRefused { refused: &refused });
                 let retry_after = refused.until.map(|until| self.clock.until(until));
@@ -312,7 +382,8 @@ impl Handler<Report> for CircuitBreaker {
     type Result = ();
 
     fn handle(&mut self, report: Report, ctx: &mut Self::Context) {
-        let Report { admitted: Admitted { pass, reservation }, result, took, reply } = report;
+        let Report { admitted: Admitted { pass, reservation }, result, took, reply, input } = report;
+        let _entered = crash::enter(input);
         let attempt = self.step(ctx, |this, now| {
             if let Some(reservation) = reservation {
                 this.spending.on_call(Who::of(reservation.guild()), result, now);
@@ -322,6 +393,7 @@ impl Handler<Report> for CircuitBreaker {
                     this.keep();
                     this.ask_ledger();
                 }
+                this.releases.check(&mut this.ledger, now);
             }
             let reported = this.breakers.report(pass, result, took, now);
             (reported.attempt, reported.effects)
@@ -334,7 +406,9 @@ impl Handler<Report> for CircuitBreaker {
 impl Handler<Abandon> for CircuitBreaker {
     type Result = ();
 
-    fn handle(&mut self, Abandon { admitted: Admitted { pass, reservation } }: Abandon, ctx: &mut Self::Context) {
+    fn handle(&mut self, Abandon { admitted, input }: Abandon, ctx: &mut Self::Context) {
+        let _entered = crash::enter(input);
+        let Admitted { pass, reservation } = admitted;
         self.step(ctx, |this, now| {
             if let Some(reservation) = reservation {
                 this.ledger.settle(reservation, false, now);

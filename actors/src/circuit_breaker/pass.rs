@@ -1,5 +1,7 @@
 //! Passes as values: given back by a report, or by being dropped.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use actix::Addr;
@@ -8,6 +10,22 @@ use guildhall_core::invalid::Reservation;
 use tokio::sync::oneshot;
 
 use super::{Abandon, CircuitBreaker, Report};
+use crate::crash;
+
+/// Counts the transitions of all breakers. Shared with every pass, so that a pass can be checked without a message.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Generations(Arc<AtomicU64>);
+
+impl Generations {
+    /// A breaker has changed its state.
+    pub(super) fn advance(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn current(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
 
 /// What the actor wants back.
 #[derive(Debug)]
@@ -23,13 +41,22 @@ pub(super) struct Admitted {
 pub struct Pass {
     admitted: Option<Admitted>,
     is_probe: bool,
+    generation: u64,
     breaker: Addr<CircuitBreaker>,
+    generations: Generations,
 }
 
 impl Pass {
-    pub(super) fn new(admitted: Admitted, breaker: Addr<CircuitBreaker>) -> Self {
+    pub(super) fn new(admitted: Admitted, breaker: Addr<CircuitBreaker>, generations: Generations) -> Self {
         let is_probe = admitted.pass.is_probe();
-        Self { admitted: Some(admitted), is_probe, breaker }
+        Self { admitted: Some(admitted), is_probe, generation: generations.current(), breaker, generations }
+    }
+
+    /// Whether no breaker has changed its state since the pass was given. A call that was not sent immediately asks again
+    /// if one has.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        self.generation == self.generations.current()
     }
 
     /// Whether the call probes a breaker that is half-open. If it fails, it uses no attempt.
@@ -45,7 +72,7 @@ impl Pass {
         if let Some(admitted) = self.admitted.take() {
             // Past the mailbox's bound, but no more often than calls were admitted: a report that is lost would take
             // its place in the ledger forever.
-            self.breaker.do_send(Report { admitted, result, took, reply });
+            self.breaker.do_send(Report { admitted, result, took, reply, input: crash::current() });
         }
         Verdict { verdict, is_probe: self.is_probe }
     }
@@ -54,7 +81,7 @@ impl Pass {
 impl Drop for Pass {
     fn drop(&mut self) {
         if let Some(admitted) = self.admitted.take() {
-            self.breaker.do_send(Abandon { admitted });
+            self.breaker.do_send(Abandon { admitted, input: crash::current() });
         }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   actor ──Courier::turned──▶ adapter ──TakeTurns──▶ actor … told … ──TurnTold──▶ actor
+//!   actor ──Courier::turned──▶ adapter ──TakeProbeClaims──▶ actor … requested … ──ProbeClaimed──▶ actor
 //!   actor ──Courier::counted─▶ adapter ──AskLedger──▶ actor … asked … ──LedgerSynced──▶ actor
 //!   adapter ──Heard, StateRead──▶ actor
 //! ```
@@ -14,14 +15,16 @@ use std::sync::Arc;
 
 use actix::{Handler, Message, MessageResult};
 use guildhall_core::answer::Credential;
-use guildhall_core::breaker::{Effect, Matter, News, Standing, Turn};
+use guildhall_core::breaker::{ClaimAnswer, Effect, Matter, News, ProbeClaim, Standing, Turn};
 use guildhall_core::invalid::{Ask, Synced, WhenLost};
 
 use super::CircuitBreaker;
+use crate::telemetry::breaker::ProbeClaimAnswered;
+use crate::telemetry::emit;
 
 /// Whoever carries what this process decided to the others. Called by the actor: must not block.
 pub trait Courier: Send + Sync + 'static {
-    /// A breaker has changed: [`TakeTurns`] may have something.
+    /// A breaker has changed: [`TakeTurns`] or [`TakeProbeClaims`] may have something.
     fn turned(&self);
 
     /// Invalid answers were counted, or what was lent runs short: [`AskLedger`] has news.
@@ -94,6 +97,21 @@ pub struct TurnTold {
     pub instead: Option<News>,
 }
 
+/// Asks for claims to probe half-open breakers that have to be requested. To be followed by a [`ProbeClaimed`] for each.
+#[derive(Message)]
+#[rtype(result = "Vec<ProbeClaim>")]
+pub struct TakeProbeClaims;
+
+/// A claim to probe a half-open breaker was answered.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct ProbeClaimed {
+    /// The claim.
+    pub claim: ProbeClaim,
+    /// The answer; nothing if the others cannot be reached. Then this process probes by itself.
+    pub answer: Option<ClaimAnswer>,
+}
+
 /// Asks for what is to be told to the keeper of the common count; nothing if there is none.
 #[derive(Message)]
 #[rtype(result = "Option<Ask>")]
@@ -140,7 +158,7 @@ impl Handler<Share> for CircuitBreaker {
     fn handle(&mut self, Share { courier, tokens, when_lost }: Share, ctx: &mut Self::Context) {
         self.courier = Some(courier);
         self.step(ctx, |this, now| {
-            this.breakers.share(tokens.iter().map(|(credential, token)| (*credential, token.as_str())));
+            this.breakers.share(tokens.iter().map(|(credential, token)| (*credential, token.as_str())), now);
             this.ledger.share(when_lost, now);
             ((), Vec::new())
         });
@@ -209,6 +227,26 @@ impl Handler<TurnTold> for CircuitBreaker {
     }
 }
 
+impl Handler<TakeProbeClaims> for CircuitBreaker {
+    type Result = MessageResult<TakeProbeClaims>;
+
+    fn handle(&mut self, TakeProbeClaims: TakeProbeClaims, ctx: &mut Self::Context) -> Self::Result {
+        MessageResult(self.step(ctx, |this, now| (this.breakers.probe_claims(now), Vec::new())))
+    }
+}
+
+impl Handler<ProbeClaimed> for CircuitBreaker {
+    type Result = ();
+
+    fn handle(&mut self, ProbeClaimed { claim, answer }: ProbeClaimed, ctx: &mut Self::Context) {
+        emit(ProbeClaimAnswered { key: &claim.matter.key, answer });
+        self.step(ctx, |this, now| {
+            this.breakers.probe_claimed(&claim, answer.unwrap_or(ClaimAnswer::Granted), now);
+            ((), Vec::new())
+        });
+    }
+}
+
 impl Handler<AskLedger> for CircuitBreaker {
     type Result = MessageResult<AskLedger>;
 
@@ -223,6 +261,7 @@ impl Handler<LedgerSynced> for CircuitBreaker {
     fn handle(&mut self, LedgerSynced(synced): LedgerSynced, ctx: &mut Self::Context) {
         self.step(ctx, |this, now| {
             this.ledger.synced(&synced, now);
+            this.releases.check(&mut this.ledger, now);
             ((), Vec::new())
         });
     }

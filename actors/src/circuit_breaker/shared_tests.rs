@@ -6,13 +6,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use actix::Addr;
 use guildhall_core::answer::Class;
-use guildhall_core::breaker::{Matter, News, Stand, State, Why, Word};
+use guildhall_core::breaker::{ClaimAnswer, Matter, News, Stand, State, Why, Word};
 use guildhall_core::invalid::{Ask, Submitter, Synced, WhenLost};
+use guildhall_core::operation::GateCondition;
 use guildhall_core::route::Major;
 use tokio::task::LocalSet;
 use tokio::time::{advance, sleep};
 
 use super::*;
+use crate::rest::ReleaseListener;
 
 const BOT: Credential = Credential::Application(42);
 const READ: &str = "GET /guilds/{id}/roles";
@@ -98,12 +100,21 @@ async fn with_tokens<F: Future<Output = ()>>(one: &str, other: &str, test: impl 
 
 /// Answers a process's question: it may spend so many more.
 async fn lend(process: &Process, more: u64) -> Ask {
+    answer(process, more, 70).await
+}
+
+/// Answers a process's question: so many are counted.
+async fn sync(process: &Process, counted: u32) {
+    answer(process, 100, counted).await;
+}
+
+async fn answer(process: &Process, more: u64, counted: u32) -> Ask {
     let ask = process.breaker.send(AskLedger).await.unwrap().unwrap();
     let synced = Synced {
         asked: ask.asked,
         acknowledged: ask.counted,
         ceiling: ask.counted + more,
-        slots: vec![(Duration::from_secs(300), 70)],
+        slots: vec![(Duration::from_secs(300), counted)],
         members: 2,
         holders: 2,
         elsewhere: 0,
@@ -267,6 +278,9 @@ async fn a_bot_that_fails_here_is_left_alone_there_and_closes_with_whoever_finds
         let mut there = other.breaker.send(Subscribe).await.unwrap();
         assert_eq!(there.recv().await.unwrap().to, State::HalfOpen);
         lend(&one, 100).await;
+        for claim in one.breaker.send(TakeProbeClaims).await.unwrap() {
+            one.breaker.send(ProbeClaimed { claim, answer: Some(ClaimAnswer::Granted) }).await.unwrap();
+        }
         for id in 0..3 {
             run(&one, id, CallResult::Answered(Class::Success)).await;
         }
@@ -330,4 +344,58 @@ async fn a_breaker_that_shares_nothing_has_nothing_to_tell() {
         assert!(alone.breaker.send(StateRead(Vec::new())).await.unwrap().is_empty());
     };
     LocalSet::new().run_until(body).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn budget_that_has_room_earlier_than_it_said_releases() {
+    with_two(|one, _| async move {
+        let released = Arc::new(AtomicUsize::new(0));
+        let told = Arc::clone(&released);
+        let listener: ReleaseListener = Arc::new(move |condition| {
+            assert_eq!(condition, GateCondition::InvalidRequests);
+            told.fetch_add(1, Ordering::Relaxed);
+        });
+        one.breaker.send(SetReleaseListener(listener)).await.unwrap();
+        // The other processes have spent all of it, which counts for another five minutes.
+        sync(&one, 9_990).await;
+        let refused = one.breaker.send(Admit(call(1))).await.unwrap().unwrap_err();
+        assert_eq!(refused.reason, "invalid_requests");
+        sync(&one, 9_980).await;
+        assert_eq!(released.load(Ordering::Relaxed), 0);
+        // What was counted was not theirs after all.
+        sync(&one, 100).await;
+        assert_eq!(released.load(Ordering::Relaxed), 1);
+        assert_eq!(reason(&one).await, None);
+        sync(&one, 90).await;
+        assert_eq!(released.load(Ordering::Relaxed), 1, "once");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn half_open_breaker_asks_for_a_claim_and_is_probed_with_it_alone() {
+    with_two(|one, _other| async move {
+        one.breaker
+            .send(ForceFor { key: BreakerKey::Address, lasting: Duration::from_secs(60) })
+            .await
+            .unwrap()
+            .unwrap();
+        Board::default().collect(&one).await;
+        one.bell.rang();
+        sleep(Duration::from_secs(60) + Duration::from_millis(1)).await;
+        assert!(one.bell.rang().0 > 0, "nobody is told that a claim has to be requested");
+        let refused = one.breaker.send(Admit(call(7))).await.unwrap().unwrap_err();
+        assert_eq!(refused.reason, "breaker_half_open");
+        let claim = one.breaker.send(TakeProbeClaims).await.unwrap().remove(0);
+        let elsewhere = ClaimAnswer::HeldElsewhere { remaining: Duration::from_secs(1) };
+        one.breaker.send(ProbeClaimed { claim, answer: Some(elsewhere) }).await.unwrap();
+        assert!(one.breaker.send(TakeProbeClaims).await.unwrap().is_empty());
+        sleep(Duration::from_secs(1)).await;
+        lend(&one, 100).await;
+        let claim = one.breaker.send(TakeProbeClaims).await.unwrap().remove(0);
+        // The others cannot be reached.
+        one.breaker.send(ProbeClaimed { claim, answer: None }).await.unwrap();
+        assert!(one.breaker.send(Admit(call(7))).await.unwrap().unwrap().is_probe());
+    })
+    .await;
 }

@@ -30,7 +30,9 @@ use super::seats::{GuildGone, Seats};
 use super::state_keys::answered;
 use super::store::{Committed, Handled};
 use super::tray::Tray;
+use crate::failpoint;
 use crate::operations::SubmitError;
+use crate::supervision::Part;
 use crate::telemetry::emit;
 use crate::telemetry::events::{
     EventHandled, EventPutOff, EventTold, HandlerRan, HandlerWould, InteractionAnswered, InteractionUntold, Outcome,
@@ -51,6 +53,7 @@ pub(super) struct EventSeat {
 
 impl EventSeat {
     /// Runs the guild where the caller runs.
+    #[expect(clippy::disallowed_methods, reason = "its supervisor restarts it")]
     pub(super) fn run(self) -> Addr<GuildEvents> {
         GuildEvents::new(self).start()
     }
@@ -145,6 +148,7 @@ struct Round {
 impl Worker {
     async fn work(&self) {
         while self.tray.filled().await {
+            failpoint::message(Part::EventGuild);
             let round = self.apply_rules();
             if round.count > 0 {
                 self.settle(round).await;
@@ -289,7 +293,7 @@ impl Worker {
             Does::Webhook(_) => {
                 let written = body(event, &state);
                 let within = if is_synchronous { self.hub.config.answer_within } else { self.hub.config.within };
-                let asking = self.hub.ask(handler, event, written.clone(), within);
+                let asking = self.hub.ask(number, event, written.clone(), within);
                 if is_synchronous {
                     let began = Instant::now();
                     let ran = answered(handler, event, asking.await);

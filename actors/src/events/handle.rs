@@ -1,5 +1,6 @@
 //! The way to the router.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,14 +17,16 @@ use super::inbox;
 use super::interaction::Posted;
 use super::own::ShardClaim;
 use super::parcel::Lot;
+use super::registry::TooManyHandlers;
 use super::router::{
-    Drain, DrainShard, EventsSnapshot, Interact, LetGo, LookIntoInbox, Observe, ObserveSessions, Router, SessionView,
-    Take,
+    Drain, DrainShard, EventsSnapshot, Interact, LetGo, LookIntoInbox, Observe, ObserveSessions, Resumed, Router,
+    SessionView, Take,
 };
 use super::seats::Seats;
 use super::store::{EventStore, KeptSession};
 use super::watch::Watch;
 use super::webhook::Brain;
+use crate::crash::{CrashStore, CrashedInput, Input};
 use crate::operations::WallClock;
 use crate::operations::desk::Desk;
 
@@ -39,6 +42,8 @@ pub struct Outside {
     pub handlers: Handlers,
     /// Where sessions and what was handled are kept.
     pub store: Arc<dyn EventStore>,
+    /// Where inputs that ended a process are counted.
+    pub crashes: Arc<dyn CrashStore>,
     /// Brains.
     pub brain: Arc<dyn Brain>,
     /// What answers interactions at once.
@@ -70,6 +75,8 @@ pub struct Taken {
     pub feed: Feed,
     /// The session that it should resume.
     pub session: Option<KeptSession>,
+    /// Sequence numbers of that session that are not to be read: these events ended processes.
+    pub unread: BTreeSet<u64>,
 }
 
 impl std::fmt::Debug for Prepared {
@@ -102,6 +109,7 @@ impl Events {
 
     /// Begins to route. Must be called where the router and the guilds should run.
     #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "its guard is a field of the actor")]
     pub fn start(prepared: Prepared) -> Self {
         let Prepared { hub, allowance } = prepared;
         let ((tell, told), (seats, lots)) = (mpsc::channel(TOLD), mpsc::channel(LOTS));
@@ -111,6 +119,7 @@ impl Events {
 
     /// Begins to route on one thread, for guilds on another.
     #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "its guard is a field of the actor")]
     pub fn start_on(prepared: Prepared, router: &ArbiterHandle, guilds: &ArbiterHandle) -> Self {
         let Prepared { hub, allowance } = prepared;
         let ((tell, told), (seats, lots)) = (mpsc::channel(TOLD), mpsc::channel::<Lot>(LOTS));
@@ -129,6 +138,9 @@ impl Events {
         let hub = &self.hub;
         let known = hub.until_kept("sessions", || hub.store.sessions()).await;
         claims.iter().for_each(|claim| hub.own.add(*claim));
+        // A process that ends records why before its claims are anybody's.
+        let crashed = hub.until_kept("crashes", || hub.crashes.inputs_to_set_aside()).await;
+        hub.set_aside.learn(&crashed);
         // What comes has to wait behind what waits there.
         inbox::count(hub).await;
         hub.on_put();
@@ -142,10 +154,13 @@ impl Events {
                 None => Vec::new(),
             };
             let credit = Credit::new(self.allowance);
-            let resumed = session.clone().map(|session| (session, handled));
+            let crashed: Vec<CrashedInput> =
+                session.iter().flat_map(|kept| crashed.iter().filter(|one| is_of(one, kept)).cloned()).collect();
+            let unread = crashed.iter().filter_map(|one| number(&one.input)).collect();
+            let resumed = session.clone().map(|session| Resumed { session, handled, crashed });
             // If it is gone, the process is ending.
             let _ = self.router.send(Take { shard: claim.shard, credit: Arc::clone(&credit), resumed }).await;
-            all.push(Taken { claim, feed: Feed::new(self.tell.clone(), credit), session });
+            all.push(Taken { claim, feed: Feed::new(self.tell.clone(), credit), session, unread });
         }
         all
     }
@@ -170,6 +185,16 @@ impl Events {
         self.router.send(Interact { event }).await.unwrap_or(Posted::Busy)
     }
 
+    /// New events go to these handlers from now on. Events that came before finish with the handlers that they were given to. What
+    /// waits in the inbox goes to the handler that has the same name now; without one it waits until there is one again.
+    ///
+    /// # Errors
+    ///
+    /// When handlers were replaced too often; nothing has changed then.
+    pub fn replace_handlers(&self, handlers: Handlers, brain: &Arc<dyn Brain>) -> Result<(), TooManyHandlers> {
+        self.hub.replace_handlers(handlers, brain)
+    }
+
     /// Somebody has revived an event: it is looked for now, not only after a while.
     pub fn revived(&self) {
         self.router.do_send(LookIntoInbox);
@@ -189,5 +214,20 @@ impl Events {
     /// How far the session of each shard is, by shard; nothing if the process is ending.
     pub async fn sessions(&self) -> Option<Vec<SessionView>> {
         self.router.send(ObserveSessions).await.ok()
+    }
+}
+
+/// Whether an input is an event of a session that is not confirmed.
+fn is_of(crashed: &CrashedInput, kept: &KeptSession) -> bool {
+    match &crashed.input {
+        Input::Event { session, seq } => *session == kept.session && *seq > kept.confirmed,
+        Input::InboxEntry(_) | Input::Operation(_) => false,
+    }
+}
+
+fn number(input: &Input) -> Option<u64> {
+    match input {
+        Input::Event { seq, .. } => Some(*seq),
+        Input::InboxEntry(_) | Input::Operation(_) => None,
     }
 }

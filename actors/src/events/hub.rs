@@ -21,12 +21,16 @@ use super::handle::Outside;
 use super::interaction::Door;
 use super::own::Own;
 use super::received::Recorder;
+use super::registry::{Registry, TooManyHandlers};
+use super::set_aside::SetAside;
 use super::state_keys::template_error;
 use super::store::{Committed, EventStore, Handled, InboxEntry, InboxKey, SetState};
 use super::watch::Watch;
 use super::webhook::{Asks, Body, Brain, BrainError, Said};
+use crate::crash::CrashStore;
 use crate::operations::desk::Desk;
 use crate::operations::{StoreError, StoreFuture, Submitted, WallClock};
+use crate::supervision::spawn_work;
 use crate::telemetry::emit;
 use crate::telemetry::events::{EventStoreRetried, EventsCommitted, FlowMeters, HandlerGave, HandlerMeters};
 
@@ -35,13 +39,14 @@ pub(super) type Asking = JoinHandle<Result<Said, BrainError>>;
 
 /// What guilds and the inbox share.
 pub(super) struct Hub {
-    pub(super) handlers: Handlers,
-    numbers: HashMap<Arc<str>, usize>,
-    meters: Vec<HandlerMeters>,
+    /// The handlers, and what their webhooks are reached by.
+    registry: Registry,
     /// What is counted of all events.
     pub(super) flow: FlowMeters,
     pub(super) store: Arc<dyn EventStore>,
-    pub(super) brain: Arc<dyn Brain>,
+    pub(super) crashes: Arc<dyn CrashStore>,
+    /// Entries of the inbox that ended processes.
+    pub(super) set_aside: SetAside,
     pub(super) answers: Arc<dyn Answers>,
     pub(super) desk: Arc<Desk>,
     pub(super) watch: Option<Arc<dyn Watch>>,
@@ -67,12 +72,12 @@ pub(super) struct Hub {
 /// How much waits in the inbox, and for whom.
 #[derive(Default)]
 struct Backlog {
-    /// By lane and handler.
+    /// By lane and [line](Registry::line).
     waiting: HashMap<(i64, usize), usize>,
     /// Those that are counted there.
     counted: HashSet<InboxKey>,
-    /// Calls that were begun before their events were put there.
-    asking: HashMap<InboxKey, Asking>,
+    /// Calls that were begun before their events were put there, and the handlers that they were begun for.
+    asking: HashMap<InboxKey, (usize, Asking)>,
 }
 
 /// What running a handler came to.
@@ -90,16 +95,13 @@ pub(super) enum Ran {
 
 impl Hub {
     pub(super) fn new(outside: Outside, clock: WallClock, config: EventsConfig) -> Arc<Self> {
-        let Outside { handlers, store, brain, answers, desk, watch } = outside;
-        let numbers = handlers.iter().enumerate().map(|(at, handler)| (Arc::clone(&handler.name), at)).collect();
-        let meters = handlers.iter().map(|handler| HandlerMeters::new(&handler.name)).collect();
+        let Outside { handlers, store, crashes, brain, answers, desk, watch } = outside;
         Arc::new(Self {
-            handlers,
-            numbers,
-            meters,
+            registry: Registry::new(handlers, &brain),
             flow: FlowMeters::new(),
             store,
-            brain,
+            crashes,
+            set_aside: SetAside::default(),
             answers,
             desk,
             watch,
@@ -119,17 +121,46 @@ impl Hub {
 
     /// The handler of this number.
     pub(super) fn handler(&self, number: usize) -> &Handler {
-        self.handlers.get(number).expect("invariant: numbers come from the handlers themselves")
+        self.registry.slot(number).handler()
+    }
+
+    /// New events go to these handlers from now on; those that came before finish with the handlers that they were given to.
+    pub(super) fn replace_handlers(&self, handlers: Handlers, brain: &Arc<dyn Brain>) -> Result<(), TooManyHandlers> {
+        self.registry.replace(handlers, brain)?;
+        // What waits there may be for handlers that are gone, or that were missing.
+        self.on_put();
+        Ok(())
+    }
+
+    /// Changes whenever the handlers do.
+    pub(super) fn handlers_generation(&self) -> u64 {
+        self.registry.generation()
+    }
+
+    /// The handlers that want to hear of new events of this name, in order.
+    pub(super) fn matching(&self, name: &str) -> Vec<usize> {
+        self.registry.matching(name)
+    }
+
+    /// What handlers of the same name have in common over reloads.
+    pub(super) fn line(&self, number: usize) -> usize {
+        self.registry.line(number)
     }
 
     /// What is counted of the handler of this number.
     pub(super) fn meters(&self, number: usize) -> &HandlerMeters {
-        self.meters.get(number).expect("invariant: numbers come from the handlers themselves")
+        &self.registry.slot(number).meters
     }
 
-    /// The number of the handler of this name.
+    /// The number of the handler that has this name now.
     pub(super) fn number(&self, name: &str) -> Option<usize> {
-        self.numbers.get(name).copied()
+        self.registry.number(name)
+    }
+
+    /// The handler of an entry of the inbox: the one that was called for it already, or the one that has its name now.
+    pub(super) fn handler_of(&self, key: &InboxKey) -> Option<usize> {
+        let called = self.backlog().asking.get(key).map(|(handler, _)| *handler);
+        called.or_else(|| self.number(&key.handler))
     }
 
     /// Whether interactions are deferred for a handler.
@@ -175,7 +206,7 @@ impl Hub {
 
     /// Whether a handler has events of a lane in the inbox: what comes after them has to wait behind them.
     pub(super) fn is_behind(&self, lane: i64, handler: usize) -> bool {
-        self.waiting.load(Ordering::Acquire) > 0 && self.backlog().waiting.contains_key(&(lane, handler))
+        self.waiting.load(Ordering::Acquire) > 0 && self.backlog().waiting.contains_key(&(lane, self.line(handler)))
     }
 
     pub(super) fn inbox_len(&self) -> usize {
@@ -190,10 +221,10 @@ impl Hub {
     /// answered. `false` if that was said before.
     pub(super) fn expect(&self, lane: i64, handler: usize, key: &InboxKey, asking: Option<Asking>) -> bool {
         let mut backlog = self.backlog();
-        backlog.asking.extend(asking.map(|asking| (key.clone(), asking)));
+        backlog.asking.extend(asking.map(|asking| (key.clone(), (handler, asking))));
         let is_new = backlog.counted.insert(key.clone());
         if is_new {
-            *backlog.waiting.entry((lane, handler)).or_default() += 1;
+            *backlog.waiting.entry((lane, self.line(handler))).or_default() += 1;
             self.waiting.store(backlog.counted.len(), Ordering::Release);
         }
         is_new
@@ -206,19 +237,27 @@ impl Hub {
 
     /// The call that was begun for an event before it was put into the inbox.
     pub(super) fn asking(&self, key: &InboxKey) -> Option<Asking> {
-        self.backlog().asking.remove(key)
+        self.backlog().asking.remove(key).map(|(_, asking)| asking)
+    }
+
+    /// An event waits for a handler that there is not any more: nobody waits behind it.
+    pub(super) fn on_abandoned(&self, lane: i64, key: &InboxKey) {
+        if let Some(line) = self.registry.line_of(&key.handler) {
+            self.on_taken(lane, line, key);
+        }
     }
 
     /// An event waits there no more, or never did.
     pub(super) fn on_taken(&self, lane: i64, handler: usize, key: &InboxKey) {
+        let line = self.line(handler);
         let mut backlog = self.backlog();
         backlog.asking.remove(key);
         if backlog.counted.remove(key)
-            && let Some(count) = backlog.waiting.get_mut(&(lane, handler))
+            && let Some(count) = backlog.waiting.get_mut(&(lane, line))
         {
             *count -= 1;
             if *count == 0 {
-                backlog.waiting.remove(&(lane, handler));
+                backlog.waiting.remove(&(lane, line));
             }
         }
         self.waiting.store(backlog.counted.len(), Ordering::Release);
@@ -366,9 +405,9 @@ impl Hub {
         ))
     }
 
-    /// Begins to tell a brain.
-    pub(super) fn ask(self: &Arc<Self>, handler: &Handler, event: &Event, body: String, within: Duration) -> Asking {
-        let hub = Arc::clone(self);
+    /// Begins to call the webhook of a handler.
+    pub(super) fn ask(&self, number: usize, event: &Event, body: String, within: Duration) -> Asking {
+        let (handler, brain) = (self.handler(number), Arc::clone(&self.registry.slot(number).brain));
         let within = match &handler.does {
             Does::Webhook(webhook) => webhook.timeout.map_or(within, |own| own.min(within)),
             Does::Rule(_) => within,
@@ -376,7 +415,7 @@ impl Hub {
         let asks = Asks { handler: Arc::clone(&handler.name), within, trace: part_of(event, handler) };
         let id = format!("{}-{}", event_id(&event.origin), handler.name);
         let body = Body { id, json: Arc::from(body) };
-        tokio::spawn(async move { hub.brain.ask(asks, body).await })
+        spawn_work(async move { brain.ask(asks, body).await })
     }
 
     /// Runs a rule.

@@ -12,9 +12,14 @@ use guildhall_core::time::UnixMs;
 use tokio::time::{Instant, timeout};
 
 use super::hub::{Hub, Ran, again_at};
+use super::set_aside::UNREAD;
 use super::state_keys::answered;
 use super::store::{Committed, InboxEntry, Later};
+use crate::crash::{self, Input};
+use crate::failpoint;
 use crate::operations::SubmitError;
+use crate::supervision::Part;
+use crate::telemetry::crash::EventSetAside;
 use crate::telemetry::emit;
 use crate::telemetry::events::{
     EventBuried, EventHandled, EventPutOff, HandlerMissing, HandlerRan, HandlerWould, Outcome,
@@ -57,6 +62,9 @@ pub(super) async fn count(hub: &Hub) {
         let Some(last) = page.last() else { return };
         after = last.place;
         for entry in &page {
+            if set_aside(hub, entry).await {
+                continue;
+            }
             if let Some((handler, _)) = ours(hub, entry, &mut BTreeSet::new()) {
                 hub.expect(entry.lane, handler, &entry.key, None);
             }
@@ -66,14 +74,35 @@ pub(super) async fn count(hub: &Hub) {
 
 /// The handler and the event of an entry, if this process looks after it.
 fn ours(hub: &Hub, entry: &InboxEntry, missing: &mut BTreeSet<Arc<str>>) -> Option<(usize, Event)> {
-    let Some(handler) = hub.number(&entry.key.handler) else {
+    let Some(handler) = hub.handler_of(&entry.key) else {
         if missing.insert(Arc::clone(&entry.key.handler)) {
             emit(HandlerMissing { handler: &entry.key.handler });
         }
         return None;
     };
+    let _entered = crash::enter(Some(Input::InboxEntry(entry.key.clone())));
     let event = from_body(&entry.event).ok()?;
     hub.own.has(&event).then_some((handler, event))
+}
+
+/// Makes an entry a dead letter that ended processes, or that no handler can be called with, without reading it.
+async fn set_aside(hub: &Hub, entry: &InboxEntry) -> bool {
+    let crashed = hub.set_aside.of(&entry.key);
+    let why = match &crashed {
+        Some(crashed) => crashed.reason(),
+        None if *entry.key.handler == *UNREAD => {
+            "its frame was never read, so it is not known which handlers want it; it is stored for inspection only"
+                .to_owned()
+        }
+        None => return false,
+    };
+    put_off(hub, entry, Later::Dead { attempts: entry.attempts, why }).await;
+    if let Some(crashed) = crashed {
+        emit(EventSetAside { crashed: &crashed });
+        hub.forget_crash(&crashed.input).await;
+        hub.set_aside.forget(&entry.key);
+    }
+    true
 }
 
 /// Works on the inbox for as long as there is a process.
@@ -82,24 +111,37 @@ pub(super) async fn work(hub: Arc<Hub>) {
     let (mut after, mut loaded) = (0, 0);
     let mut missing = BTreeSet::new();
     let mut running = FuturesUnordered::new();
-    let mut changes = hub.own.changes();
+    let mut changes = (hub.own.changes(), hub.handlers_generation());
     loop {
-        if std::mem::replace(&mut changes, hub.own.changes()) != changes {
-            // Shards have come or gone, and with them what waits in their guilds.
+        let now = (hub.own.changes(), hub.handlers_generation());
+        if std::mem::replace(&mut changes, now) != now {
+            // Shards have come or gone, and with them what waits in their guilds; or handlers have.
+            missing.clear();
             (after, loaded) = (0, let_go(&hub, &mut lines, &mut missing));
         }
         load(&hub, &mut lines, &mut after, &mut loaded, &mut missing).await;
         let now = hub.clock.now();
         let mut next_due: Option<UnixMs> = None;
         for (whose, line) in &mut lines {
+            // Its handler may be gone: it was called for the last time.
+            while !line.running
+                && let Some(head) = line.waiting.pop_front_if(|head| hub.handler_of(&head.key).is_none())
+            {
+                loaded -= 1;
+                hub.on_abandoned(head.lane, &head.key);
+            }
             let Some(head) = line.waiting.front().filter(|_| !line.running) else { continue };
             if head.eligible_at > now {
                 next_due = Some(next_due.map_or(head.eligible_at, |due| due.min(head.eligible_at)));
-            } else if running.len() < AT_ONCE {
+            } else if running.len() < AT_ONCE
+                && let Some(handler) = hub.handler_of(&head.key)
+            {
                 line.running = true;
-                running.push(run(Arc::clone(&hub), *whose, head.clone()));
+                let input = Some(Input::InboxEntry(head.key.clone()));
+                running.push(crash::within(input, run(Arc::clone(&hub), *whose, handler, head.clone())));
             }
         }
+        lines.retain(|_, line| !line.waiting.is_empty());
         let wait = next_due.map_or(LOOK_EVERY, |due| hub.clock.until(due).min(LOOK_EVERY));
         let ended = tokio::select! {
             Some(ended) = running.next(), if !running.is_empty() => Some(ended),
@@ -150,17 +192,23 @@ async fn load(hub: &Hub, lines: &mut Lines, after: &mut i64, loaded: &mut usize,
         let is_last = page.len() < PAGE;
         for entry in page {
             from = entry.place;
+            if set_aside(hub, &entry).await {
+                continue;
+            }
             if let Some((handler, _)) = ours(hub, &entry, missing) {
                 *after = entry.place;
+                let line = hub.line(handler);
                 // The one that is worked on was not forgotten.
-                let head = lines.get(&(entry.lane, handler)).and_then(|line| line.waiting.front());
+                let head = lines.get(&(entry.lane, line)).and_then(|line| line.waiting.front());
                 if head.is_some_and(|head| head.place == entry.place) {
                     continue;
                 }
                 *loaded += 1;
                 // Another process may have put it there, or a person has revived it.
                 hub.expect(entry.lane, handler, &entry.key, None);
-                lines.entry((entry.lane, handler)).or_default().waiting.push_back(entry);
+                lines.entry((entry.lane, line)).or_default().waiting.push_back(entry);
+            } else if hub.handler_of(&entry.key).is_none() {
+                hub.on_abandoned(entry.lane, &entry.key);
             }
         }
         if is_last {
@@ -170,9 +218,10 @@ async fn load(hub: &Hub, lines: &mut Lines, after: &mut i64, loaded: &mut usize,
 }
 
 /// Lets a handler hear of an entry.
-async fn run(hub: Arc<Hub>, whose: (i64, usize), entry: InboxEntry) -> ((i64, usize), Ended) {
+async fn run(hub: Arc<Hub>, whose: (i64, usize), handler: usize, entry: InboxEntry) -> ((i64, usize), Ended) {
+    failpoint::input(Part::EventRouter, || entry.event.as_str());
     let ended = match from_body(&entry.event) {
-        Ok(event) => one(&hub, whose.1, &entry, &event).await,
+        Ok(event) => one(&hub, handler, &entry, &event).await,
         Err(error) => put_off(&hub, &entry, Later::Dead { attempts: entry.attempts, why: error.to_string() }).await,
     };
     (whose, ended)
@@ -197,7 +246,7 @@ async fn one(hub: &Arc<Hub>, number: usize, entry: &InboxEntry, event: &Event) -
                 (Ok(Some(state)), Does::Webhook(_)) => {
                     // It may have been put there before anybody looked for what its handler needs.
                     let written = if state.is_empty() { entry.event.clone() } else { body(event, &state) };
-                    answered(handler, event, hub.ask(handler, event, written, hub.config.within).await)
+                    answered(handler, event, hub.ask(number, event, written, hub.config.within).await)
                 }
             }
         }

@@ -20,6 +20,7 @@ use super::hub::{Hub, Ran, lane_of};
 use super::received::recorded_soon;
 use super::state_keys::answered;
 use super::store::{Committed, Handled, InboxKey};
+use crate::supervision::spawn_work;
 use crate::telemetry::emit;
 use crate::telemetry::events::{
     EventHandled, EventTold, HandlerRan, HandlerWould, InteractionAnswered, InteractionUntold, Outcome,
@@ -101,7 +102,7 @@ pub(super) async fn take(hub: Arc<Hub>, event: Event) -> Posted {
     let deadline = Instant::now() + hub.config.answer_within;
     let Some(interaction) = event.interaction.clone() else { return Posted::Nobody };
     let view = View::new(&event);
-    let mut to = hub.handlers.matching(event.name.as_str());
+    let mut to = hub.matching(event.name.as_str());
     to.retain(|number| hub.handler(*number).wants(&view));
     drop(view);
     if to.is_empty() {
@@ -121,7 +122,7 @@ pub(super) async fn take(hub: Arc<Hub>, event: Event) -> Posted {
         return busy("too much waits in the inbox");
     }
     // It goes on although nobody waits for it: what was kept has to be counted.
-    let putting = tokio::spawn(put(Arc::clone(&hub), event, to, permit));
+    let putting = spawn_work(put(Arc::clone(&hub), event, to, permit));
     match timeout_at(deadline, putting).await {
         Ok(Ok(())) => {}
         Ok(Err(_)) => return busy("keeping it broke"),
@@ -201,7 +202,7 @@ async fn tell(
         };
         kept.extend(hub.keeps(&event, *number, ran).map(|handled| (*number, handled)));
     }
-    let keeping = tokio::spawn(keep(Arc::clone(hub), event, kept, permit));
+    let keeping = spawn_work(keep(Arc::clone(hub), event, kept, permit));
     // Discord does not wait for the store.
     drop(timeout_at(deadline, keeping).await);
     match answer {
@@ -227,7 +228,7 @@ async fn run(hub: &Arc<Hub>, number: usize, event: &Event, deadline: Instant) ->
         Does::Rule(_) => hub.apply(handler, &view, &state),
         Does::Webhook(_) => {
             let within = deadline.saturating_duration_since(Instant::now());
-            answered(handler, event, hub.ask(handler, event, body(event, &state), within).await)
+            answered(handler, event, hub.ask(number, event, body(event, &state), within).await)
         }
     }
 }

@@ -27,8 +27,14 @@ mod parcel;
 mod received;
 #[cfg(test)]
 mod received_tests;
+mod registry;
+#[cfg(test)]
+mod reload_tests;
 mod router;
 mod seats;
+mod set_aside;
+#[cfg(test)]
+mod set_aside_tests;
 mod state_keys;
 mod store;
 #[cfg(test)]
@@ -49,7 +55,9 @@ pub use self::guild::{GuildEvents, GuildEventsSnapshot, Observe as ObserveGuildE
 pub use self::handle::{Events, Outside, Prepared, Taken};
 pub use self::interaction::Posted;
 pub use self::own::{ClaimedShards, ShardClaim, ShardStore, WantedShards};
+pub use self::registry::TooManyHandlers;
 pub use self::router::{EventsSnapshot, Router, SessionView};
+pub use self::set_aside::unread_event;
 pub use self::store::{
     Committed, EventStore, Handled, Identifies, Identify, InboxEntry, InboxKey, KeptSession, Later, SetState,
 };

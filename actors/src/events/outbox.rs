@@ -2,10 +2,12 @@
 //! ledger and to free a shard's credit would cost more than most events do.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use guildhall_core::event::Event;
 use tokio::time::Instant;
 
@@ -22,21 +24,15 @@ const ROOM: usize = 4_096;
 pub(super) struct Outbox {
     done: RefCell<Vec<Parcel>>,
     /// How long each handler took, and with how many.
-    took: RefCell<Vec<(Duration, u32)>>,
+    took: RefCell<HashMap<usize, (Duration, u32), RandomState>>,
     /// Who tells sessions.
     teller: RefCell<Option<Waker>>,
     tellings: Cell<u64>,
 }
 
 impl Outbox {
-    /// An empty one, of guilds with so many handlers.
-    pub(super) fn new(handlers: usize) -> Self {
-        Self {
-            done: RefCell::default(),
-            took: RefCell::new(vec![(Duration::ZERO, 0); handlers]),
-            teller: RefCell::default(),
-            tellings: Cell::new(0),
-        }
+    pub(super) fn new() -> Self {
+        Self { done: RefCell::default(), took: RefCell::default(), teller: RefCell::default(), tellings: Cell::new(0) }
     }
 
     /// All handlers are done with the first of a tray, so many of them.
@@ -51,9 +47,9 @@ impl Outbox {
 
     /// A handler took so long with an event.
     pub(super) fn took(&self, handler: usize, time: Duration) {
-        if let Some((sum, count)) = self.took.borrow_mut().get_mut(handler) {
-            (*sum, *count) = (*sum + time, *count + 1);
-        }
+        let mut took = self.took.borrow_mut();
+        let (sum, count) = took.entry(handler).or_default();
+        (*sum, *count) = (*sum + time, *count + 1);
     }
 
     /// Is woken when there is something to tell.
@@ -96,10 +92,8 @@ impl Outbox {
                 emit(EventsDone { meters: &hub.flow, took: now.duration_since(parcel.reading.read_at) });
             }
         }
-        for (number, (sum, count)) in self.took.borrow_mut().iter_mut().enumerate().filter(|(_, (_, count))| *count > 0)
-        {
-            emit(HandlerRan { meters: hub.meters(number), took: *sum / *count });
-            (*sum, *count) = (Duration::ZERO, 0);
+        for (number, (sum, count)) in self.took.borrow_mut().drain() {
+            emit(HandlerRan { meters: hub.meters(number), took: sum / count });
         }
     }
 }

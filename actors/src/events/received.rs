@@ -20,6 +20,7 @@ use guildhall_core::interaction::ReceivedInteraction;
 use tokio::time::timeout;
 
 use super::hub::Hub;
+use crate::supervision::{Part, spawn_finite};
 use crate::telemetry::emit;
 use crate::telemetry::events::InteractionsNotRecorded;
 
@@ -75,7 +76,7 @@ impl Hub {
     /// The same, begun at once: it continues without waiters.
     pub(super) fn record<'a>(self: &Arc<Self>, events: impl Iterator<Item = &'a Event>) -> Option<Recording> {
         let recording = self.recording(events)?;
-        tokio::spawn(recording.clone());
+        spawn_finite(Part::InteractionRecorder, recording.clone());
         Some(recording)
     }
 }

@@ -28,6 +28,9 @@ use super::hub::{Hub, lane_of};
 use super::outbox::Outbox;
 use super::parcel::{Lot, Parcel};
 use super::tray::Tray;
+use crate::crash;
+use crate::failpoint;
+use crate::supervision::{Part, PartGuard};
 use crate::telemetry::emit;
 use crate::telemetry::events::{EventBuried, EventGuildBroke, EventsHanded};
 
@@ -50,6 +53,8 @@ struct Kept {
 
 /// The guilds that have had events lately.
 pub(super) struct Seats {
+    /// First, so that its end is noticed before that of what waits for it.
+    _guard: PartGuard,
     hub: Arc<Hub>,
     lots: Option<mpsc::Receiver<Lot>>,
     kept: HashMap<i64, Kept, RandomState>,
@@ -59,15 +64,20 @@ pub(super) struct Seats {
 
 impl Seats {
     pub(super) fn new(hub: Arc<Hub>, lots: mpsc::Receiver<Lot>) -> Self {
-        let outbox = Rc::new(Outbox::new(hub.handlers.len()));
-        Self { hub, lots: Some(lots), kept: HashMap::default(), generations: 0, outbox }
+        let outbox = Rc::new(Outbox::new());
+        let _guard = PartGuard::new(Part::EventSupervisor);
+        Self { _guard, hub, lots: Some(lots), kept: HashMap::default(), generations: 0, outbox }
     }
 
     /// Hands events to their guilds, which begin if they are not there.
     fn hand_out(&mut self, lot: Lot, ctx: &Context<Self>) {
+        failpoint::message(Part::EventSupervisor);
         let Lot { reading, routed } = lot;
         let reading = Rc::new(reading);
+        let scope = crash::enter_events(&reading.session.id);
         for routed in routed {
+            scope.at(routed.event.origin.seq);
+            failpoint::input(Part::EventSupervisor, || routed.event.text.data());
             let lane = lane_of(&routed.event);
             let parcel = Parcel { routed, reading: Rc::clone(&reading) };
             match self.kept.get(&lane) {

@@ -13,6 +13,7 @@ use serde_json::Value;
 use tokio::sync::{Notify, RwLock};
 
 use super::*;
+use crate::crash::{CrashStore, CrashedInput, Input};
 use crate::operations::testing::lone_desk;
 use crate::operations::{NewOperation, StoreError, StoreFuture, Submitted, WallClock};
 
@@ -24,6 +25,7 @@ struct Tables {
     operations: Vec<NewOperation>,
     state: HashMap<String, String>,
     received: Vec<ReceivedInteraction>,
+    crashed: Vec<CrashedInput>,
     places: i64,
     calls: usize,
     /// The process ends at this call, before or after it has done what it should.
@@ -74,8 +76,23 @@ impl Memory {
         self.tables().sessions.get(&shard).cloned()
     }
 
+    /// A handler was done with an event of a session that is not confirmed past it.
+    pub(super) fn was_handled(&self, session: &str, seq: u64, handler: &str) {
+        self.tables().handled.insert((Arc::from(session), seq, Arc::from(handler)));
+    }
+
     pub(super) fn inbox_now(&self) -> Vec<InboxEntry> {
         self.tables().inbox.values().cloned().collect()
+    }
+
+    /// An input ended processes so often.
+    pub(super) fn crash(&self, input: Input, crashes: u32) {
+        let (part, cause) = ("event_router".to_owned(), "panicked at x.rs:1".to_owned());
+        self.tables().crashed.push(CrashedInput { input, crashes, part, cause });
+    }
+
+    pub(super) fn crashed(&self) -> Vec<CrashedInput> {
+        self.tables().crashed.clone()
     }
 
     pub(super) fn received(&self) -> Vec<ReceivedInteraction> {
@@ -109,6 +126,18 @@ impl Memory {
             tokio::task::yield_now().await;
             Ok::<_, StoreError>(done)
         })
+    }
+}
+
+impl CrashStore for Memory {
+    fn inputs_to_set_aside(&self) -> StoreFuture<'_, Vec<CrashedInput>> {
+        let crashed = self.tables().crashed.clone();
+        Box::pin(std::future::ready(Ok(crashed)))
+    }
+
+    fn forget_crashes(&self, inputs: Vec<Input>) -> StoreFuture<'_, ()> {
+        self.tables().crashed.retain(|crashed| !inputs.contains(&crashed.input));
+        Box::pin(std::future::ready(Ok(())))
     }
 }
 
@@ -325,9 +354,10 @@ impl World {
         let outside = Outside {
             handlers: self.handlers.clone(),
             store: Arc::new(self.store.clone()),
+            crashes: Arc::new(self.store.clone()),
             brain: Arc::new(self.brain.clone()),
             answers: Arc::new(self.phone.clone()),
-            desk: lone_desk(clock),
+            desk: lone_desk(clock.clone()),
             watch: None,
         };
         let allowance = Allowance { events: 10_000, bytes: 1 << 24 };

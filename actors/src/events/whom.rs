@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 /// Handlers by their numbers, in order.
 ///
-/// There is one for each event, and threads hand them to each other: for numbers below 64, which hardly anybody passes, it is
-/// a mask, so that no two threads count who shares it.
+/// There is one for each event, and threads hand them to each other: for numbers of which the last is less than 64 past the
+/// first, it is a mask, so that no two threads count who shares it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Whom {
-    Few(u64),
+    Few { first: usize, mask: u64 },
     Many(Arc<[usize]>),
 }
 
@@ -16,19 +16,19 @@ impl Whom {
     /// Whether it is nobody.
     pub(super) fn is_nobody(&self) -> bool {
         match self {
-            Self::Few(mask) => *mask == 0,
+            Self::Few { mask, .. } => *mask == 0,
             Self::Many(numbers) => numbers.is_empty(),
         }
     }
 
     /// All of them, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        let (mut mask, numbers) = match self {
-            Self::Few(mask) => (*mask, [].as_slice()),
-            Self::Many(numbers) => (0, &**numbers),
+        let (first, mut mask, numbers) = match self {
+            Self::Few { first, mask } => (*first, *mask, [].as_slice()),
+            Self::Many(numbers) => (0, 0, &**numbers),
         };
         let few = std::iter::from_fn(move || {
-            let lowest = (mask != 0).then(|| mask.trailing_zeros() as usize);
+            let lowest = (mask != 0).then(|| first + mask.trailing_zeros() as usize);
             mask &= mask.wrapping_sub(1);
             lowest
         });
@@ -38,7 +38,7 @@ impl Whom {
     /// This one has heard of it.
     pub(super) fn remove(&mut self, handler: usize) {
         match self {
-            Self::Few(mask) => *mask &= !bit(handler).unwrap_or(0),
+            Self::Few { first, mask } => *mask &= !bit(*first, handler).unwrap_or(0),
             Self::Many(numbers) => *numbers = numbers.iter().copied().filter(|number| *number != handler).collect(),
         }
     }
@@ -46,14 +46,15 @@ impl Whom {
 
 impl From<Vec<usize>> for Whom {
     fn from(numbers: Vec<usize>) -> Self {
-        let mask = numbers.iter().try_fold(0, |mask, number| Some(mask | bit(*number)?));
-        mask.map_or_else(|| Self::Many(numbers.into()), Self::Few)
+        let first = numbers.first().copied().unwrap_or(0);
+        let mask = numbers.iter().try_fold(0, |mask, number| Some(mask | bit(first, *number)?));
+        mask.map_or_else(|| Self::Many(numbers.into()), |mask| Self::Few { first, mask })
     }
 }
 
-/// The bit of a number, if it has one.
-fn bit(number: usize) -> Option<u64> {
-    u32::try_from(number).ok().and_then(|number| 1_u64.checked_shl(number))
+/// The bit of a number in a mask that begins with another, if it has one.
+fn bit(first: usize, number: usize) -> Option<u64> {
+    u32::try_from(number.checked_sub(first)?).ok().and_then(|number| 1_u64.checked_shl(number))
 }
 
 #[cfg(test)]
@@ -62,7 +63,7 @@ mod tests {
 
     #[test]
     fn they_come_in_order_and_who_has_heard_is_left_out_however_many_there_are() {
-        for numbers in [vec![], vec![0], vec![3, 17, 63], vec![0, 64], vec![5, 63, 64, 1_000]] {
+        for numbers in [vec![], vec![0], vec![3, 17, 63], vec![0, 64], vec![900, 963], vec![5, 63, 64, 1_000]] {
             let mut whom = Whom::from(numbers.clone());
             assert_eq!(whom.iter().collect::<Vec<_>>(), numbers);
             assert_eq!(whom.is_nobody(), numbers.is_empty());

@@ -9,6 +9,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{Bell, MemoryConfig};
 use crate::circuit_breaker::{CircuitBreaker, RecallBreakers, RememberBreakers};
+use crate::failpoint;
+use crate::supervision::{self, Part};
 use crate::telemetry::emit;
 use crate::telemetry::memory::{MemoryKept, MemoryLost, MemoryRecalled, MemoryUnread};
 use crate::token_bucket::Tokens;
@@ -16,10 +18,22 @@ use crate::token_bucket::Tokens;
 /// Whether the gate has recalled, or found that it cannot: from then on calls may go.
 pub(crate) type Recalled = watch::Receiver<bool>;
 
+/// Requests that wait for the task.
+const ASKS: usize = 8;
+
 /// The way to the task.
 #[derive(Debug)]
 pub(crate) struct Keeper {
-    end: mpsc::Sender<oneshot::Sender<()>>,
+    asks: mpsc::Sender<Asked>,
+}
+
+/// What the task is asked for; the sender is told when it is done.
+#[derive(Debug)]
+enum Asked {
+    /// To store everything now.
+    Keep(oneshot::Sender<()>),
+    /// To store everything a last time.
+    End(oneshot::Sender<()>),
 }
 
 impl Keeper {
@@ -32,17 +46,26 @@ impl Keeper {
         tokens: Tokens,
         unkept: u32,
     ) -> (Self, Recalled) {
-        let (end, ending) = mpsc::channel(1);
+        let (asks, asked) = mpsc::channel(ASKS);
         let (recalled, is_recalled) = watch::channel(false);
         let task = Task { config, bell, breaker, tokens, unkept };
-        tokio::spawn(task.run(recalled, ending));
-        (Self { end }, is_recalled)
+        supervision::spawn(Part::GateSnapshot, task.run(recalled, asked));
+        (Self { asks }, is_recalled)
     }
 
     /// Keeps everything a last time, and says that this is all. Nothing is kept after that.
     pub(crate) async fn end(&self) {
+        self.ask(Asked::End).await;
+    }
+
+    /// Stores everything now; waits until it has been tried.
+    pub(crate) async fn keep_now(&self) {
+        self.ask(Asked::Keep).await;
+    }
+
+    async fn ask(&self, asked: fn(oneshot::Sender<()>) -> Asked) {
         let (done, is_done) = oneshot::channel();
-        if self.end.send(done).await.is_ok() {
+        if self.asks.send(asked(done)).await.is_ok() {
             // It answers within its own time limit, or is gone.
             let _ = is_done.await;
         }
@@ -67,7 +90,7 @@ struct Task {
 }
 
 impl Task {
-    async fn run(self, recalled: watch::Sender<bool>, mut ending: mpsc::Receiver<oneshot::Sender<()>>) {
+    async fn run(self, recalled: watch::Sender<bool>, mut asks: mpsc::Receiver<Asked>) {
         let memory = self.recall().await;
         if self.take_over(memory).await.is_err() {
             return;
@@ -80,7 +103,7 @@ impl Task {
         loop {
             let asked = tokio::select! {
                 biased;
-                asked = ending.recv() => asked,
+                asked = asks.recv() => asked,
                 () = self.due(earliest) => {
                     match self.keep(Ending::Sudden).await {
                         Ok(Written::Kept) => gap = self.config.soon,
@@ -92,12 +115,23 @@ impl Task {
                     continue;
                 }
             };
-            // Whoever could ask has gone, or asks for the last time.
-            if let Some(done) = asked {
-                let _ = self.keep(Ending::Clean).await;
-                let _ = done.send(());
+            match asked {
+                Some(Asked::Keep(done)) => {
+                    let kept = self.keep(Ending::Sudden).await;
+                    // Those that asked while it was written may have changed something since.
+                    let _ = done.send(());
+                    if kept.is_err() {
+                        return;
+                    }
+                }
+                Some(Asked::End(done)) => {
+                    let _ = self.keep(Ending::Clean).await;
+                    let _ = done.send(());
+                    return;
+                }
+                // Nobody is left who could ask.
+                None => return,
             }
-            return;
         }
     }
 
@@ -136,7 +170,7 @@ impl Task {
     }
 
     async fn take_over(&self, memory: Option<GateMemory>) -> Result<(), Gone> {
-        let now = (self.config.wall)();
+        let now = self.config.wall.now();
         let is_first = memory.is_none();
         let memory = memory.unwrap_or_default();
         let age = memory.age(now);
@@ -167,11 +201,12 @@ impl Task {
     /// Keeps all there is. If that fails it is tried again.
     async fn keep(&self, ending: Ending) -> Result<Written, Gone> {
         // Before it is asked for: what changes meanwhile is kept with the next.
+        failpoint::message(Part::GateSnapshot);
         self.bell.silence();
         let limits = self.tokens.remember().await.ok_or(Gone)?;
         let (breakers, invalid) = self.breaker.send(RememberBreakers).await.map_err(|_| Gone)?;
         // Stamped afterwards, so that nothing is taken to have passed which has not.
-        let memory = GateMemory::new((self.config.wall)(), ending, limits, breakers, invalid);
+        let memory = GateMemory::new(self.config.wall.now(), ending, limits, breakers, invalid);
         let text = memory.encode();
         let (began, bytes) = (Instant::now(), text.len());
         let why = match timeout(self.config.timeout, self.config.memory.keep(text)).await {

@@ -20,10 +20,11 @@ pub(crate) use bell::Bell;
 pub(crate) use keeper::{Keeper, Recalled};
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use guildhall_core::answer::Credential;
-use guildhall_core::time::UnixMs;
+
+use crate::operations::WallClock;
 
 /// How a gate remembers.
 #[derive(Clone)]
@@ -40,7 +41,7 @@ pub struct MemoryConfig {
     /// How long the memory may take to answer. The first call waits for it.
     pub timeout: Duration,
     /// The wall clock.
-    pub wall: fn() -> UnixMs,
+    pub wall: WallClock,
 }
 
 impl MemoryConfig {
@@ -53,7 +54,7 @@ impl MemoryConfig {
             soon: Duration::from_secs(1),
             later: Duration::from_secs(30),
             timeout: Duration::from_secs(5),
-            wall: unix_now,
+            wall: WallClock::system(),
         }
     }
 }
@@ -67,10 +68,4 @@ impl std::fmt::Debug for MemoryConfig {
             .field("timeout", timeout)
             .finish_non_exhaustive()
     }
-}
-
-/// The time by this machine's wall clock.
-fn unix_now() -> UnixMs {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    UnixMs::new(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use bytes::Bytes;
 use guildhall_core::answer::{Class, RateHeaders, Scope};
 use guildhall_core::memory::{Ending, GateMemory};
+use guildhall_core::time::UnixMs;
 use http::{HeaderMap, Method, StatusCode};
 use tokio::sync::Semaphore;
 use tokio::task::LocalSet;
@@ -110,7 +111,7 @@ impl Memory for Notes {
 fn gate(discord: &Discord, notes: &Arc<Notes>) -> Arc<Gate> {
     let memory: Arc<dyn Memory> = notes.clone();
     let memory = MemoryConfig {
-        wall: || UnixMs::new(1_700_000_000_000),
+        wall: WallClock::provided(|| UnixMs::new(1_700_000_000_000)),
         ..MemoryConfig::new(memory, vec![(BOT, "token".into())])
     };
     Gate::start(discord.clone(), GateConfig { memory: Some(memory), ..GateConfig::default() })

@@ -1,9 +1,9 @@
 //! Words that must not be lost, and of which one is as good as many.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use guildhall_core::operation::{OperationId, Queue};
+use guildhall_core::operation::{GateCondition, OperationId, Queue};
 use tokio::sync::Notify;
 
 /// What somebody else did to an operation of a queue.
@@ -17,6 +17,49 @@ pub enum Word {
 
 /// Words about one queue that are kept at most. One that is lost is found out when the operation's turn comes.
 const WORDS: usize = 256;
+
+/// Conditions of the gate that are named at once; past it, all count as changed.
+const CONDITIONS: usize = 64;
+
+/// What of the gate has changed, so that operations which it held back are due.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Released {
+    #[default]
+    Nothing,
+    By(HashSet<GateCondition>),
+    All,
+}
+
+impl Released {
+    pub(crate) fn includes(&self, condition: &GateCondition) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::By(conditions) => conditions.contains(condition),
+            Self::All => true,
+        }
+    }
+
+    pub(crate) fn add(&mut self, condition: GateCondition) {
+        match self {
+            Self::Nothing => *self = Self::By(HashSet::from([condition])),
+            Self::By(conditions) if conditions.len() >= CONDITIONS && !conditions.contains(&condition) => {
+                *self = Self::All;
+            }
+            Self::By(conditions) => {
+                conditions.insert(condition);
+            }
+            Self::All => {}
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        match other {
+            Self::Nothing => {}
+            Self::By(conditions) => conditions.iter().for_each(|condition| self.add(condition.clone())),
+            Self::All => *self = Self::All,
+        }
+    }
+}
 
 /// Queues that something was said of. Saying it twice takes no more room than once, so a bell is never too full to ring;
 /// past its bound it says that everything has to be looked at.
@@ -33,6 +76,8 @@ pub(super) struct Rung {
     pub(super) queues: HashMap<Queue, Vec<Word>>,
     /// There were too many: any queue may have something new.
     pub(super) all: bool,
+    /// What of the gate has changed.
+    pub(super) released: Released,
 }
 
 impl Bell {
@@ -56,6 +101,12 @@ impl Bell {
         self.notify.notify_one();
     }
 
+    /// The gate has changed: what this held back is due.
+    pub(super) fn release(&self, condition: GateCondition) {
+        self.rung().released.add(condition);
+        self.notify.notify_one();
+    }
+
     /// Any queue may have something new.
     pub(super) fn ring_all(&self) {
         self.rung().all = true;
@@ -76,6 +127,22 @@ impl Bell {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn releases_are_merged_and_too_many_mean_all() {
+        let bell = Bell::new(2);
+        for _ in 0..2 {
+            bell.release(GateCondition::GlobalLimit);
+        }
+        let released = bell.heard().await.released;
+        assert_eq!(released, Released::By(HashSet::from([GateCondition::GlobalLimit])));
+        assert!(!released.includes(&GateCondition::Token));
+        for key in 0..=CONDITIONS {
+            bell.release(GateCondition::Breaker(key.to_string()));
+        }
+        assert_eq!(bell.heard().await.released, Released::All);
+        assert_eq!(Rung::default().released, Released::Nothing);
+    }
 
     #[tokio::test]
     async fn a_bell_keeps_every_queue_once_and_says_so_when_there_are_too_many() {

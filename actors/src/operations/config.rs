@@ -22,6 +22,10 @@ pub struct OperationsConfig {
     pub max_wait: Duration,
     /// How long a call to Discord may take: what was sent before that long ago has happened or never will.
     pub request_timeout: Duration,
+    /// How many times Discord is asked for the outcome of an operation without an answer before it needs a review.
+    pub check_attempts: u32,
+    /// How long the outcome of an operation may stay unknown because Discord cannot be asked before it needs a review.
+    pub check_timeout: Duration,
     /// The shortest delay, whatever a limit says.
     pub least_hold: Duration,
     /// The delay where nobody can say how long, such as a breaker that a person has to reset.
@@ -73,6 +77,8 @@ impl Default for OperationsConfig {
             backoff: Backoff { base: seconds(1), cap: seconds(20), jitter: 0.3 },
             max_wait: seconds(5),
             request_timeout: seconds(15),
+            check_attempts: 10,
+            check_timeout: seconds(24 * 60 * 60),
             least_hold: Duration::from_millis(50),
             blind_hold: seconds(30),
             reference_backoff: Backoff { base: seconds(1), cap: seconds(30), jitter: 0.3 },

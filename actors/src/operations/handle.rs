@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Addr;
-use guildhall_core::operation::{OperationId, Queue};
+use guildhall_core::operation::{GateCondition, OperationId, Queue};
 use tokio::time::timeout;
 
 use super::bell::{Bell, Word};
@@ -84,6 +84,12 @@ impl Operations {
     /// This process was taken for dead, and all its queues are somebody else's.
     pub fn disowned(&self) {
         self.supervisor.do_send(Disowned);
+    }
+
+    /// The gate has changed: operations that this condition held back are due now. The gate still decides whether they
+    /// go. Never lost, never waits.
+    pub fn release(&self, condition: GateCondition) {
+        self.bell.release(condition);
     }
 
     /// Something is new, and nobody knows of which queues.

@@ -14,6 +14,7 @@ mod config;
 pub mod desk;
 mod guild;
 mod handle;
+mod journal;
 mod perform;
 mod store;
 mod supervisor;
@@ -32,11 +33,13 @@ pub use config::OperationsConfig;
 pub use desk::Desk;
 pub use guild::{Guild, GuildSnapshot, Seat};
 pub use handle::Operations;
+pub use journal::Journal;
 pub use perform::{Done, Hold, Perform, PerformFuture, Performed, Reconciled, Work};
 pub use store::{
     Attempt, Binding, Change, Claim, ClaimFrom, DeadLetter, DelayedBy, Fence, FileUsage, IdempotencyKey, Instance,
-    Intent, LetterFilter, ListFilter, NewOperation, OperationStore, Page, Pausable, Recorded, Resolved, Retention,
-    ScopeUsage, Shown, StoreError, StoreFuture, StoreUsage, Stored, SubmitError, Submitted, Swept, WaitsFor, Wanted,
+    Intent, LetterFilter, ListFilter, NewOperation, OperationStore, Page, Pausable, ProgressChange, Recorded, Resolved,
+    Retention, ScopeUsage, Shown, StoreError, StoreFuture, StoreUsage, Stored, SubmitError, Submitted, Swept,
+    UnknownOutcome, Unreadable, WaitsFor, Wanted,
 };
 pub use supervisor::{OperationsSnapshot, Spawn, Supervisor};
 pub use waits::{Seat as WaitSeat, Waits, WaitsConfig};

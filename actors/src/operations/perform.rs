@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use guildhall_core::access::{Bounds, ScopeSet};
 use guildhall_core::lane::Lane;
-use guildhall_core::operation::{Failure, ManagedKind, Marker, OperationId, Payload};
+use guildhall_core::operation::{Failure, ManagedKind, Marker, OperationId, Payload, Progress};
 use guildhall_core::time::UnixMs;
 use guildhall_core::trace::Trace;
 
-use super::Binding;
+use super::{Binding, Journal};
 use crate::right::Right;
 
 /// Something being done.
@@ -36,6 +36,8 @@ pub struct Work {
     pub payload: Payload,
     /// What the key of an `ensure_…` stands for, if it stands for something: its id, and a message's channel.
     pub bound: Option<(u64, Option<u64>)>,
+    /// What earlier executions have done of it. It is not done again.
+    pub progress: Progress,
     /// Its sign.
     pub marker: Marker,
     /// For Discord's audit log; the marker is added to it.
@@ -44,10 +46,12 @@ pub struct Work {
     pub lane: Lane,
     /// How long to wait for a turn.
     pub max_wait: Duration,
-    /// When it was first told to be sent.
+    /// When a call of it was first about to be sent; now, if none was.
     pub intent_at: UnixMs,
     /// The right to do it, which every call has to carry.
     pub right: Right,
+    /// Where it is written that a call is about to be sent. Every call with an effect carries its hook.
+    pub journal: Journal,
     /// The part of a trace that this try is.
     pub trace: Option<Trace>,
 }
@@ -57,7 +61,8 @@ pub struct Work {
 pub enum Performed {
     /// It is done.
     Done(Done),
-    /// Nothing of it left this process, or a limit refused it: nothing happened, and no attempt is used.
+    /// The next call did not leave this process, or a limit refused it: no attempt is used. What was done before it is in the
+    /// journal.
     Held {
         /// How long to wait; nothing if waiting does not help by itself.
         retry_after: Option<Duration>,
@@ -70,8 +75,11 @@ pub enum Performed {
         /// The status, if it was Discord that refused.
         status: Option<u16>,
     },
-    /// It failed: its class says whether for good. Never `Ambiguous` for what may be sent again.
+    /// It failed and took no effect: its class says whether for good.
     Failed(Failure),
+    /// It may have taken effect: a call was not answered, or answered in a way that does not tell. `Ambiguous` if sending it
+    /// again could take effect twice, else `Transient`.
+    Unknown(Failure),
 }
 
 /// Who is held.
@@ -109,6 +117,8 @@ pub enum Reconciled {
     Absent,
     /// Nobody can tell: only a person can. Why, for that person.
     Unclear(String),
+    /// Discord was asked, and gave no answer that tells.
+    Failed(String),
     /// The question could not be asked now.
     Held {
         /// How long to wait.
@@ -122,9 +132,13 @@ pub enum Reconciled {
 
 /// What does operations: the adapter to Discord.
 pub trait Perform: Send + Sync {
-    /// Does it, once.
+    /// Does it, once. Every call with an effect carries the hook of `work.journal`.
     fn perform(&self, work: Work) -> PerformFuture<'_, Performed>;
 
-    /// Looks for what an earlier try may have done. Changes nothing.
+    /// Looks for what an earlier try may have done. Changes nothing. [`Reconciled::Absent`] means that it may be sent again.
     fn reconcile(&self, work: Work) -> PerformFuture<'_, Reconciled>;
+
+    /// Checks whether the effect is in place of an operation that will not be sent again. Changes nothing.
+    /// [`Reconciled::Absent`] means that it is not.
+    fn verify(&self, work: Work) -> PerformFuture<'_, Reconciled>;
 }

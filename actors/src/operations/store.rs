@@ -10,11 +10,13 @@ use guildhall_core::access::{Bounds, ScopeSet, Whose};
 use guildhall_core::interaction::{ReceivedInteraction, TokenDigest};
 use guildhall_core::lane::Lane;
 use guildhall_core::operation::payload::Location;
-use guildhall_core::operation::{Failure, Kind, ManagedKind, OperationId, Queue, QueueKey, State};
+use guildhall_core::operation::{
+    Failure, FailureClass, Kind, ManagedKind, OperationId, Progress, Queue, QueueKey, State,
+};
 use guildhall_core::time::UnixMs;
 use guildhall_core::trace::Trace;
 use guildhall_core::usage::{BoundExceeded, Usage, UsageLimit, UsageScope};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::access::{DEFAULT_TENANT, Note};
@@ -204,8 +206,50 @@ pub struct Claim {
 pub struct Page {
     /// The operations, in order. Scheduled ones are not among them.
     pub operations: Vec<Stored>,
+    /// Those among them that cannot be read, in order. They count towards the limit.
+    pub unreadable: Vec<Unreadable>,
     /// When the first scheduled operation of the queue is due.
     pub scheduled: Option<UnixMs>,
+}
+
+/// An operation that is not done and whose row cannot be read: it was damaged, or a newer version wrote it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Which.
+    pub id: OperationId,
+    /// Its guild.
+    pub guild: Option<u64>,
+    /// Its place in its queue.
+    pub seq: u64,
+    /// How many attempts were used, as far as that can be read.
+    pub attempts: u32,
+    /// How often it was delayed, as far as that can be read.
+    pub delays: u32,
+    /// Unless it is certain that no call of it has left.
+    pub may_have_been_sent: bool,
+    /// What cannot be read.
+    pub problem: String,
+}
+
+impl Unreadable {
+    /// What it ends with, so that the rest of its queue continues.
+    #[must_use]
+    pub fn verdict(&self) -> (State, Failure) {
+        let problem = &self.problem;
+        let failure = |advice: &str| {
+            let message = format!("its row in the store cannot be read, so it was set aside: {problem}. {advice}");
+            Failure::new(FailureClass::Poison, message)
+        };
+        if self.may_have_been_sent {
+            let advice =
+                "Its call may have been sent: check in Discord whether it happened, and submit it again if not";
+            (State::NeedsReview, failure(advice))
+        } else {
+            let advice =
+                "If a newer version wrote it, redrive it with that version; else submit it again and discard this";
+            (State::Dead, failure(advice))
+        }
+    }
 }
 
 /// An operation that is not done, as its guild reads it.
@@ -223,21 +267,59 @@ pub struct Stored {
     pub delays: u32,
     /// Whether others may pass it.
     pub parked: bool,
-    /// When it was last told to be sent, if that may make something and nobody knows what came of it.
+    /// When a call of it was first about to be sent, unless it is certain that none had an effect.
     pub intent: Option<UnixMs>,
+    /// What it has done so far, if it takes several calls.
+    pub progress: Progress,
     /// Why it waits, or why it failed before.
     pub error: Option<Failure>,
+    /// Set if an attempt may have taken effect.
+    pub unknown_outcome: Option<UnknownOutcome>,
 }
 
-/// The word that an operation is about to be sent.
+/// An attempt at an operation may have taken effect. Stored until the operation ends, so that it never ends `dead` unchecked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnknownOutcome {
+    /// When the first such attempt began.
+    pub since: UnixMs,
+    /// When the check of the outcome became due, while there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checked_since: Option<UnixMs>,
+    /// How many times Discord was asked for the outcome without an answer.
+    #[serde(default)]
+    pub failed_checks: u32,
+    /// Set if it is not sent again: what it ends with if the check finds no effect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends_with: Option<Failure>,
+}
+
+impl UnknownOutcome {
+    /// The outcome of an attempt that began then is unknown.
+    #[must_use]
+    pub const fn new(since: UnixMs) -> Self {
+        Self { since, checked_since: None, failed_checks: 0, ends_with: None }
+    }
+}
+
+/// The word that a call of an operation is about to be sent. It is stored until the operation is done, with the time of the first
+/// such call, unless it is certain that no call had an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intent {
     /// Nothing changes.
     Keep,
-    /// It is about to be sent.
+    /// A call is about to be sent for the first time. One that is stored already stays as it is.
     Open(UnixMs),
-    /// What came of it is known.
+    /// No call had an effect.
     Close,
+}
+
+/// The progress of an operation, to be stored in place of what is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgressChange {
+    /// As JSON.
+    pub json: String,
+    /// By how many bytes it is longer than what is stored.
+    pub grown: usize,
 }
 
 /// One try, for people who want to know what happened.
@@ -301,8 +383,12 @@ pub struct Change {
     pub made: Option<u64>,
     /// Whether it is about to be sent.
     pub intent: Intent,
+    /// What it has done so far, if that has changed.
+    pub progress: Option<ProgressChange>,
     /// A try that ended.
     pub attempt: Option<Attempt>,
+    /// What is known of attempts that may have taken effect, if that changes.
+    pub unknown_outcome: Option<UnknownOutcome>,
     /// Objects that are known from now on. A key that was known is known for this object now.
     pub bind: Vec<Binding>,
     /// Objects that are gone.
@@ -633,6 +719,10 @@ pub trait OperationStore: Send + Sync {
 
     /// When the next queue that nobody looks after has something due.
     fn next_due(&self) -> StoreFuture<'_, Option<UnixMs>>;
+
+    /// Makes queues due that nobody looks after and in which an operation waits for the gate
+    /// ([`Failure::held_by`]), so many at most; how many.
+    fn release_held(&self, now: UnixMs, limit: usize) -> StoreFuture<'_, usize>;
 
     /// One operation, with its tries. What a key's operation left behind is found by [`OperationStore::submit`] alone.
     fn show(&self, id: OperationId) -> StoreFuture<'_, Option<Shown>>;

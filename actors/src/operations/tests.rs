@@ -3,5 +3,9 @@
 mod delayed;
 mod handover;
 mod outcomes;
+mod permits;
+mod progress;
+mod released;
 mod schedule;
+mod unknown_outcome;
 mod upheaval;

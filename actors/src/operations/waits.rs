@@ -20,6 +20,8 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::Changes;
+use crate::failpoint;
+use crate::supervision::{self, Part};
 use crate::telemetry::desk::WaitersCounted;
 use crate::telemetry::emit;
 
@@ -88,7 +90,7 @@ impl Waits {
     #[must_use]
     pub fn start(changes: Arc<dyn Changes>, config: WaitsConfig) -> Self {
         let room = Arc::new(Room { changes, config, waiting: Mutex::default(), begun: Notify::new() });
-        let looks_out = tokio::spawn(look_out(Arc::clone(&room)));
+        let looks_out = supervision::spawn(Part::CompletionWaiters, look_out(Arc::clone(&room)));
         Self { room, looks_out }
     }
 
@@ -229,6 +231,7 @@ async fn look_out(room: Arc<Room>) {
             room.begun.notified().await;
             continue;
         }
+        failpoint::message(Part::CompletionWaiters);
         // What changes from here on is asked for next time.
         ticks.borrow_and_update();
         // A store that cannot tell is asked again.

@@ -1,18 +1,32 @@
 //! The wall clock: what is kept over a restart is told by it.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use guildhall_core::time::UnixMs;
 use tokio::time::Instant;
 
-/// Tells the time of day. Cheap to copy.
-#[derive(Clone, Copy, Debug)]
+/// Tells the time of day. Cheap to clone.
+#[derive(Clone)]
 pub struct WallClock(Source);
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 enum Source {
     System,
     Anchored { origin: Instant, at: UnixMs },
+    Provided(Arc<dyn Fn() -> UnixMs + Send + Sync>),
+}
+
+impl fmt::Debug for WallClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let source = match self.0 {
+            Source::System => "system",
+            Source::Anchored { .. } => "anchored",
+            Source::Provided(_) => "provided",
+        };
+        f.debug_tuple("WallClock").field(&source).finish()
+    }
 }
 
 impl WallClock {
@@ -28,10 +42,17 @@ impl WallClock {
         Self(Source::Anchored { origin: Instant::now(), at })
     }
 
+    /// A clock that shows what `now` returns.
+    #[must_use]
+    pub fn provided(now: impl Fn() -> UnixMs + Send + Sync + 'static) -> Self {
+        Self(Source::Provided(Arc::new(now)))
+    }
+
     /// The present time.
     #[must_use]
     pub fn now(&self) -> UnixMs {
-        match self.0 {
+        match &self.0 {
+            Source::Provided(now) => now(),
             Source::System => {
                 let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
                 UnixMs::new(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))

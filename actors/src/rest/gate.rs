@@ -14,18 +14,26 @@ use http::Method;
 use tokio::time::{Instant, timeout};
 
 use super::{
-    Answered, CallFuture, Cleared, Effects, NotSent, Outcome, Request, Rest, Transport, TransportError, Unknown,
+    Answered, CallFuture, Cleared, CommitHook, Effects, NotSent, Outcome, Request, Rest, Transport, TransportError,
+    Unknown,
 };
-use crate::circuit_breaker::{self, Admit, CircuitBreaker, Pass, ProbeRequest, SetProber};
+use crate::circuit_breaker::{self, AdmitFor, CircuitBreaker, Pass, ProbeRequest, SetProber};
 use crate::clock::Clock;
+use crate::crash;
 use crate::failpoint::{self, Point};
 use crate::memory::{Bell, Keeper, MemoryConfig, Recalled};
+use crate::right::Right;
+use crate::supervision::spawn_work;
 use crate::telemetry::emit;
 use crate::telemetry::limits::{Call, CallAnswered, CallLost, RouteLabels, SendDenied};
-use crate::token_bucket::{Permit, SharedLimits, TokenBucket, Tokens};
+use crate::token_bucket::{DividedLimit, OnWait, Permit, SharedLimits, TokenBucket, Tokens};
 
 /// How long a probe of the breaker's own waits for its turn.
 const PROBE_WAIT: Duration = Duration::from_secs(5);
+
+/// How long a permit is held for a call whose caller is committing. Past it, others may use it, and the call asks for another
+/// once the commit is done.
+const LONGEST_COMMIT: Duration = Duration::from_secs(1);
 
 /// The local gate. It alone holds the transport, so that no call can go around it.
 pub struct Gate {
@@ -34,6 +42,8 @@ pub struct Gate {
     tokens: Tokens,
     clock: Clock,
     labels: Mutex<RouteLabels>,
+    /// The right of this process to send anything at all.
+    lease: Right,
     /// Who keeps what must not be forgotten, and whether it has recalled what was; nobody if nothing is kept.
     keeper: Option<(Keeper, Recalled)>,
     /// Itself, for the tasks that calls are sent in.
@@ -42,7 +52,8 @@ pub struct Gate {
 
 /// What a call is told when there is nobody left to admit it.
 fn ending() -> NotSent {
-    NotSent { retry_after: None, why: "the process is ending".into(), reason: "shutting_down" }
+    // The next process can make it.
+    NotSent { retry_after: Some(Duration::from_secs(1)), why: "the process is ending".into(), reason: "shutting_down" }
 }
 
 /// What a call is told whose caller has lost the right to make it.
@@ -75,30 +86,42 @@ pub struct GateConfig {
     pub shared: Option<SharedLimits>,
     /// What outlives the process, if anything does.
     pub memory: Option<MemoryConfig>,
+    /// How the global limit is divided among processes, if it is.
+    pub divided: Option<DividedLimit>,
+    /// The right of this process to send anything at all: asked just before every call leaves, whatever it is for.
+    pub lease: Right,
 }
 
 impl Gate {
     /// Starts a token bucket and a circuit breaker where the caller runs, which must be within a `LocalSet` or an actix
     /// `System`, and a gate over both.
     #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "its guard is a field of the actor")]
     pub fn start(transport: impl Transport, config: GateConfig) -> Arc<Self> {
         let clock = Clock::start();
         // As many invalid requests may be made between two writes, if every call is one.
         let unkept = config.limits.global;
         let breaker = CircuitBreaker::new(clock, config.breakers, config.invalid, config.seed);
         let bucket = TokenBucket::new(clock, config.limits);
-        let bucket = match config.shared {
-            Some(shared) => bucket.sharing(shared),
-            None => bucket,
+        let breaker = match &config.divided {
+            Some(divided) => breaker.divided(divided.allowance.clone()),
+            None => breaker,
         };
+        let bucket = match (config.shared, config.divided) {
+            (Some(shared), _) => bucket.sharing(shared),
+            (None, Some(divided)) => bucket.divided(divided),
+            (None, None) => bucket,
+        };
+        let lease = config.lease;
         let Some(memory) = config.memory else {
-            return Self::new(transport, breaker.start(), Tokens::new(bucket.run(), clock), clock);
+            let (tokens, breaker) = (Tokens::new(bucket.run(), clock), breaker.start());
+            return Self::with_keeper(transport, breaker, tokens, clock, lease, None);
         };
         let bell = Arc::new(Bell::default());
         let breaker = breaker.remembering(Arc::clone(&bell)).start();
         let tokens = Tokens::new(bucket.remembering(Arc::clone(&bell)).run(), clock);
         let keeper = Keeper::start(memory, bell, breaker.clone(), tokens.clone(), unkept);
-        Self::with_keeper(transport, breaker, tokens, clock, Some(keeper))
+        Self::with_keeper(transport, breaker, tokens, clock, lease, Some(keeper))
     }
 
     /// Keeps what must not be forgotten a last time. To be called when nothing more is to be sent: what happens after it is
@@ -107,6 +130,11 @@ impl Gate {
         if let Some((keeper, _)) = &self.keeper {
             keeper.end().await;
         }
+    }
+
+    /// Who stores what must not be forgotten, if anything does.
+    pub(super) fn keeper(&self) -> Option<&Keeper> {
+        self.keeper.as_ref().map(|(keeper, _)| keeper)
     }
 
     /// The breaker, for people who force or reset it, and for calls to other upstreams.
@@ -124,7 +152,7 @@ impl Gate {
     /// A gate over running actors, which also sends the breaker's own probes. `clock` must be the actors' own.
     #[must_use]
     pub fn new(transport: impl Transport, breaker: Addr<CircuitBreaker>, tokens: Tokens, clock: Clock) -> Arc<Self> {
-        Self::with_keeper(transport, breaker, tokens, clock, None)
+        Self::with_keeper(transport, breaker, tokens, clock, Right::always(), None)
     }
 
     fn with_keeper(
@@ -132,6 +160,7 @@ impl Gate {
         breaker: Addr<CircuitBreaker>,
         tokens: Tokens,
         clock: Clock,
+        lease: Right,
         keeper: Option<(Keeper, Recalled)>,
     ) -> Arc<Self> {
         Arc::new_cyclic(|gate: &Weak<Self>| {
@@ -139,19 +168,38 @@ impl Gate {
             // Once, at the start: there is room in the mailbox.
             breaker.do_send(SetProber(Arc::new(move |probe| {
                 if let Some(gate) = gate.upgrade() {
-                    tokio::spawn(async move { gate.probe(probe).await });
+                    // A probe that is lost times out.
+                    spawn_work(async move { gate.probe(probe).await });
                 }
             })));
-            Self { transport: Box::new(transport), breaker, tokens, clock, labels: Mutex::default(), keeper, own }
+            Self {
+                transport: Box::new(transport),
+                breaker,
+                tokens,
+                clock,
+                labels: Mutex::default(),
+                lease,
+                keeper,
+                own,
+            }
         })
     }
 
+    /// Waits until the stored state is loaded, or could not be: from then on calls may go.
+    pub async fn ready(&self) {
+        if let Some((_, recalled)) = &self.keeper {
+            // If the task is gone, the process ends.
+            let _ = recalled.clone().wait_for(|recalled| *recalled).await;
+        }
+    }
+
     /// Waits until what must not be forgotten is known again, which is a matter of the first moments.
-    async fn recalled(&self, max_wait: Duration) -> Result<(), NotSent> {
+    async fn recalled(&self, max_wait: Duration, hook: &CommitHook) -> Result<(), NotSent> {
         let Some((_, recalled)) = &self.keeper else { return Ok(()) };
         if *recalled.borrow() {
             return Ok(());
         }
+        hook.on_wait();
         let mut recalled = recalled.clone();
         let waited = timeout(max_wait, recalled.wait_for(|recalled| *recalled)).await;
         match waited {
@@ -167,33 +215,62 @@ impl Gate {
     }
 
     async fn pass_through(&self, request: Request) -> Outcome {
-        if let Err(refused) = self.recalled(request.max_wait).await {
+        if let Err(refused) = self.recalled(request.max_wait, &request.before_send).await {
             return Outcome::NotSent(refused);
         }
         let route = request.route(unix_ms());
         let about = About::of(&request);
-        let mut pass = match self.admit(&about, &route).await {
-            Ok(pass) => pass,
+        let (permit, pass) = match self.clear(&about, &route, &request.before_send).await {
+            Ok(cleared) => cleared,
             Err(refused) => return Outcome::NotSent(refused),
         };
-        let permit = match self.permit(&about, &route).await {
-            Ok(permit) => permit,
-            Err(refused) => return Outcome::NotSent(refused),
-        };
-        // Whoever waited may find the breaker open that was closed before.
-        if permit.has_waited() && !pass.is_probe() {
-            drop(pass);
-            pass = match self.admit(&about, &route).await {
-                Ok(pass) => pass,
-                Err(refused) => return Outcome::NotSent(refused),
-            };
-        }
         let Some(gate) = self.own.upgrade() else {
             return Outcome::NotSent(ending());
         };
         // A task of its own: Discord counts a call whose caller has gone away like any other, and so must we.
-        let sent = tokio::spawn(async move { gate.send(request, &route, permit, pass).await });
+        let input = crash::current();
+        let sent = spawn_work(async move { crash::within(input, gate.send(request, &route, permit, pass)).await });
         sent.await.unwrap_or_else(|_| Outcome::Unknown(Unknown { why: "the process is ending".into() }))
+    }
+
+    /// Waits for leave to send: a permit, a pass of the breaker, and the caller's own commit.
+    async fn clear(&self, about: &About, route: &Route, hook: &CommitHook) -> Result<(Permit, Pass), NotSent> {
+        let (permit, pass) = self.permit_and_pass(about, route, hook).await?;
+        let Some(by) = hook.get() else { return Ok((permit, pass)) };
+        let mut commit = by.commit();
+        match timeout(LONGEST_COMMIT, &mut commit).await {
+            Ok(committed) => {
+                committed?;
+                if pass.is_current() || pass.is_probe() {
+                    return Ok((permit, pass));
+                }
+                // A breaker has opened or closed during the commit.
+                drop(pass);
+                Ok((permit, self.admit(about, route).await?))
+            }
+            Err(_) => {
+                // Others need not wait for this caller's store. What is committed stays so while it asks again.
+                drop((permit, pass));
+                commit.await?;
+                self.permit_and_pass(about, route, &CommitHook::none()).await
+            }
+        }
+    }
+
+    async fn permit_and_pass(
+        &self,
+        about: &About,
+        route: &Route,
+        hook: &CommitHook,
+    ) -> Result<(Permit, Pass), NotSent> {
+        let mut pass = self.admit(about, route).await?;
+        let permit = self.permit(about, route, hook).await?;
+        // Whoever waited may find the breaker open that was closed before, or the budget of invalid requests spent.
+        if permit.has_waited() && !pass.is_probe() {
+            drop(pass);
+            pass = self.admit(about, route).await?;
+        }
+        Ok((permit, pass))
     }
 
     async fn admit(&self, about: &About, route: &Route) -> Result<Pass, NotSent> {
@@ -206,7 +283,7 @@ impl Gate {
             submitter: about.submitter.clone(),
             may_probe: about.may_probe,
         };
-        match self.breaker.send(Admit(call)).await {
+        match self.breaker.send(AdmitFor { call, input: crash::current() }).await {
             Ok(Ok(pass)) => Ok(pass),
             Ok(Err(refused)) => Err(NotSent {
                 retry_after: refused.until.map(|until| until.since(self.clock.now())),
@@ -217,8 +294,10 @@ impl Gate {
         }
     }
 
-    async fn permit(&self, about: &About, route: &Route) -> Result<Permit, NotSent> {
-        let acquired = self.tokens.acquire(about.credential, route.clone(), about.lane, about.max_wait).await;
+    async fn permit(&self, about: &About, route: &Route, hook: &CommitHook) -> Result<Permit, NotSent> {
+        let on_wait = hook.get().map(Arc::clone).map(|by| Box::new(move || by.on_wait()) as OnWait);
+        let About { credential, lane, max_wait, .. } = about;
+        let acquired = self.tokens.acquire_or_wait(*credential, route.clone(), *lane, *max_wait, on_wait).await;
         acquired.map_err(|refused| NotSent {
             retry_after: refused.retry_after,
             why: refused.to_string(),
@@ -234,7 +313,7 @@ impl Gate {
         let began = Instant::now();
         permit.sent();
         failpoint::pass(Point::BeforeSend);
-        if !request.right.holds() {
+        if !self.lease.holds() || !request.right.holds() {
             // It is somebody else's to send now, or will be before this could have an answer.
             drop(pass);
             permit.unused();
@@ -292,7 +371,7 @@ impl Gate {
         request.lane = Lane::Interactive;
         request.max_wait = PROBE_WAIT;
         let route = request.route(unix_ms());
-        if let Ok(permit) = self.permit(&About::of(&request), &route).await {
+        if let Ok(permit) = self.permit(&About::of(&request), &route, &CommitHook::none()).await {
             let _ = self.send(request, &route, permit, probe.pass).await;
         }
     }

@@ -5,15 +5,16 @@ use std::future::Future;
 use std::sync::Mutex;
 
 use futures_util::future::join_all;
-use guildhall_core::answer::{Class, RateHeaders};
+use guildhall_core::answer::{Class, RateHeaders, Scope};
 use guildhall_core::breaker::{BreakerKey, State};
+use guildhall_core::operation::GateCondition;
 use http::{HeaderMap, StatusCode};
 use tokio::task::LocalSet;
 use tokio::time::{advance, sleep, sleep_until, timeout};
 
 use super::*;
 use crate::circuit_breaker::Subscribe;
-use crate::rest::{Received, SendFuture};
+use crate::rest::{BeforeSend, CommitFuture, Received, SendFuture};
 
 const BOT: Credential = Credential::Application(42);
 
@@ -70,6 +71,10 @@ impl Transport for Line {
             let status = discord.status.lock().unwrap().unwrap_or(StatusCode::OK);
             let class = match status {
                 StatusCode::FORBIDDEN => Class::Forbidden,
+                StatusCode::UNAUTHORIZED => Class::Unauthorized,
+                StatusCode::TOO_MANY_REQUESTS => {
+                    Class::RateLimited { scope: Scope::Global, retry_after: Duration::from_secs(60) }
+                }
                 status if status.is_success() => Class::Success,
                 _ => Class::ServerError,
             };
@@ -281,6 +286,214 @@ async fn a_breaker_that_nobody_else_can_probe_closes_under_the_narrow_limit_of_i
         assert_eq!(*discord.refused.lock().unwrap(), 0, "its probes keep to their own limit");
         advance(Duration::from_secs(10)).await;
         assert!(matches!(create(1).await, Outcome::Answered(_)));
+    })
+    .await;
+}
+
+/// A caller whose commit takes a while, or fails.
+#[derive(Default)]
+struct Committer {
+    takes: Duration,
+    refuses: bool,
+    waits: Mutex<u32>,
+    commits: Mutex<Vec<Instant>>,
+}
+
+impl BeforeSend for Committer {
+    fn on_wait(&self) {
+        *self.waits.lock().unwrap() += 1;
+    }
+
+    fn commit(&self) -> CommitFuture<'_> {
+        Box::pin(async move {
+            sleep(self.takes).await;
+            self.commits.lock().unwrap().push(Instant::now());
+            if self.refuses {
+                return Err(NotSent { retry_after: None, why: "cancelled".into(), reason: "withdrawn" });
+            }
+            Ok(())
+        })
+    }
+}
+
+fn committed_by(committer: &Arc<Committer>, path: &str) -> Request {
+    let mut request = Request::new(Method::PUT, path, BOT);
+    request.before_send = CommitHook::new(Arc::clone(committer) as Arc<dyn BeforeSend>);
+    request
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_is_committed_after_its_permit_and_before_it_is_sent() {
+    with_gate(Discord::default(), GateConfig::default(), |gate, discord| async move {
+        let began = Instant::now();
+        let committer = Arc::new(Committer { takes: Duration::from_millis(5), ..Committer::default() });
+        let outcome = gate.call(committed_by(&committer, "/guilds/1")).await;
+        assert!(matches!(outcome, Outcome::Answered(_)), "{outcome:?}");
+        // A fresh gate grants nothing in its first window: the call had to wait.
+        let (committed, sent) = (committer.commits.lock().unwrap().clone(), discord.sent.lock().unwrap()[0].1);
+        assert_eq!((committed.len(), *committer.waits.lock().unwrap()), (1, 1));
+        assert!(committed[0] - began >= Duration::from_secs(1) && committed[0] <= sent);
+        drop(gate.call(committed_by(&committer, "/guilds/1")).await);
+        assert_eq!(*committer.waits.lock().unwrap(), 1, "the second permit is there at once");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_whose_commit_is_refused_is_not_sent_and_gives_all_back() {
+    with_gate(Discord::default(), GateConfig::default(), |gate, discord| async move {
+        let committer = Arc::new(Committer { refuses: true, ..Committer::default() });
+        let outcome = gate.call(committed_by(&committer, "/guilds/1")).await;
+        assert!(matches!(&outcome, Outcome::NotSent(refused) if refused.reason == "withdrawn"), "{outcome:?}");
+        assert!(discord.sent.lock().unwrap().is_empty());
+        let view = gate.observe().await.unwrap();
+        assert_eq!((view.limits.under_way, view.breakers.invalid_requests.in_flight), (0, 0));
+        assert_eq!(view.limits.credentials[0].available, 50);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn permit_of_a_slow_commit_goes_to_others_meanwhile() {
+    with_gate(Discord::default(), GateConfig::default(), |gate, discord| async move {
+        sleep(Duration::from_secs(3)).await;
+        // Of a route that is not known, one call is in flight at a time.
+        drop(gate.call(committed_by(&Arc::default(), "/guilds/0")).await);
+        let committer = Arc::new(Committer { takes: Duration::from_secs(20), ..Committer::default() });
+        let slow = (0..50).map(|guild| gate.call(committed_by(&committer, &format!("/guilds/{guild}"))));
+        let mut slow = Box::pin(join_all(slow));
+        assert!(timeout(Duration::from_secs(3), &mut slow).await.is_err());
+        let other = gate.call(read("/channels/1".into(), Lane::Operation, Duration::ZERO)).await;
+        assert!(matches!(other, Outcome::Answered(_)), "{other:?}");
+        let outcomes = slow.await;
+        assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Answered(_))), "{:?}", outcomes[0]);
+        let (commits, sent) = (committer.commits.lock().unwrap(), discord.sent.lock().unwrap());
+        assert_eq!((commits.len(), sent.len()), (50, 52), "each is committed once and sent once");
+        assert!(sent[2..].iter().all(|(_, at)| *at >= commits[0]));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_is_not_sent_if_a_breaker_opens_during_its_commit() {
+    let config = GateConfig { breakers: BreakerConfig::default(), ..GateConfig::default() };
+    with_gate(Discord::default(), config, |gate, discord| async move {
+        sleep(Duration::from_secs(3)).await;
+        let committer = Arc::new(Committer { takes: Duration::from_millis(990), ..Committer::default() });
+        let call = gate.call(committed_by(&committer, "/guilds/1/roles"));
+        let opens = async {
+            *discord.status.lock().unwrap() = Some(StatusCode::BAD_GATEWAY);
+            for number in 0..40 {
+                let path = format!("/guilds/{}/{}", number / 2, ["roles", "channels"][number % 2]);
+                drop(gate.call(read(path, Lane::Operation, Duration::from_secs(5))).await);
+            }
+            discord.sent.lock().unwrap().len()
+        };
+        let (outcome, sent) = tokio::join!(call, opens);
+        assert!(matches!(&outcome, Outcome::NotSent(refused) if refused.reason == "breaker_open"), "{outcome:?}");
+        assert_eq!(discord.sent.lock().unwrap().len(), sent);
+        assert_eq!(committer.commits.lock().unwrap().len(), 1);
+    })
+    .await;
+}
+
+/// A lease that ends when a test says so.
+struct Lease(std::sync::atomic::AtomicBool);
+
+impl crate::right::Holds for Lease {
+    fn holds(&self) -> bool {
+        self.0.load(std::sync::atomic::Ordering::SeqCst)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_sent_without_the_lease_of_the_process() {
+    let lease = Arc::new(Lease(true.into()));
+    let config = GateConfig { lease: Right::while_held(Arc::clone(&lease) as Arc<_>), ..GateConfig::default() };
+    with_gate(Discord::default(), config, |gate, discord| async move {
+        let call = || Request::new(Method::GET, "/gateway/bot".to_owned(), BOT);
+        assert!(matches!(gate.call(call()).await, Outcome::Answered(_)));
+        lease.0.store(false, std::sync::atomic::Ordering::SeqCst);
+        // It belongs to no queue, and so has no right of its own that could end.
+        let Outcome::NotSent(refused) = gate.call(call()).await else { panic!("it was sent") };
+        assert_eq!(refused.reason, "lease_lost");
+        assert_eq!(discord.sent.lock().unwrap().len(), 1);
+        lease.0.store(true, std::sync::atomic::Ordering::SeqCst);
+        assert!(matches!(gate.call(call()).await, Outcome::Answered(_)));
+    })
+    .await;
+}
+
+/// What the gate says that it no longer holds back, in order.
+type Released = Arc<Mutex<Vec<GateCondition>>>;
+
+fn listen(gate: &Gate) -> Released {
+    let released = Released::default();
+    let told = Arc::clone(&released);
+    gate.on_release(Arc::new(move |condition| told.lock().unwrap().push(condition)));
+    released
+}
+
+fn taken(released: &Released) -> Vec<GateCondition> {
+    std::mem::take(&mut *released.lock().unwrap())
+}
+
+async fn call(gate: &Gate) -> Outcome {
+    gate.call(read("/guilds/1".into(), Lane::Operation, Duration::from_secs(5))).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn reset_or_cooled_down_breaker_is_told_to_the_listener() {
+    with_gate(Discord::default(), GateConfig::default(), |gate, _| async move {
+        let released = listen(&gate);
+        let (key, minute) = (BreakerKey::Discord(BOT), Duration::from_secs(60));
+        gate.force(key.clone(), None).await.unwrap().unwrap();
+        assert_eq!(taken(&released), []);
+        gate.reset(key.clone()).await.unwrap();
+        let expected = GateCondition::of_breaker(&key);
+        assert_eq!(taken(&released), expected);
+        gate.force(key.clone(), Some(minute)).await.unwrap().unwrap();
+        sleep(minute).await;
+        sleep(Duration::from_millis(1)).await;
+        assert_eq!(taken(&released), expected, "half-open: calls may probe it");
+        sleep(minute).await;
+        assert_eq!(taken(&released), expected, "closed by its own probes");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_token_lets_calls_go_and_is_told_to_the_listener() {
+    with_gate(Discord::default(), GateConfig::default(), |gate, discord| async move {
+        let released = listen(&gate);
+        sleep(Duration::from_secs(5)).await;
+        *discord.status.lock().unwrap() = Some(StatusCode::UNAUTHORIZED);
+        assert!(matches!(call(&gate).await, Outcome::Answered(_)));
+        *discord.status.lock().unwrap() = None;
+        let refused = call(&gate).await;
+        assert!(matches!(&refused, Outcome::NotSent(NotSent { reason: "unauthorized", .. })), "{refused:?}");
+        assert_eq!(taken(&released), []);
+        gate.token_changed(BOT, "another".to_owned()).await.unwrap();
+        assert!(taken(&released).contains(&GateCondition::Token));
+        assert!(matches!(call(&gate).await, Outcome::Answered(_)));
+        // One that was fine before: nothing was held back.
+        gate.token_changed(BOT, "a third".to_owned()).await.unwrap();
+        assert_eq!(taken(&released), []);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn ended_global_block_is_told_to_the_listener() {
+    with_gate(Discord::default(), GateConfig::default(), |gate, discord| async move {
+        let released = listen(&gate);
+        sleep(Duration::from_secs(5)).await;
+        *discord.status.lock().unwrap() = Some(StatusCode::TOO_MANY_REQUESTS);
+        assert!(matches!(call(&gate).await, Outcome::Answered(_)));
+        sleep(Duration::from_secs(59)).await;
+        assert_eq!(taken(&released), []);
+        sleep(Duration::from_secs(2)).await;
+        assert_eq!(taken(&released), [GateCondition::GlobalLimit]);
     })
     .await;
 }

@@ -1,21 +1,25 @@
 //! REST calls on their way to Discord: the port that callers see, and the transport that only the gate may use.
 //!
 //! ```text
-//!  caller ──Request──▶ Rest::call ──▶ breaker admit ──▶ token bucket acquire ──▶ Transport::send(Cleared)
-//!         ◀─Outcome──             ◀── breaker report ◀── token bucket observe ◀──
+//!  caller ──Request──▶ Rest::call ──▶ breaker admit ──▶ token bucket acquire ──▶ commit ──▶ Transport::send(Cleared)
+//!         ◀─Outcome──             ◀── breaker report ◀── token bucket observe ◀───────────
 //! ```
 //!
 //! A [`Transport`] takes nothing but a [`Cleared`] call, and only the gate can make one: no call can leave that has not
-//! passed breaker and token bucket.
+//! passed breaker and token bucket. The commit is the caller's: see [`BeforeSend`].
 
+mod before_send;
 mod gate;
 mod outcome;
 mod people;
+mod release;
 mod request;
 mod transport;
 
+pub use before_send::{BeforeSend, CommitFuture, CommitHook};
 pub use gate::{Gate, GateConfig, GateView};
 pub use outcome::{Answered, NotSent, Outcome, Unknown};
+pub use release::ReleaseListener;
 pub use request::{Body, Effects, Request};
 pub use transport::{Cleared, Received, SendFuture, Transport, TransportError};
 

@@ -32,14 +32,20 @@ impl Gate {
 
     /// Opens a breaker: until it is reset, or for a time, after which it is probed.
     pub async fn force(&self, key: BreakerKey, lasting: Option<Duration>) -> Option<Result<(), ForceError>> {
-        match lasting {
+        let forced = match lasting {
             Some(lasting) => self.breaker().send(ForceFor { key, lasting }).await.ok(),
             None => self.breaker().send(Force(key)).await.ok().map(|forced| Ok(forced?)),
+        }?;
+        if forced.is_ok() {
+            self.store_changes().await;
         }
+        Some(forced)
     }
 
     /// Closes a breaker, whatever opened it; `None` if the process is ending.
     pub async fn reset(&self, key: BreakerKey) -> Option<()> {
-        self.breaker().send(Reset(key)).await.ok()
+        self.breaker().send(Reset(key)).await.ok()?;
+        self.store_changes().await;
+        Some(())
     }
 }

@@ -11,6 +11,7 @@ use guildhall_core::trace::Trace;
 use http::{HeaderMap, Method};
 use http_body_util::combinators::UnsyncBoxBody;
 
+use super::CommitHook;
 use crate::right::Right;
 
 /// A REST call: typed or raw, it is the same from here on.
@@ -40,6 +41,8 @@ pub struct Request {
     pub sub: Option<SubLimit>,
     /// The right by which it is made. It is looked at just before the call leaves, however long it has waited.
     pub right: Right,
+    /// What has to be durable before it is sent.
+    pub before_send: CommitHook,
     /// The part of a trace that makes it; from the gate on, the part that it is itself.
     pub trace: Option<Trace>,
 }
@@ -89,6 +92,7 @@ impl Request {
             submitter: Submitter::default(),
             sub: None,
             right: Right::always(),
+            before_send: CommitHook::none(),
             trace: None,
         }
     }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use guildhall_core::breaker::{BreakerKey, Origin, Refused, State, Why};
+use guildhall_core::breaker::{BreakerKey, ClaimAnswer, Origin, Refused, State, Why};
 use guildhall_core::invalid::OverShare;
 use guildhall_core::lane::Lane;
 use metrics::{counter, gauge};
@@ -37,6 +37,9 @@ pub const REFUSED: &str = "guildhall_rest_refused_total";
 pub const TARGET_REFUSED: &str = "guildhall_target_refused_total";
 /// Probes that a breaker sent itself.
 pub const PROBES: &str = "guildhall_breaker_probes_sent_total";
+/// Answers to claims to probe a breaker that processes share, by result: `granted`, `elsewhere`, or `unreachable` if this
+/// process probes because it cannot reach the others.
+pub const PROBE_CLAIMS: &str = "guildhall_breaker_probe_claims_total";
 
 /// All of them.
 pub(super) const METRICS: &[Metric] = &[
@@ -64,6 +67,11 @@ pub(super) const METRICS: &[Metric] = &[
     Metric::counter(REFUSED, &["reason"], "Calls to Discord that were not let out."),
     Metric::counter(TARGET_REFUSED, &["reason"], "Calls to other upstreams that were not let out."),
     Metric::counter(PROBES, &[], "Probes that a breaker sent itself."),
+    Metric::counter(
+        PROBE_CLAIMS,
+        &["result"],
+        "Answers to claims to probe a breaker that processes share: granted, elsewhere, unreachable.",
+    ),
 ];
 
 /// Breakers are there, all closed. Makes the series that alerts look at exist.
@@ -107,6 +115,25 @@ impl InternalEvent for BreakerTurned<'_> {
         }
         counter!(TRANSITIONS, "key" => self.label.clone(), "to" => to).increment(1);
         gauge!(STATE, "key" => self.label).set(f64::from(self.severity));
+    }
+}
+
+/// A claim to probe a shared breaker was answered.
+pub(crate) struct ProbeClaimAnswered<'a> {
+    pub(crate) key: &'a BreakerKey,
+    /// Nothing if the other processes cannot be reached.
+    pub(crate) answer: Option<ClaimAnswer>,
+}
+
+impl InternalEvent for ProbeClaimAnswered<'_> {
+    fn emit(self) {
+        let result = match self.answer {
+            Some(ClaimAnswer::Granted) => "granted",
+            Some(ClaimAnswer::HeldElsewhere { .. }) => "elsewhere",
+            None => "unreachable",
+        };
+        info!(key = %self.key, result, "breaker probe claimed");
+        counter!(PROBE_CLAIMS, "result" => result).increment(1);
     }
 }
 

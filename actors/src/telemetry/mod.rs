@@ -2,6 +2,7 @@
 //! cannot disagree.
 
 pub mod breaker;
+pub mod crash;
 pub mod desk;
 pub mod events;
 pub mod limits;
@@ -10,6 +11,7 @@ mod metric;
 pub mod operations;
 pub mod shared;
 pub mod span;
+pub mod supervision;
 
 use guildhall_core::trace::{Trace, TraceId};
 use tracing::field::{DisplayValue, display};
@@ -38,12 +40,14 @@ pub fn metrics() -> impl Iterator<Item = &'static Metric> {
     [
         crate::budgets::METRICS,
         breaker::METRICS,
+        crash::METRICS,
         desk::METRICS,
         events::METRICS,
         limits::METRICS,
         memory::METRICS,
         operations::METRICS,
         shared::METRICS,
+        supervision::METRICS,
     ]
     .into_iter()
     .flatten()

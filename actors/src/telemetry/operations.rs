@@ -20,10 +20,14 @@ pub const COMPLETED: &str = "guildhall_operations_completed_total";
 pub const FAILED: &str = "guildhall_operations_failed_total";
 /// Times that operations were held back, by kind and why.
 pub const DELAYED: &str = "guildhall_operations_delayed_total";
+/// Operations that a change of the gate made due before their time.
+pub const RELEASED: &str = "guildhall_operations_released_total";
 /// Times that operations are to be tried again, by kind and why.
 pub const RETRIED: &str = "guildhall_operations_retried_total";
 /// Times that operations were sent with nobody knowing what came of it, by kind.
 pub const AMBIGUOUS: &str = "guildhall_operations_ambiguous_total";
+/// Checks of unknown outcomes in Discord, by kind and result.
+pub const CHECKED: &str = "guildhall_operations_checked_total";
 /// From an operation's acceptance to its end, by kind.
 pub const DURATION: &str = "guildhall_operation_duration_seconds";
 /// Queues that are looked after.
@@ -43,8 +47,14 @@ pub(super) const METRICS: &[Metric] = &[
     Metric::counter(COMPLETED, &["kind"], "Operations that succeeded."),
     Metric::counter(FAILED, &["kind", "reason"], "Operations that were given up or need a person."),
     Metric::counter(DELAYED, &["kind", "reason"], "Times that operations were held back."),
+    Metric::counter(RELEASED, &[], "Held-back operations that a change of the gate made due early."),
     Metric::counter(RETRIED, &["kind", "reason"], "Times that operations are to be tried again."),
     Metric::counter(AMBIGUOUS, &["kind"], "Times that nobody knew what came of an operation."),
+    Metric::counter(
+        CHECKED,
+        &["kind", "result"],
+        "Checks of unknown outcomes in Discord; `result` is `found`, `absent`, `unclear`, `failed` or `held`.",
+    ),
     Metric::histogram(DURATION, &["kind"], "From an operation's acceptance to its end.").in_unit(Unit::Seconds),
     Metric::gauge(ACTIVE, &[], "Queues that are looked after."),
     Metric::gauge(WAITING, &[], "Queues that wait until there is room to look after them."),
@@ -144,6 +154,8 @@ pub(crate) enum TriedTo {
     Perform,
     /// To find what an earlier one may have done.
     Reconcile,
+    /// To check whether the effect is in place before it ends.
+    Verify,
 }
 
 /// An operation was tried once, or looked for.
@@ -169,8 +181,13 @@ impl InternalEvent for OperationTried<'_> {
         let name = match to {
             TriedTo::Perform => "attempt",
             TriedTo::Reconcile => "reconcile",
+            TriedTo::Verify => "verify",
         };
         debug!(operation_id = %id, kind, guild_id = guild, attempt, duration_ms, result, why, trace_id, "operation tried: {name}");
+        match to {
+            TriedTo::Perform => {}
+            TriedTo::Reconcile | TriedTo::Verify => counter!(CHECKED, "kind" => kind, "result" => result).increment(1),
+        }
         span::record(trace, |trace| {
             let span = Span::over(trace, of.trace().map(|trace| trace.span), format!("{name} {kind}"), began, ended);
             of.describe(span).text("guildhall.result", result).failed(why.map(str::to_owned))
@@ -193,6 +210,20 @@ impl InternalEvent for OperationDelayed<'_> {
         let (kind, trace_id, Self { reason, why, wait, parked, .. }) = (kind.name(), self.of.trace_id(), self);
         info!(operation_id = %id, kind, guild_id = guild, attempt, reason, why, ?wait, parked, trace_id, "operation delayed");
         counter!(DELAYED, "kind" => kind, "reason" => reason).increment(1);
+    }
+}
+
+/// The gate has changed: operations of a queue that it held back are due.
+pub(crate) struct OperationsReleased {
+    pub(crate) queue: Queue,
+    pub(crate) count: usize,
+}
+
+impl InternalEvent for OperationsReleased {
+    fn emit(self) {
+        let Self { queue, count } = self;
+        info!(?queue, count, "delayed operations released");
+        counter!(RELEASED).increment(count as u64);
     }
 }
 

@@ -16,11 +16,19 @@ pub const SHARE: &str = "guildhall_shared_limit_share";
 /// Questions to what the processes share, by whether there was an answer.
 pub const CALLS: &str = "guildhall_shared_limit_calls_total";
 
+/// What this process may use of a limit that the processes of a store divide.
+pub const LIMIT_SHARE: &str = "guildhall_limit_share";
+
 /// All of them.
 pub(super) const METRICS: &[Metric] = &[
     Metric::gauge(MODE, &["limit", "mode"], "How this process stands to those it shares a limit with."),
     Metric::gauge(MEMBERS, &["limit"], "Processes that share a limit."),
     Metric::gauge(SHARE, &["limit"], "What this process may use by itself when it cannot reach the others."),
+    Metric::gauge(
+        LIMIT_SHARE,
+        &[],
+        "Calls in any window that this process may make of a limit divided among processes.",
+    ),
     Metric::counter(CALLS, &["result"], "Questions to what the processes share."),
 ];
 
@@ -94,5 +102,16 @@ pub(crate) struct SharedCallEnded {
 impl InternalEvent for SharedCallEnded {
     fn emit(self) {
         counter!(CALLS, "result" => if self.answered { "answered" } else { "lost" }).increment(1);
+    }
+}
+
+/// The token bucket has applied a share of a divided limit.
+pub(crate) struct ShareApplied {
+    pub(crate) share: u32,
+}
+
+impl InternalEvent for ShareApplied {
+    fn emit(self) {
+        gauge!(LIMIT_SHARE).set(f64::from(self.share));
     }
 }

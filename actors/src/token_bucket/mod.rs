@@ -10,6 +10,7 @@
 
 mod memory;
 mod permit;
+mod share;
 mod shared;
 mod tokens;
 
@@ -19,6 +20,7 @@ mod shared_tests;
 mod tests;
 
 pub use permit::Permit;
+pub use share::DividedLimit;
 pub use shared::{SharedFuture, SharedLimits, SharedWindow};
 pub use tokens::{Refused, Tokens};
 
@@ -29,16 +31,23 @@ use std::time::Duration;
 use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, MessageResult, SpawnHandle};
 use guildhall_core::answer::{Answer, Class, Credential};
 use guildhall_core::lane::Lane;
+use guildhall_core::limit::division::Allowance;
 use guildhall_core::limit::shared::Mode;
 use guildhall_core::limit::{
     Acquired, Ask, Delay, Effect, LimitConfig, Limiter, LimiterView, Listing, PermitId, Ticket,
 };
+use guildhall_core::operation::GateCondition;
 use guildhall_core::route::RouteKey;
 use guildhall_core::time::Timestamp;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
+use self::share::ShareState;
 use crate::clock::Clock;
+use crate::crash::{self, Input};
+use crate::failpoint;
 use crate::memory::Bell;
+use crate::rest::ReleaseListener;
+use crate::supervision::{Part, PartGuard};
 use crate::telemetry::emit;
 use crate::telemetry::limits::{PermitGranted, PermitRefused, RateLimitHit, RouteLabels, TokensCounted};
 
@@ -50,6 +59,8 @@ const TELL_WITHIN: Duration = Duration::from_millis(10);
 
 /// Hands out permits under Discord's limits.
 pub struct TokenBucket {
+    /// First, so that its end is noticed before that of what waits for it.
+    _guard: PartGuard,
     clock: Clock,
     limiter: Limiter,
     /// Who waits: where to tell it, by the name that its caller gave it.
@@ -62,15 +73,23 @@ pub struct TokenBucket {
     will_tell: bool,
     /// What it shares with other processes, if it does.
     window: Option<Arc<dyn SharedWindow>>,
+    /// Its share of the limits, if other processes use the rest, and where the next one comes from.
+    share: Option<ShareState>,
+    allowance: Option<watch::Receiver<Allowance>>,
     /// What wakes whoever keeps what must not be forgotten, if anybody does.
     bell: Option<Arc<Bell>>,
     /// How each shared limit stood when it was last told.
     modes: HashMap<Credential, (Mode, u32, u32)>,
+    /// Is told when callers may come again before the time that they were told.
+    release: Option<ReleaseListener>,
 }
 
 /// A caller's own name for its wish, so that it can take it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Name(pub(crate) u64);
+
+/// Called once if a permit cannot be granted immediately and its caller has to wait.
+pub(crate) type OnWait = Box<dyn FnOnce() + Send>;
 
 /// Where a caller waits for its answer.
 type Reply = oneshot::Sender<Result<Permit, Delay>>;
@@ -82,6 +101,9 @@ pub(crate) struct Acquire {
     pub(crate) name: Name,
     pub(crate) ask: Ask,
     pub(crate) reply: Reply,
+    pub(crate) on_wait: Option<OnWait>,
+    /// What the caller works on.
+    pub(crate) input: Option<Input>,
 }
 
 /// A caller no longer wants what it asked for.
@@ -96,6 +118,8 @@ pub(crate) struct Ended {
     pub(crate) permit: PermitId,
     pub(crate) route: RouteKey,
     pub(crate) how: End,
+    /// What the call was made for.
+    pub(crate) input: Option<Input>,
 }
 
 /// How a permit ended.
@@ -108,6 +132,11 @@ pub(crate) enum End {
     /// It was never sent.
     Unused,
 }
+
+/// Says who is told when callers may come again before the time that they were told.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct SetRelease(pub(crate) ReleaseListener);
 
 /// Asks for what is to be seen.
 #[derive(Message)]
@@ -129,6 +158,7 @@ impl TokenBucket {
     #[must_use]
     pub fn new(clock: Clock, config: LimitConfig) -> Self {
         Self {
+            _guard: PartGuard::new(Part::TokenBucket),
             limiter: Limiter::new(config, clock.now()),
             clock,
             waiting: HashMap::new(),
@@ -138,8 +168,11 @@ impl TokenBucket {
             told: None,
             will_tell: false,
             window: None,
+            share: None,
+            allowance: None,
             bell: None,
             modes: HashMap::new(),
+            release: None,
         }
     }
 
@@ -154,6 +187,7 @@ impl TokenBucket {
     /// Starts it where the caller runs, with room in its mailbox from the first message on: an actor that makes room only
     /// once it runs turns away those who come before.
     #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "its guard is a field of the actor")]
     pub fn run(self) -> Addr<Self> {
         Self::create(|ctx| {
             ctx.set_mailbox_capacity(MAILBOX);
@@ -163,6 +197,7 @@ impl TokenBucket {
 
     /// Does a step, then carries out what it led to.
     fn step(&mut self, ctx: &mut Context<Self>, act: impl FnOnce(&mut Self, &mut Context<Self>, Timestamp)) {
+        failpoint::message(Part::TokenBucket);
         let now = self.clock.now();
         act(self, ctx, now);
         // Mostly none, and then nothing is allocated.
@@ -187,9 +222,20 @@ impl TokenBucket {
             }
         }
         self.talk(ctx);
+        self.tell_usage();
+        if self.limiter.take_block_ended() {
+            self.released();
+        }
         self.ring();
         self.tell_soon(ctx);
         self.arm(ctx);
+    }
+
+    /// Calls that the global limit held back may come again.
+    fn released(&self) {
+        if let Some(release) = &self.release {
+            release(GateCondition::GlobalLimit);
+        }
     }
 
     /// Sees to it that whatever changed is told, together with what else changes until then.
@@ -234,13 +280,16 @@ impl Actor for TokenBucket {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         self.step(ctx, |bucket, _, now| bucket.limiter.on_time(now));
+        self.follow_allowance(ctx);
     }
 }
 
 impl Handler<Acquire> for TokenBucket {
     type Result = ();
 
-    fn handle(&mut self, Acquire { name, ask, reply }: Acquire, ctx: &mut Self::Context) {
+    fn handle(&mut self, Acquire { name, ask, reply, on_wait, input }: Acquire, ctx: &mut Self::Context) {
+        let _entered = crash::enter(input);
+        failpoint::input(Part::TokenBucket, || crash::current().map_or_else(String::new, |input| input.to_string()));
         self.step(ctx, |bucket, ctx, now| {
             let lane = ask.lane;
             match bucket.limiter.acquire(ask, now) {
@@ -255,6 +304,9 @@ impl Handler<Acquire> for TokenBucket {
                 Acquired::Waiting(ticket) => {
                     bucket.tickets.insert(name, ticket);
                     bucket.waiting.insert(ticket, (name, lane, reply));
+                    if let Some(on_wait) = on_wait {
+                        on_wait();
+                    }
                 }
             }
         });
@@ -277,7 +329,8 @@ impl Handler<Cancel> for TokenBucket {
 impl Handler<Ended> for TokenBucket {
     type Result = ();
 
-    fn handle(&mut self, Ended { permit, route, how }: Ended, ctx: &mut Self::Context) {
+    fn handle(&mut self, Ended { permit, route, how, input }: Ended, ctx: &mut Self::Context) {
+        let _entered = crash::enter(input);
         self.step(ctx, |bucket, _, now| match how {
             End::Answered(answer) => {
                 if let Class::RateLimited { scope, retry_after } = answer.class {
@@ -288,6 +341,14 @@ impl Handler<Ended> for TokenBucket {
             End::Lost => bucket.limiter.lose(permit, now),
             End::Unused => bucket.limiter.give_back(permit, now),
         });
+    }
+}
+
+impl Handler<SetRelease> for TokenBucket {
+    type Result = ();
+
+    fn handle(&mut self, SetRelease(listener): SetRelease, _: &mut Self::Context) {
+        self.release = Some(listener);
     }
 }
 

@@ -6,6 +6,7 @@ use guildhall_core::limit::PermitId;
 use guildhall_core::route::RouteKey;
 
 use super::{End, Ended, TokenBucket};
+use crate::crash;
 
 /// Leave to send one call now. Dropped before [`Permit::sent`], it is given back unused; dropped after, it counts as a
 /// call whose answer was lost.
@@ -61,7 +62,7 @@ impl Permit {
         self.state = State::Ended;
         let route = self.route.clone().unwrap_or_else(|| RouteKey::new(""));
         // Past the mailbox's bound, but no more often than permits were granted; one that was lost would never come back.
-        self.bucket.do_send(Ended { permit: self.id, route, how });
+        self.bucket.do_send(Ended { permit: self.id, route, how, input: crash::current() });
     }
 }
 

@@ -76,16 +76,22 @@ impl TokenBucket {
 
     fn tell_modes(&mut self) {
         let now = self.clock.now();
+        let mut came_back = false;
         for (credential, mode, member) in self.limiter.modes(now) {
             let (members, share) = member.counted();
             let told = self.modes.insert(credential, (mode, members, share));
             if told.map(|(before, ..)| before) != Some(mode) {
                 let since = told.map_or(Mode::Unreached, |(before, ..)| before);
                 emit(ModeChanged { credential, from: since, to: mode, members, share });
+                came_back |= mode == Mode::Shared;
             }
             if told.map(|(_, members, share)| (members, share)) != Some((members, share)) {
                 emit(MemberCounted { credential, members, share });
             }
+        }
+        if came_back {
+            // Callers were told to wait until its own share would open.
+            self.released();
         }
     }
 }

@@ -178,6 +178,27 @@ async fn a_global_429_that_one_process_hears_stops_all_of_them() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn global_429_of_an_exempt_call_stops_every_process_exempt_or_not() {
+    with_processes(2, |processes| async move {
+        let callback = |id: u64| Route::parse("POST", &format!("/interactions/{id}/t/callback"), 42, 0);
+        let mut permit = processes[0].tokens.acquire(BOT, callback(1), Lane::Interactive, PATIENT).await.unwrap();
+        permit.sent();
+        let class = Class::RateLimited { scope: Scope::Global, retry_after: Duration::from_secs(60) };
+        permit.answered(Answer { class, rate: None });
+        // A heartbeat, after which the other process knows without having been sent the news.
+        sleep(Duration::from_secs(2)).await;
+        for process in &processes {
+            for route in [callback(2), Route::parse("GET", "/guilds/7/roles", 42, 0)] {
+                let wait = Duration::from_secs(5);
+                let refused = process.tokens.acquire(BOT, route, Lane::Interactive, wait).await.unwrap_err();
+                assert_eq!(refused.reason, "global_limit");
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn whoever_says_goodbye_leaves_its_share_to_the_others_at_once() {
     with_processes(2, |mut processes| async move {
         let leaving = processes.remove(0);

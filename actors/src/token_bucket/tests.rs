@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use guildhall_core::answer::Credential;
+use guildhall_core::limit::division::ShareUsage;
 use guildhall_core::route::Route;
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
@@ -151,7 +152,7 @@ async fn a_bucket_that_is_gone_says_so_instead_of_keeping_its_callers() {
     // The local set has ended, and with it the actor.
     let tokens = Tokens::new(bucket, clock);
     let refused = acquire(&tokens, 1, PATIENT).await.unwrap_err();
-    assert_eq!((refused.reason, refused.retry_after), ("shutting_down", None));
+    assert_eq!((refused.reason, refused.retry_after), ("shutting_down", Some(Duration::from_secs(1))));
     assert!(tokens.observe().await.is_none());
 }
 
@@ -160,4 +161,39 @@ impl Permit {
         self.sent();
         self.answered(SUCCESS);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_share_is_applied_while_the_actor_runs_and_its_usage_reported() {
+    let config = LimitConfig { margin: Duration::ZERO, settling: Duration::ZERO, ..LimitConfig::default() };
+    let body = async {
+        let clock = Clock::start();
+        let (give, allowance) = watch::channel(Allowance { share: 2, members: 1, version: 1 });
+        let (usage, mut used) = watch::channel(ShareUsage::default());
+        let bucket = TokenBucket::new(clock, config).divided(DividedLimit { allowance, usage });
+        let tokens = Tokens::new(bucket.run(), clock);
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(*used.borrow_and_update(), ShareUsage { version: 1, is_within: true });
+        // An unknown route sends a single call ahead, so each call has one of its own.
+        let other = Route::parse("GET", "/users/@me", 42, 0);
+        let first = tokens.acquire(BOT, other, Lane::Operation, PATIENT).await.unwrap();
+        let second = acquire(&tokens, 2, PATIENT).await.unwrap();
+        give.send_replace(Allowance { share: 1, members: 2, version: 2 });
+        used.changed().await.unwrap();
+        assert_eq!(*used.borrow_and_update(), ShareUsage { version: 2, is_within: false });
+        let began = Instant::now();
+        first.sent_and_answered();
+        used.changed().await.unwrap();
+        assert_eq!(*used.borrow_and_update(), ShareUsage { version: 2, is_within: true });
+        assert_eq!(began.elapsed(), Duration::from_secs(1));
+        // The one token of the smaller share is in use.
+        let third = Route::parse("GET", "/channels/3", 42, 0);
+        let waits = tokens.acquire(BOT, third.clone(), Lane::Operation, Duration::from_millis(500)).await;
+        assert_eq!(waits.unwrap_err().reason, "global_limit");
+        drop(second);
+        drop(tokens.acquire(BOT, third, Lane::Operation, PATIENT).await.unwrap());
+        let division = tokens.observe().await.unwrap().division.unwrap();
+        assert_eq!((division.share, division.members), (1, 2));
+    };
+    LocalSet::new().run_until(body).await;
 }

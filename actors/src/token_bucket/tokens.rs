@@ -13,8 +13,10 @@ use guildhall_core::route::Route;
 use tokio::sync::oneshot;
 
 use super::shared::{Blocked, Bury, Leave};
-use super::{Acquire, Cancel, List, Name, Observe, Permit, TokenBucket};
+use super::{Acquire, Cancel, List, Name, Observe, OnWait, Permit, SetRelease, TokenBucket};
 use crate::clock::Clock;
+use crate::crash;
+use crate::rest::ReleaseListener;
 
 /// Why there is no permit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,11 +56,23 @@ impl Tokens {
         lane: Lane,
         max_wait: Duration,
     ) -> Result<Permit, Refused> {
+        self.acquire_or_wait(credential, route, lane, max_wait, None).await
+    }
+
+    /// As [`Tokens::acquire`]. Calls `on_wait` if the permit cannot be granted immediately.
+    pub(crate) async fn acquire_or_wait(
+        &self,
+        credential: Credential,
+        route: Route,
+        lane: Lane,
+        max_wait: Duration,
+        on_wait: Option<OnWait>,
+    ) -> Result<Permit, Refused> {
         let name = Name(self.names.fetch_add(1, Ordering::Relaxed));
         let key = route.key.clone();
         let ask = Ask { credential, route, lane, deadline: self.clock.now() + max_wait };
         let (reply, answer) = oneshot::channel();
-        match self.bucket.try_send(Acquire { name, ask, reply }) {
+        match self.bucket.try_send(Acquire { name, ask, reply, on_wait, input: crash::current() }) {
             Ok(()) => {}
             Err(SendError::Full(_)) => {
                 return Err(Refused { retry_after: Some(Duration::from_secs(1)), reason: Reason::Full.name() });
@@ -84,6 +98,12 @@ impl Tokens {
         let _ = self.bucket.try_send(Blocked { credential, lasts });
     }
 
+    /// From now on `listener` is told when callers may come again before the time that they were told.
+    pub(crate) fn on_release(&self, listener: ReleaseListener) {
+        // Once, at the start: there is room in the mailbox.
+        self.bucket.do_send(SetRelease(listener));
+    }
+
     /// Members of a shared limit that are certainly dead.
     pub fn bury(&self, dead: Vec<String>) {
         // Whoever finds no room reports them again.
@@ -107,8 +127,8 @@ impl Tokens {
     }
 }
 
-/// The actor is gone, as the process soon will be.
-const GONE: Refused = Refused { retry_after: None, reason: "shutting_down" };
+/// The actor is gone, as the process soon will be: the next one can send it.
+const GONE: Refused = Refused { retry_after: Some(Duration::from_secs(1)), reason: "shutting_down" };
 
 /// A place among those who wait, given up when it is dropped while its owner still waits.
 struct Place<'a> {

@@ -8,6 +8,7 @@
 mod drain;
 mod routing;
 mod sessions;
+mod set_aside;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -39,11 +40,21 @@ use super::interaction::{self, Posted, deferral};
 use super::parcel::{Deferring, Lot, Routed, Session};
 use super::store::KeptSession;
 use super::whom::Whom;
+use crate::crash::{self, CrashedInput};
+use crate::failpoint;
+use crate::supervision::{Part, PartGuard, spawn_work};
 use crate::telemetry::emit;
 use crate::telemetry::events::{EventGap, EventGuildsCounted, EventsReceived};
 
-/// A session that goes on, and which handlers are done with which of its events that are not confirmed.
-pub(super) type Resumed = (KeptSession, Vec<(u64, Arc<str>)>);
+/// A session that goes on.
+#[derive(Debug)]
+pub(super) struct Resumed {
+    pub(super) session: KeptSession,
+    /// Which handlers are done with which of its events that are not confirmed.
+    pub(super) handled: Vec<(u64, Arc<str>)>,
+    /// Those of its events that are to be set aside.
+    pub(super) crashed: Vec<CrashedInput>,
+}
 
 /// Names whose handlers are remembered. Some names are chosen by anybody.
 const NAMES: usize = 10_000;
@@ -53,10 +64,14 @@ const COUNT_EVERY: Duration = Duration::from_secs(5);
 
 /// Routes events.
 pub struct Router {
+    /// First, so that its end is noticed before that of what waits for it.
+    _guard: PartGuard,
     hub: Arc<Hub>,
     told: Option<mpsc::Receiver<Told>>,
     sessions: Sessions,
     matching: HashMap<EventName, Whom, RandomState>,
+    /// Which handlers `matching` is about.
+    generation: u64,
     /// What is to go to its guilds next, and the way there.
     lots: Vec<Lot>,
     seats: mpsc::Sender<Lot>,
@@ -73,7 +88,18 @@ impl std::fmt::Debug for Router {
 impl Router {
     pub(super) fn new(hub: Arc<Hub>, told: mpsc::Receiver<Told>, seats: mpsc::Sender<Lot>) -> Self {
         let sessions = Sessions::new(Arc::clone(&hub));
-        Self { hub, told: Some(told), sessions, matching: HashMap::default(), lots: Vec::new(), seats, keeping: false }
+        let generation = hub.handlers_generation();
+        Self {
+            _guard: PartGuard::new(Part::EventRouter),
+            hub,
+            told: Some(told),
+            sessions,
+            matching: HashMap::default(),
+            generation,
+            lots: Vec::new(),
+            seats,
+            keeping: false,
+        }
     }
 
     /// Hands on what was heard, then takes what shards tell, again and again.
@@ -101,6 +127,7 @@ impl Router {
     }
 
     fn hear(&mut self, told: Told, ctx: &mut Context<Self>) {
+        failpoint::message(Part::EventRouter);
         match told {
             Told::Began { shard, session, resume_url } => self.begin(shard, session, resume_url),
             Told::Passed { shard, session, seq } => {
@@ -177,7 +204,9 @@ impl Router {
         }
         let mut routing = Routing::new(&session, read_at, events.len());
         routing.recording = self.hub.record(events.iter().map(|event| &**event));
+        let scope = crash::enter_events(&session.id);
         for (event, received) in events.into_iter().zip(received) {
+            scope.at(event.origin.seq);
             match received {
                 Received::Next => {}
                 Received::Before => {
@@ -186,19 +215,30 @@ impl Router {
                 }
                 Received::AfterGap { first, last } => self.tell_of_gap(first, Some(last), &mut routing),
             }
-            self.route(event, true, &mut routing);
+            match self.sessions.crashed(&event.origin) {
+                Some(crashed) => self.set_aside(&event, crashed, &session),
+                None => {
+                    failpoint::input(Part::EventRouter, || event.text.data());
+                    self.route(event, true, &mut routing);
+                }
+            }
         }
+        drop(scope);
         self.routed(routing);
     }
 
     fn matching(&mut self, name: &EventName) -> Whom {
+        let generation = self.hub.handlers_generation();
+        if std::mem::replace(&mut self.generation, generation) != generation {
+            self.matching.clear();
+        }
         if let Some(found) = self.matching.get(name) {
             return found.clone();
         }
         if self.matching.len() >= NAMES {
             self.matching.clear();
         }
-        let found = Whom::from(self.hub.handlers.matching(name.as_str()));
+        let found = Whom::from(self.hub.matching(name.as_str()));
         self.matching.insert(name.clone(), found.clone());
         found
     }
@@ -246,7 +286,7 @@ impl Router {
         let first = deferral(&self.hub, interaction, to.iter())?;
         let told = self.hub.answers.tell(Arc::clone(interaction), first, trace(&event.origin)).shared();
         // It goes on although nobody waits for it yet.
-        tokio::spawn(told.clone().map(drop));
+        spawn_work(told.clone().map(drop));
         Some(Box::new(told))
     }
 

@@ -6,6 +6,7 @@ use tokio::time::Instant;
 
 use crate::events::parcel::{Arrived, Lot, Session};
 use crate::events::received::Recording;
+use crate::supervision::{Part, spawn_finite};
 
 /// What comes of events that were read together.
 pub(super) struct Routing {
@@ -38,7 +39,8 @@ impl Routing {
         let Some(recording) = self.recording.take().filter(|_| !self.unhandled.is_empty()) else { return };
         let session = Arc::clone(&self.lot.reading.session);
         let (numbers, arrived) = (std::mem::take(&mut self.unhandled), self.unhandled_arrived);
-        tokio::spawn(async move {
+        // If it broke, its session would never be confirmed past these.
+        spawn_finite(Part::InteractionRecorder, async move {
             recording.await;
             session.done(numbers.into_iter(), arrived);
         });

@@ -4,8 +4,10 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use actix::{Context, Handler as Takes, Message, MessageResult};
+use guildhall_core::event::Origin;
 
-use super::{Router, Take};
+use super::{Resumed, Router, Take};
+use crate::crash::{CrashedInput, Input};
 use crate::events::feed::Credit;
 use crate::events::hub::Hub;
 use crate::events::parcel::Session;
@@ -40,7 +42,9 @@ pub(super) struct Sessions {
     credits: HashMap<u32, Arc<Credit>>,
     lines: HashMap<u32, Line>,
     /// Handlers that were done with events of a session before this process began, by session and number.
-    done_before: HashMap<(Arc<str>, u64), Vec<usize>>,
+    done_before: HashMap<(Arc<str>, u64), Vec<Arc<str>>>,
+    /// Events of a session that ended processes, by session and number.
+    crashed: HashMap<(Arc<str>, u64), CrashedInput>,
     /// Shards whose lag was told.
     told_of: BTreeSet<u32>,
 }
@@ -52,6 +56,7 @@ impl Sessions {
             credits: HashMap::new(),
             lines: HashMap::new(),
             done_before: HashMap::new(),
+            crashed: HashMap::new(),
             told_of: BTreeSet::new(),
         }
     }
@@ -59,10 +64,13 @@ impl Sessions {
     /// A shard is this process's own from now on, with a session that may go on.
     pub(super) fn take(&mut self, Take { shard, credit, resumed }: Take) {
         self.credits.insert(shard, Arc::clone(&credit));
-        let Some((kept, handled)) = resumed else { return };
+        let Some(Resumed { session: kept, handled, crashed }) = resumed else { return };
         for (seq, handler) in handled {
-            if let Some(handler) = self.hub.number(&handler) {
-                self.done_before.entry((Arc::clone(&kept.session), seq)).or_default().push(handler);
+            self.done_before.entry((Arc::clone(&kept.session), seq)).or_default().push(handler);
+        }
+        for crashed in crashed {
+            if let Input::Event { session, seq } = &crashed.input {
+                self.crashed.insert((Arc::clone(session), *seq), crashed);
             }
         }
         self.hub.own.has_session(shard, &kept.session);
@@ -76,6 +84,7 @@ impl Sessions {
         self.credits.remove(&shard);
         if let Some(line) = self.lines.remove(&shard) {
             self.done_before.retain(|(session, _), _| *session != line.session.id);
+            self.crashed.retain(|(session, _), _| *session != line.session.id);
         }
     }
 
@@ -123,7 +132,17 @@ impl Sessions {
         if self.done_before.is_empty() {
             return Vec::new();
         }
-        self.done_before.remove(&(Arc::clone(session), seq)).unwrap_or_default()
+        let done = self.done_before.remove(&(Arc::clone(session), seq)).unwrap_or_default();
+        // By name: the handlers may have been replaced since the store was asked.
+        done.iter().filter_map(|handler| self.hub.number(handler)).collect()
+    }
+
+    /// How often an event ended processes, if it is to be set aside. To be asked once.
+    pub(super) fn crashed(&mut self, origin: &Origin) -> Option<CrashedInput> {
+        if self.crashed.is_empty() {
+            return None;
+        }
+        self.crashed.remove(&(Arc::clone(&origin.session), origin.seq))
     }
 
     /// How far sessions are confirmed, as far as that has changed since it was kept.

@@ -25,7 +25,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use guildhall_core::operation::{OperationId, Queue, State};
+use guildhall_core::operation::{OperationId, Progress, Queue, State};
 use guildhall_core::time::UnixMs;
 
 use self::interactions::NOT_RECEIVED;
@@ -118,16 +118,15 @@ pub enum DeskError {
         /// What should have become of it: `cancelled` or `retried`.
         asked: &'static str,
     },
-    /// It waits, but was tried before.
-    #[error(
-        "operation {id} is {}, but was sent before and may have happened, and so cannot be cancelled; it ends by itself",
-        state.name()
-    )]
+    /// It is not done, but calls of it were sent before.
+    #[error("operation {id} is {} and cannot be cancelled: {}; it continues by itself", state.name(), done_so_far(progress))]
     Tried {
         /// Which.
         id: OperationId,
         /// What it is.
         state: State,
+        /// What is known to be done of it.
+        progress: Progress,
     },
     /// Another operation does it again already.
     #[error("{id} is done again already{}; look at that one instead", by.map_or_else(String::new, |by| format!(", as operation {by}")))]
@@ -159,6 +158,14 @@ pub enum DeskError {
     /// It cannot be accepted again.
     #[error(transparent)]
     Submit(#[from] SubmitError),
+}
+
+/// What an operation that was tried has done, for people.
+fn done_so_far(progress: &Progress) -> String {
+    if progress.is_empty() {
+        return "a call of it was sent before and may have had its effect".to_owned();
+    }
+    format!("it already {progress}")
 }
 
 impl From<StoreError> for DeskError {

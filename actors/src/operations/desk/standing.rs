@@ -67,7 +67,7 @@ impl Desk {
     ///
     /// # Errors
     ///
-    /// When there is none, or it was sent already or is over.
+    /// When there is none, or it was sent already or is over; with what was done of it.
     pub async fn cancel(&self, caller: &Caller, id: OperationId) -> Result<(), DeskError> {
         let shown = self.show(caller, id).await?;
         if shown.stored.state == State::Cancelled {
@@ -84,8 +84,15 @@ impl Desk {
                 emit(OperationCancelled { id });
                 Ok(())
             }
-            (state, _) if state.waits() => Err(DeskError::Tried { id, state }),
-            (state, _) => Err(DeskError::Unfit { id, state, asked: "cancelled" }),
+            (State::Succeeded, _) => Err(DeskError::Unfit { id, state: State::Succeeded, asked: "cancelled" }),
+            (state, _) => {
+                // As it is by now: steps may have been done since it was looked at.
+                let progress = self.show(caller, id).await?.stored.progress;
+                if state.waits() || !progress.is_empty() {
+                    return Err(DeskError::Tried { id, state, progress });
+                }
+                Err(DeskError::Unfit { id, state, asked: "cancelled" })
+            }
         }
     }
 

@@ -6,15 +6,20 @@ use std::time::Duration;
 use guildhall_core::guild::{Entry, Line, Phase};
 use guildhall_core::lane::Lane;
 use guildhall_core::operation::payload::Objects;
-use guildhall_core::operation::{Failure, FailureClass, Kind, OperationId, Payload, Queue, Sends, State};
+use guildhall_core::operation::{Failure, FailureClass, Kind, OperationId, Payload, ProgressStep, Queue, Sends, State};
 use guildhall_core::time::UnixMs;
 
 use super::known::{Kept, Known, wanted};
-use super::verdict::{Case, DELAYS_TOLD, Verdict, held_up, poisoned};
-use crate::operations::{Attempt, Change, Fence, Intent, NewOperation, OperationsConfig, Stored, Wanted, Word, Work};
+use super::verdict::{Case, DELAYS_TOLD, Verdict, give_up, held_up, out_of_attempts, poisoned};
+use crate::operations::bell::Released;
+use crate::operations::{
+    Attempt, Change, Fence, Intent, NewOperation, OperationsConfig, Stored, UnknownOutcome, Wanted, Word, Work,
+};
 use crate::right::Right;
 use crate::telemetry::emit;
-use crate::telemetry::operations::{OperationAmbiguous, OperationDelayed, OperationRetried, Subject};
+use crate::telemetry::operations::{
+    OperationAmbiguous, OperationDelayed, OperationRetried, OperationsReleased, Subject,
+};
 
 /// An operation that broke its guild.
 #[derive(Clone, Copy, Debug)]
@@ -54,9 +59,9 @@ pub(super) struct Book {
     known: BTreeMap<u64, Known>,
     /// What the payloads that are kept take.
     bytes: usize,
-    max_wait: Duration,
-    request_timeout: Duration,
-    payload_bytes: usize,
+    /// What of the gate has changed since the operation that runs began. A refusal that arrives later may be older.
+    released_since_start: Released,
+    config: OperationsConfig,
 }
 
 impl Book {
@@ -68,9 +73,8 @@ impl Book {
             line: Line::new(config.line),
             known: BTreeMap::new(),
             bytes: 0,
-            max_wait: config.max_wait,
-            request_timeout: config.request_timeout,
-            payload_bytes: config.payload_bytes,
+            released_since_start: Released::default(),
+            config: config.clone(),
         }
     }
 
@@ -113,20 +117,47 @@ impl Book {
             sends: known.sends,
             attempts: known.attempts,
             max_attempts: known.max_attempts,
-            poison: known.poison,
+            unknown_outcome: known.unknown_outcome.clone(),
         })
     }
 
+    /// Whether an attempt at it may have taken effect.
+    pub(super) fn is_outcome_unknown(&self, seq: u64) -> bool {
+        self.known.get(&seq).is_some_and(|known| known.unknown_outcome.is_some())
+    }
+
+    /// An attempt that began then may have taken effect.
+    pub(super) fn note_unknown(&mut self, seq: u64, began: UnixMs) {
+        if let Some(known) = self.known.get_mut(&seq) {
+            known.unknown_outcome.get_or_insert(UnknownOutcome::new(began));
+        }
+    }
+
+    /// Whether the outcome is checked because it is not sent again. Decides that now for one that is out of attempts or time.
+    pub(super) fn is_checked(&mut self, seq: u64, now: UnixMs) -> bool {
+        let deadline = self.line.entry(seq).and_then(|entry| entry.deadline);
+        let Some(known) = self.known.get_mut(&seq) else { return false };
+        let failure = if known.attempts >= known.max_attempts {
+            Some(out_of_attempts())
+        } else {
+            deadline.filter(|deadline| *deadline <= now).map(|_| known.expired())
+        };
+        let unknown = known.unknown_outcome.get_or_insert(UnknownOutcome::new(now));
+        unknown.ends_with = unknown.ends_with.take().or(failure);
+        unknown.ends_with.is_some()
+    }
+
     /// Takes over one operation of a page; what has to be kept of that at once.
-    pub(super) fn enter(
-        &mut self,
-        stored: Stored,
-        poison: Option<Poison>,
-        now: UnixMs,
-    ) -> (Entry<Objects>, Option<Change>) {
-        let Stored { operation, seq, state, mut attempts, delays, parked, intent, error: _ } = stored;
+    pub(super) fn enter(&mut self, stored: Stored, now: UnixMs) -> (Entry<Objects>, Option<Change>) {
+        let Stored { operation, seq, state, mut attempts, delays, parked, mut intent, progress, .. } = stored;
+        let mut unknown_outcome = stored.unknown_outcome;
+        let error = stored.error;
         let (payload, objects, sends) = self.read(&operation, Room::IfLeft);
         let mut eligible_at = operation.eligible_at;
+        let only_reads = matches!(&payload, Kept::Yes { payload, .. } if payload.only_reads());
+        if matches!(state, State::Running | State::Reconciling) && !only_reads {
+            unknown_outcome.get_or_insert(UnknownOutcome::new(intent.unwrap_or(eligible_at)));
+        }
         let mut cut_short = None;
         let phase = match state {
             State::Queued => Phase::Queued,
@@ -136,7 +167,8 @@ impl Book {
             State::Running => {
                 let started = intent.unwrap_or(eligible_at);
                 // It is not looked for, but it may have happened: nobody may take it back from now on.
-                cut_short = Some(if sends == Sends::Again { Intent::Open(started) } else { Intent::Keep });
+                cut_short = Some(if intent.is_none() { Intent::Open(started) } else { Intent::Keep });
+                intent = Some(started);
                 // What was cut short is not held against it.
                 attempts = attempts.saturating_sub(1);
                 if operation.kind == Kind::DeferReply {
@@ -146,14 +178,19 @@ impl Book {
                 } else {
                     // Whoever was about to send it may have done so until its lease ran out, which is over, and Discord
                     // may still be at it: what follows must not overtake it, be there something to look for or not.
-                    eligible_at = now + self.request_timeout;
+                    eligible_at = now + self.config.request_timeout;
                     Phase::Reconciling
                 }
             }
             // The store gives none of these.
             State::Scheduled | State::Succeeded | State::Dead | State::Cancelled | State::NeedsReview => Phase::Queued,
         };
-        let intent = intent.filter(|_| sends != Sends::Again);
+        let stored = (progress.steps().len(), progress.to_json().map_or(0, |json| json.len()));
+        let waits = error.filter(|_| matches!(phase, Phase::Delayed { .. } | Phase::Reconciling)).map(Box::new);
+        if state != State::Running && waits.as_ref().is_some_and(|error| error.held_by.is_some()) {
+            // The gate may have changed while no process had this queue: it is asked again.
+            eligible_at = eligible_at.min(now);
+        }
         let known = Known {
             id: operation.id,
             guild: operation.guild,
@@ -171,8 +208,11 @@ impl Book {
             max_attempts: operation.max_attempts,
             delays,
             intent,
-            first_intent: intent,
-            poison: poison.is_some_and(|poison| poison.id == operation.id),
+            has_opened: false,
+            progress,
+            stored,
+            unknown_outcome,
+            waits,
             payload,
         };
         let entry = Entry {
@@ -186,25 +226,23 @@ impl Book {
         };
         let change = cut_short.map(|intent| {
             let change = known.change(self.queue, self.fence, phase.state(), now);
-            Change { eligible_at, intent, ..change }
+            Change { eligible_at, intent, unknown_outcome: known.unknown_outcome.clone(), ..change }
         });
         self.known.insert(seq, known);
         (entry, change)
     }
 
-    /// How an operation that broke its guild ends, unless it has to be looked for first.
+    /// How an operation that broke its guild ends, unless its outcome has to be checked first.
     pub(super) fn end_poison(&mut self, seq: u64, poison: Poison, now: UnixMs) -> Option<Change> {
         let known = self.known.get(&seq)?;
-        if known.intent.is_none() {
-            return self.conclude(seq, Verdict::Dead(poisoned()), None, now);
-        }
-        if poison.times > 1 {
+        if poison.times > 1 && known.unknown_outcome.is_some() {
             // Looking for it broke the guild, too.
             let why =
                 "it broke what executes operations, and so did looking for what came of it; see whether it happened";
             return self.conclude(seq, Verdict::Review(Failure::new(FailureClass::Poison, why)), None, now);
         }
-        None
+        let verdict = give_up(poisoned(), known.unknown_outcome.as_ref(), &self.config);
+        self.conclude(seq, verdict, None, now)
     }
 
     fn read(&mut self, operation: &NewOperation, room: Room) -> (Kept, Objects, Sends) {
@@ -216,7 +254,7 @@ impl Book {
             Ok(payload) => {
                 let (objects, sends) = (payload.objects(id, guild), payload.sends());
                 let bytes = json.len();
-                if room == Room::IfLeft && self.bytes + bytes > self.payload_bytes {
+                if room == Room::IfLeft && self.bytes + bytes > self.config.payload_bytes {
                     return (Kept::No, objects, sends);
                 }
                 self.bytes += bytes;
@@ -253,7 +291,7 @@ impl Book {
                     return Readiness::Refers(wanted);
                 }
                 let payload = known.take_payload(&mut self.bytes).expect("invariant: it is kept");
-                Readiness::Ready(Box::new(known.work(*payload, None, self.max_wait, now, self.right.clone())))
+                Readiness::Ready(Box::new(known.work(*payload, None, self.config.max_wait, now, self.right.clone())))
             }
         }
     }
@@ -276,45 +314,107 @@ impl Book {
     ) -> Option<Work> {
         let known = self.known.get_mut(&seq)?;
         let _ = known.take_payload(&mut self.bytes);
-        Some(known.work(resolved, bound, self.max_wait, now, self.right.clone()))
+        Some(known.work(resolved, bound, self.config.max_wait, now, self.right.clone()))
     }
 
-    /// It is about to be sent.
+    /// It is being executed: its attempt counts. Nothing of it was sent, and nothing is stored; `false` if it is gone.
+    pub(super) fn begin(&mut self, seq: u64) -> bool {
+        let Some(known) = self.known.get_mut(&seq) else { return false };
+        known.attempts += 1;
+        known.has_opened = false;
+        self.released_since_start = Released::default();
+        self.line.on_started(seq);
+        true
+    }
+
+    /// It is not executed after all. Nothing was sent since what is stored, so nothing has to be stored.
+    pub(super) fn withdraw(&mut self, seq: u64) {
+        if let Some(known) = self.known.get_mut(&seq) {
+            known.attempts = known.attempts.saturating_sub(1);
+            self.line.on_not_started(seq);
+        }
+    }
+
+    /// A call of it is about to be sent.
     pub(super) fn start(&mut self, seq: u64, now: UnixMs) -> Option<Change> {
         let known = self.known.get_mut(&seq)?;
-        known.attempts += 1;
-        let intent = match known.sends {
-            Sends::Again => Intent::Keep,
-            Sends::Object | Sends::Message | Sends::Once => {
+        known.waits = None;
+        let intent = match (known.sends, known.intent) {
+            (Sends::Again, _) | (_, Some(_)) => Intent::Keep,
+            (Sends::Object | Sends::Message | Sends::Once, None) => {
                 known.intent = Some(now);
-                known.first_intent.get_or_insert(now);
+                known.has_opened = true;
                 Intent::Open(now)
             }
         };
-        self.line.on_started(seq);
-        Some(Change { intent, ..known.change(self.queue, self.fence, State::Running, now) })
+        let change = known.change(self.queue, self.fence, State::Running, now);
+        Some(known.with_progress(Change { intent, ..change }))
     }
 
-    /// It was about to be sent, and was not.
+    /// Steps of it were done.
+    pub(super) fn advance(&mut self, seq: u64, steps: Vec<ProgressStep>) {
+        if let Some(known) = self.known.get_mut(&seq) {
+            known.advance(steps);
+        }
+    }
+
+    /// Whether a step has to be stored before the next one is done.
+    pub(super) fn has_unstored_object(&self, seq: u64) -> bool {
+        self.known.get(&seq).is_some_and(Known::has_unstored_object)
+    }
+
+    /// Its next call has to wait, and none is in flight: what it has done so far is stored, and its attempt does not count
+    /// until it goes on.
+    pub(super) fn suspend(&mut self, seq: u64, now: UnixMs) -> Option<Change> {
+        let known = self.known.get_mut(&seq)?;
+        let intent = known.close_if_untouched();
+        let change = known.change(self.queue, self.fence, State::Queued, now);
+        let attempts = known.attempts.saturating_sub(1);
+        Some(known.with_progress(Change { intent, attempts, ..change }))
+    }
+
+    /// A call of it was about to be sent, and was not.
     pub(super) fn unstart(&mut self, seq: u64, now: UnixMs) -> Option<Change> {
         let known = self.known.get_mut(&seq)?;
         known.attempts = known.attempts.saturating_sub(1);
-        let intent = known.close();
+        let intent = known.close_if_untouched();
         self.line.on_waiting(seq, Phase::Queued, now);
-        Some(Change { intent, ..known.change(self.queue, self.fence, State::Queued, now) })
+        let change = known.change(self.queue, self.fence, State::Queued, now);
+        Some(known.with_progress(Change { intent, ..change }))
     }
 
     /// Its time is up.
     pub(super) fn expire(&mut self, seq: u64, now: UnixMs) -> Option<Change> {
-        let failure = Failure::new(FailureClass::Expired, "its deadline passed before it could be sent");
-        self.conclude(seq, Verdict::Dead(failure), None, now)
+        let known = self.known.get(&seq)?;
+        let verdict = give_up(known.expired(), known.unknown_outcome.as_ref(), &self.config);
+        self.conclude(seq, verdict, None, now)
     }
 
     /// Others may pass it from now on.
     pub(super) fn park(&self, seq: u64, now: UnixMs) -> Option<Change> {
         let (known, entry) = (self.known.get(&seq)?, self.line.entry(seq)?);
         let change = known.change(self.queue, self.fence, State::Delayed, now);
-        Some(Change { parked: true, eligible_at: entry.eligible_at, ..change })
+        Some(Change { parked: true, eligible_at: entry.eligible_at, error: known.waits.as_deref().cloned(), ..change })
+    }
+
+    /// The gate has changed: what it held back is due now. What has to be stored of that, so that a crash does not undo it.
+    pub(super) fn release(&mut self, released: &Released, now: UnixMs) -> Vec<Change> {
+        if self.line.running().is_some() {
+            self.released_since_start.merge(released);
+        }
+        let mut changes = Vec::new();
+        for (seq, known) in self.known.iter().filter(|(_, known)| known.is_held_by(released)) {
+            let Some(entry) = self.line.entry(*seq) else { continue };
+            if entry.eligible_at <= now || self.line.running() == Some(*seq) {
+                continue;
+            }
+            let parked = entry.phase == Phase::Delayed { parked: true };
+            let error = known.waits.as_deref().cloned();
+            let change = known.change(self.queue, self.fence, entry.phase.state(), now);
+            self.line.on_released(*seq, now);
+            changes.push(Change { parked, error, ..change });
+        }
+        changes
     }
 
     /// It is done, by somebody else's word.
@@ -359,7 +459,8 @@ impl Book {
     ) -> Option<Change> {
         let (queue, fence) = (self.queue, self.fence);
         let known = self.known.get_mut(&seq)?;
-        let change = match verdict {
+        known.waits = None;
+        let mut change = match verdict {
             Verdict::Succeeded(done) => {
                 let intent = known.close();
                 emit(known.ended(State::Succeeded, None, now));
@@ -374,49 +475,88 @@ impl Book {
                 }
             }
             Verdict::Dead(failure) => {
-                let intent = known.close();
+                let (intent, failure) = (known.close(), known.with_steps(failure));
                 emit(known.ended(State::Dead, Some(&failure), now));
-                Change { intent, attempt, error: Some(failure), ..known.change(queue, fence, State::Dead, now) }
+                let change = known.change(queue, fence, State::Dead, now);
+                known.with_progress(Change { intent, attempt, error: Some(failure), ..change })
             }
             Verdict::Review(failure) => {
+                let failure = known.with_steps(failure);
                 emit(known.ended(State::NeedsReview, Some(&failure), now));
-                Change { attempt, error: Some(failure), ..known.change(queue, fence, State::NeedsReview, now) }
+                let change = known.change(queue, fence, State::NeedsReview, now);
+                known.with_progress(Change { attempt, error: Some(failure), ..change })
             }
             Verdict::Delayed { wait, held, reason, error } => {
                 if self.line.running() == Some(seq) {
                     known.attempts = known.attempts.saturating_sub(1);
                 }
                 known.delays = known.delays.saturating_add(1);
-                let (intent, until) = (known.close(), now + wait);
+                known.waits = Some(Box::new(error.clone()));
+                let wait = if known.is_held_by(&self.released_since_start) {
+                    // The gate changed while the refusal was on its way: the gate is asked again.
+                    emit(OperationsReleased { queue, count: 1 });
+                    Duration::ZERO
+                } else {
+                    wait
+                };
+                let (intent, until) = (known.close_if_untouched(), now + wait);
                 // One that is held up for days is not written about for days.
                 let attempt = (known.delays <= DELAYS_TOLD).then(|| held_up(known.attempts, &error, now));
                 let parked = self.line.on_delayed(seq, until, held, now);
                 emit(OperationDelayed { of: known.subject(), reason, why: &error.message, wait, parked });
                 let change = known.change(queue, fence, State::Delayed, now);
-                Change { intent, attempt, eligible_at: until, parked, error: Some(error), ..change }
+                let change = Change { intent, attempt, eligible_at: until, parked, error: Some(error), ..change };
+                known.with_progress(change)
             }
             Verdict::Retrying { wait, error } => {
-                let (intent, until) = (known.close(), now + wait);
+                // Its calls may have had an effect: the intent stays open.
+                let until = now + wait;
                 self.line.on_waiting(seq, Phase::Retrying, until);
                 emit(OperationRetried { of: known.subject(), error: &error, wait });
                 let change = known.change(queue, fence, State::Retrying, now);
-                Change { intent, attempt, eligible_at: until, error: Some(error), ..change }
+                known.with_progress(Change { attempt, eligible_at: until, error: Some(error), ..change })
             }
             Verdict::Reconciling { wait, error } => {
                 let until = now + wait;
+                known.unknown_outcome.get_or_insert(UnknownOutcome::new(now)).checked_since.get_or_insert(now);
+                known.waits = Some(Box::new(error.clone()));
                 self.line.on_waiting(seq, Phase::Reconciling, until);
                 emit(OperationAmbiguous { of: known.subject(), why: &error.message, wait });
                 let change = known.change(queue, fence, State::Reconciling, now);
-                Change { attempt, eligible_at: until, error: Some(error), ..change }
+                known.with_progress(Change { attempt, eligible_at: until, error: Some(error), ..change })
+            }
+            Verdict::Checking { wait, failure } => {
+                let until = now + wait;
+                let unknown = known.unknown_outcome.get_or_insert(UnknownOutcome::new(now));
+                (unknown.ends_with, unknown.checked_since) = (Some(failure.clone()), Some(now));
+                self.line.on_waiting(seq, Phase::Reconciling, until);
+                emit(OperationAmbiguous { of: known.subject(), why: &failure.message, wait });
+                let change = known.change(queue, fence, State::Reconciling, now);
+                known.with_progress(Change { attempt, eligible_at: until, error: Some(failure), ..change })
+            }
+            Verdict::Unchecked { wait, error } => {
+                let until = now + wait;
+                if let Some(unknown) = &mut known.unknown_outcome {
+                    unknown.failed_checks += 1;
+                }
+                self.line.on_waiting(seq, Phase::Reconciling, until);
+                emit(OperationAmbiguous { of: known.subject(), why: &error.message, wait });
+                let change = known.change(queue, fence, State::Reconciling, now);
+                Change { eligible_at: until, error: Some(error), ..change }
             }
             Verdict::Again => {
-                let intent = known.close();
+                // It was not found, but it was sent: the intent stays open, and a later search starts from its first time.
+                if let Some(unknown) = &mut known.unknown_outcome {
+                    (unknown.checked_since, unknown.failed_checks) = (None, 0);
+                }
                 self.line.on_waiting(seq, Phase::Queued, now);
-                Change { intent, ..known.change(queue, fence, State::Queued, now) }
+                known.change(queue, fence, State::Queued, now)
             }
         };
         if change.state.is_final() {
             self.drop_at(seq);
+        } else {
+            change.unknown_outcome.clone_from(&known.unknown_outcome);
         }
         Some(change)
     }

@@ -6,7 +6,8 @@ use tokio::time::{sleep, timeout};
 use super::Seat;
 use super::work::{Fenced, Worker};
 use crate::failpoint::{self, Point};
-use crate::operations::{Change, Intent, Page, Recorded, StoreError, StoreFuture};
+use crate::operations::{Change, Intent, Page, ProgressChange, Recorded, StoreError, StoreFuture, Unreadable};
+use crate::telemetry::crash::UnreadableSetAside;
 use crate::telemetry::emit;
 use crate::telemetry::operations::StoreRetried;
 
@@ -84,13 +85,16 @@ impl Worker {
             }
         };
         let now = clock.now();
-        let Page { operations: page, scheduled } = page;
-        let more = page.len() >= config.page;
+        let Page { operations: page, unreadable, scheduled } = page;
+        let more = page.len() + unreadable.len() >= config.page;
+        for unreadable in &unreadable {
+            add(unsaved, Some(self.set_aside(unreadable)));
+        }
         let mut book = self.book.borrow_mut();
         let mut entries = Vec::with_capacity(page.len());
         for stored in page {
             vitals.execute(Some(stored.operation.id));
-            let (entry, change) = book.enter(stored, *poison, now);
+            let (entry, change) = book.enter(stored, now);
             entries.push(entry);
             add(unsaved, change);
         }
@@ -107,6 +111,35 @@ impl Worker {
 }
 
 impl Worker {
+    /// Ends an operation that cannot be read: to try that again would stop its queue for good.
+    pub(super) fn set_aside(&self, unreadable: &Unreadable) -> Change {
+        let Seat { queue, fence, clock, .. } = &self.seat;
+        let (state, failure) = unreadable.verdict();
+        emit(UnreadableSetAside { unreadable, queue: *queue, result: state });
+        let now = clock.now();
+        Change {
+            queue: *queue,
+            fence: *fence,
+            id: unreadable.id,
+            guild: unreadable.guild,
+            state,
+            attempts: unreadable.attempts,
+            delays: unreadable.delays,
+            eligible_at: now,
+            parked: false,
+            error: Some(failure),
+            result: None,
+            made: None,
+            intent: Intent::Keep,
+            progress: None,
+            attempt: None,
+            unknown_outcome: None,
+            bind: Vec::new(),
+            unbind: Vec::new(),
+            at: now,
+        }
+    }
+
     /// Has scheduled operations that are due take their places.
     pub(super) async fn join(&self) {
         let Seat { store, queue, config, clock, .. } = &self.seat;
@@ -133,9 +166,18 @@ pub(super) fn add(unsaved: &mut Vec<Change>, change: Option<Change>) {
     if let Some(at) = unsaved.iter().position(|earlier| earlier.id == change.id) {
         let earlier = unsaved.remove(at);
         change.attempt = change.attempt.or(earlier.attempt);
+        change.unknown_outcome = change.unknown_outcome.or(earlier.unknown_outcome);
+        // An intent that is opened and closed before either is stored may be stored all the same, if an answer was lost.
         if change.intent == Intent::Keep {
             change.intent = earlier.intent;
         }
+        if let Some(earlier) = earlier.progress {
+            let grown = earlier.grown + change.progress.as_ref().map_or(0, |progress| progress.grown);
+            let json = change.progress.map_or(earlier.json, |progress| progress.json);
+            change.progress = Some(ProgressChange { json, grown });
+        }
+        change.bind.splice(0..0, earlier.bind);
+        change.unbind.splice(0..0, earlier.unbind);
     }
     unsaved.push(change);
 }

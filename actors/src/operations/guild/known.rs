@@ -6,12 +6,15 @@ use std::time::Duration;
 use guildhall_core::access::{Bounds, ScopeSet};
 use guildhall_core::lane::Lane;
 use guildhall_core::operation::{
-    Failure, Kind, ManagedKind, Marker, OperationId, Payload, Queue, Reference, Sends, State,
+    Failure, FailureClass, Kind, ManagedKind, Marker, OperationId, Payload, Progress, ProgressStep, Queue, Reference,
+    Sends, State,
 };
 use guildhall_core::time::UnixMs;
 use guildhall_core::trace::Trace;
 
-use crate::operations::{Change, Fence, Intent, Wanted, Work};
+use super::verdict::expired;
+use crate::operations::bell::Released;
+use crate::operations::{Binding, Change, Fence, Intent, Journal, ProgressChange, UnknownOutcome, Wanted, Work};
 use crate::right::Right;
 use crate::telemetry::operations::{OperationEnded, Subject};
 
@@ -33,11 +36,18 @@ pub(super) struct Known {
     pub(super) attempts: u32,
     pub(super) max_attempts: u32,
     pub(super) delays: u32,
-    /// When it was told to be sent, if nobody knows what came of it.
+    /// When a call of it was first about to be sent, if that is stored: unless it is certain that none had an effect.
     pub(super) intent: Option<UnixMs>,
-    /// When it was first told to be sent, as far as this guild has seen.
-    pub(super) first_intent: Option<UnixMs>,
-    pub(super) poison: bool,
+    /// Whether the present execution has opened the intent.
+    pub(super) has_opened: bool,
+    /// What it has done so far.
+    pub(super) progress: Progress,
+    /// How much of the progress is stored: steps, and bytes of JSON.
+    pub(super) stored: (usize, usize),
+    /// Set if an attempt may have taken effect.
+    pub(super) unknown_outcome: Option<UnknownOutcome>,
+    /// Why it is delayed or looked for later.
+    pub(super) waits: Option<Box<Failure>>,
     pub(super) payload: Kept,
 }
 
@@ -71,19 +81,81 @@ impl Known {
             result: None,
             made: None,
             intent: Intent::Keep,
+            progress: None,
             attempt: None,
+            unknown_outcome: None,
             bind: Vec::new(),
             unbind: Vec::new(),
             at: now,
         }
     }
 
-    /// What came of sending it is known.
+    /// Whether a change of the gate releases it.
+    pub(super) fn is_held_by(&self, released: &Released) -> bool {
+        let held_by = self.waits.as_ref().and_then(|failure| failure.held_by.as_ref());
+        held_by.is_some_and(|condition| released.includes(condition))
+    }
+
+    /// It is done.
     pub(super) const fn close(&mut self) -> Intent {
+        self.has_opened = false;
         match self.intent.take() {
             None => Intent::Keep,
             Some(_) => Intent::Close,
         }
+    }
+
+    /// The present execution was refused, or sent nothing: its intent is closed, unless an earlier call or an earlier step may
+    /// have had an effect.
+    pub(super) fn close_if_untouched(&mut self) -> Intent {
+        if self.has_opened && self.progress.is_empty() {
+            return self.close();
+        }
+        self.has_opened = false;
+        Intent::Keep
+    }
+
+    /// Steps were done.
+    pub(super) fn advance(&mut self, steps: Vec<ProgressStep>) {
+        steps.into_iter().for_each(|step| self.progress.add(step));
+    }
+
+    /// Whether a step is not stored that would make a second object if it were done again.
+    pub(super) fn has_unstored_object(&self) -> bool {
+        self.progress.steps().iter().skip(self.stored.0).any(ProgressStep::creates)
+    }
+
+    /// Puts the steps into a change that are not stored yet, and the objects that they made.
+    pub(super) fn with_progress(&mut self, change: Change) -> Change {
+        let (steps, bytes) = self.stored;
+        let unstored = self.progress.steps().get(steps..).unwrap_or_default();
+        let Some(json) = self.progress.to_json().filter(|_| !unstored.is_empty()) else { return change };
+        let mut bind: Vec<Binding> = unstored.iter().filter_map(binding).collect();
+        bind.extend(change.bind);
+        self.stored = (self.progress.steps().len(), json.len());
+        let progress = Some(ProgressChange { grown: json.len().saturating_sub(bytes), json });
+        Change { progress, bind, ..change }
+    }
+
+    /// When a call of it was first about to be sent, or may have taken effect.
+    fn first_sent(&self) -> Option<UnixMs> {
+        self.intent.into_iter().chain(self.unknown_outcome.as_ref().map(|unknown| unknown.since)).min()
+    }
+
+    /// Why it ends when its deadline has passed.
+    pub(super) fn expired(&self) -> Failure {
+        if self.progress.is_empty() {
+            return expired(self.attempts);
+        }
+        Failure::new(FailureClass::Expired, "its deadline passed before all of it was done")
+    }
+
+    /// A failure, with what was done before it.
+    pub(super) fn with_steps(&self, failure: Failure) -> Failure {
+        if self.progress.is_empty() {
+            return failure;
+        }
+        Failure { message: format!("{}; before that it {}", failure.message, self.progress), ..failure }
     }
 
     pub(super) fn take_payload(&mut self, bytes: &mut usize) -> Option<Box<Payload>> {
@@ -121,8 +193,10 @@ impl Known {
             reason: self.reason.clone(),
             lane: self.lane,
             max_wait,
-            intent_at: self.first_intent.unwrap_or(now),
+            progress: self.progress.clone(),
+            intent_at: self.first_sent().unwrap_or(now),
             right,
+            journal: Journal::none(),
             // A part of its own for each try.
             trace: self.subject().trace().map(|trace| trace.child(fastrand::u64(..))),
         }
@@ -134,6 +208,22 @@ impl Known {
 
     pub(super) fn ended<'a>(&self, state: State, error: Option<&'a Failure>, now: UnixMs) -> OperationEnded<'a> {
         OperationEnded { of: self.subject(), state, error, accepted: self.created_at, now }
+    }
+}
+
+/// The object that a step made, if it has a key: it is known by that even if the operation is never completed.
+fn binding(step: &ProgressStep) -> Option<Binding> {
+    match step {
+        ProgressStep::MessageSent { channel_id, message_id, key } => Some(Binding {
+            kind: ManagedKind::Message,
+            key: key.clone()?,
+            discord_id: *message_id,
+            channel: Some(*channel_id),
+            origin: "created",
+        }),
+        ProgressStep::MessageEdited { .. }
+        | ProgressStep::RoleOverwriteSet { .. }
+        | ProgressStep::MemberOverwriteSet { .. } => None,
     }
 }
 

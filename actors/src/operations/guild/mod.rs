@@ -4,6 +4,7 @@
 //! due) stands in its [`Vitals`] and takes no room in its mailbox.
 
 mod book;
+mod execution;
 mod keeping;
 mod known;
 mod prepare;
@@ -56,11 +57,13 @@ impl std::fmt::Debug for Seat {
 
 impl Seat {
     /// Runs the guild where the caller runs.
+    #[expect(clippy::disallowed_methods, reason = "its supervisor restarts it")]
     pub fn run(self) -> Addr<Guild> {
         Guild::create(move |ctx| self.take(ctx))
     }
 
     /// Runs the guild there.
+    #[expect(clippy::disallowed_methods, reason = "its supervisor restarts it")]
     pub fn run_on(self, arbiter: &ArbiterHandle) -> Addr<Guild> {
         Guild::start_in_arbiter(arbiter, move |ctx| self.take(ctx))
     }

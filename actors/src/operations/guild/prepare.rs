@@ -9,7 +9,7 @@ use super::keeping::add;
 use super::known::own_key;
 use super::verdict::Verdict;
 use super::work::{Fenced, Worker};
-use crate::operations::{Change, Resolved, Wanted, Work};
+use crate::operations::{Change, Page, Resolved, Wanted, Work};
 
 impl Worker {
     /// What is to be done, with ids only; nothing if it cannot be done now.
@@ -28,6 +28,12 @@ impl Worker {
                 Readiness::Unread => {
                     self.save(unsaved).await?;
                     match self.ask(store.load(*queue, seq - 1, config.page)).await {
+                        Ok(Page { unreadable, .. }) if unreadable.first().is_some_and(|one| one.seq == seq) => {
+                            let unreadable = &unreadable[0];
+                            self.book.borrow_mut().forget(unreadable.id);
+                            add(unsaved, Some(self.set_aside(unreadable)));
+                            return Ok(None);
+                        }
                         Ok(page) if page.operations.first().is_none_or(|stored| stored.seq != seq) => {
                             // Somebody took it back.
                             let id = self.book.borrow().id(seq);
@@ -61,6 +67,11 @@ impl Worker {
     }
 
     pub(super) fn may_have_happened(&self, seq: u64) -> bool {
+        self.is_checked(seq) || self.book.borrow().is_outcome_unknown(seq)
+    }
+
+    /// Whether its outcome is looked for.
+    fn is_checked(&self, seq: u64) -> bool {
         let book = self.book.borrow();
         book.shown().entry(seq).is_some_and(|entry| matches!(entry.phase, Phase::Reconciling))
     }
@@ -74,6 +85,7 @@ impl Worker {
         unsaved: &mut Vec<Change>,
     ) -> Option<Work> {
         let may_have_happened = self.may_have_happened(seq);
+        let is_checked = self.is_checked(seq);
         let mut book = self.book.borrow_mut();
         let payload = book.payload(seq)?;
         let look =
@@ -105,7 +117,7 @@ impl Worker {
                 let why = format!("it waits for {}, which is not done", named(&pending));
                 let wait = self.seat.config.reference_backoff.delay(book.delays(seq) + 1, fastrand::f64());
                 let error = Failure::new(FailureClass::RateLimited, why);
-                if may_have_happened {
+                if is_checked {
                     Verdict::Reconciling { wait, error }
                 } else {
                     Verdict::Delayed { wait, held: HeldBack::Alone, reason: "reference", error }

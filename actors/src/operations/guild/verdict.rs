@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use guildhall_core::guild::HeldBack;
-use guildhall_core::operation::{Failure, FailureClass, Sends};
+use guildhall_core::operation::{Failure, FailureClass, GateCondition, Sends};
 use guildhall_core::time::UnixMs;
 
-use crate::operations::{Attempt, Done, Hold, OperationsConfig, Performed, Reconciled};
+use crate::operations::{Attempt, Done, Hold, OperationsConfig, Performed, Reconciled, UnknownOutcome};
 
 /// Delays of one operation that are written down each by itself.
 pub(super) const DELAYS_TOLD: u32 = 50;
@@ -34,37 +34,48 @@ pub(super) enum Verdict {
         wait: Duration,
         error: Failure,
     },
+    /// It is not sent again, and an attempt may have taken effect: that is checked before it ends with this failure.
+    Checking {
+        wait: Duration,
+        failure: Failure,
+    },
+    /// Discord was asked for the outcome and did not tell: it is asked again.
+    Unchecked {
+        wait: Duration,
+        error: Failure,
+    },
     /// It has not happened: it is its turn again.
     Again,
 }
 
 /// What is known of an operation that is judged.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Case {
     pub(super) sends: Sends,
     /// Attempts used, with the one that is judged.
     pub(super) attempts: u32,
     pub(super) max_attempts: u32,
-    /// It broke its guild before.
-    pub(super) poison: bool,
+    /// Set if an attempt may have taken effect.
+    pub(super) unknown_outcome: Option<UnknownOutcome>,
 }
 
 /// Judges a try. `chance` is from 0 to 1.
-pub(super) fn judge(performed: Performed, case: Case, config: &OperationsConfig, chance: f64) -> Verdict {
+pub(super) fn judge(performed: Performed, case: &Case, config: &OperationsConfig, chance: f64) -> Verdict {
     match performed {
         Performed::Done(done) => Verdict::Succeeded(done),
         Performed::Held { retry_after, hold, reason, why, status } => {
             let wait = retry_after.unwrap_or(config.blind_hold).max(config.least_hold);
-            let error = Failure { status, ..Failure::new(FailureClass::RateLimited, why) };
+            let held_by = GateCondition::of_refusal(reason, &why);
+            let error = Failure { status, held_by, ..Failure::new(FailureClass::RateLimited, why) };
             Verdict::Delayed { wait, held: held_back(hold), reason, error }
         }
-        Performed::Failed(failure) => match failure.class {
+        Performed::Failed(failure) | Performed::Unknown(failure) => match failure.class {
             FailureClass::Validation
             | FailureClass::Forbidden
             | FailureClass::NotFound
             | FailureClass::Conflict
             | FailureClass::Expired
-            | FailureClass::Poison => Verdict::Dead(failure),
+            | FailureClass::Poison => give_up(failure, case.unknown_outcome.as_ref(), config),
             FailureClass::RateLimited => Verdict::Delayed {
                 wait: config.blind_hold.max(config.least_hold),
                 held: HeldBack::Alone,
@@ -81,28 +92,80 @@ pub(super) fn judge(performed: Performed, case: Case, config: &OperationsConfig,
                 let wait = if failure.status.is_none() { wait.max(config.request_timeout) } else { wait };
                 Verdict::Retrying { wait, error: failure }
             }
-            FailureClass::Transient | FailureClass::Ambiguous => Verdict::Dead(failure),
+            FailureClass::Transient | FailureClass::Ambiguous => {
+                give_up(failure, case.unknown_outcome.as_ref(), config)
+            }
         },
     }
 }
 
-/// Judges a search.
-pub(super) fn judge_search(reconciled: Reconciled, case: Case, config: &OperationsConfig) -> Verdict {
+/// What becomes of an operation that is not sent again. If an attempt may have taken effect, that is checked first, once no
+/// call can still be under way.
+pub(super) fn give_up(failure: Failure, unknown: Option<&UnknownOutcome>, config: &OperationsConfig) -> Verdict {
+    match unknown {
+        None => Verdict::Dead(failure),
+        Some(_) => Verdict::Checking { wait: config.request_timeout, failure },
+    }
+}
+
+/// Judges a search for the outcome.
+pub(super) fn judge_search(
+    reconciled: Reconciled,
+    case: &Case,
+    config: &OperationsConfig,
+    now: UnixMs,
+    chance: f64,
+) -> Verdict {
+    let unknown = case.unknown_outcome.as_ref();
+    let failed_checks = unknown.map_or(0, |unknown| unknown.failed_checks);
+    let checked_for = unknown.and_then(|unknown| unknown.checked_since).map_or(Duration::ZERO, |at| now.since(at));
     match reconciled {
         Reconciled::Found(done) => Verdict::Succeeded(done),
-        Reconciled::Absent | Reconciled::Unclear(_) if case.poison => Verdict::Dead(poisoned()),
-        Reconciled::Absent if case.attempts < case.max_attempts => Verdict::Again,
-        Reconciled::Absent => Verdict::Dead(Failure::new(
-            FailureClass::Transient,
-            "it was sent as often as it may be, each time without an answer, and nothing came of it; redrive it once \
-             Discord answers again",
-        )),
+        Reconciled::Absent => match unknown.and_then(|unknown| unknown.ends_with.clone()) {
+            Some(failure) => Verdict::Dead(failure),
+            None => Verdict::Again,
+        },
         Reconciled::Unclear(why) => Verdict::Review(Failure::new(FailureClass::Ambiguous, why)),
-        Reconciled::Held { retry_after, hold: _, why } => Verdict::Reconciling {
-            wait: retry_after.max(config.least_hold),
+        Reconciled::Failed(why) if failed_checks + 1 >= config.check_attempts => {
+            let asked = config.check_attempts;
+            Verdict::Review(unchecked(&format!("Discord was asked {asked} times and did not tell ({why})")))
+        }
+        Reconciled::Held { why, .. } if checked_for >= config.check_timeout => {
+            Verdict::Review(unchecked(&format!("Discord could not be asked for {checked_for:?} ({why})")))
+        }
+        Reconciled::Failed(why) => Verdict::Unchecked {
+            wait: config.backoff.delay(failed_checks + 1, chance),
             error: Failure::new(FailureClass::Ambiguous, why),
         },
+        Reconciled::Held { retry_after, hold: _, why } => {
+            let held_by = GateCondition::of_text(&why);
+            let error = Failure { held_by, ..Failure::new(FailureClass::Ambiguous, why) };
+            Verdict::Reconciling { wait: retry_after.max(config.least_hold), error }
+        }
     }
+}
+
+fn unchecked(why: &str) -> Failure {
+    let message = format!("it may have taken effect, and its outcome could not be checked: {why}; check it in Discord");
+    Failure::new(FailureClass::Ambiguous, message)
+}
+
+/// Why an operation ends that was sent as often as it may be, if none of the attempts took effect.
+pub(super) fn out_of_attempts() -> Failure {
+    Failure::new(
+        FailureClass::Transient,
+        "it was sent as often as it may be, each time without an answer, and nothing came of it; redrive it once \
+         Discord answers again",
+    )
+}
+
+/// Why an operation ends whose deadline has passed.
+pub(super) fn expired(attempts: u32) -> Failure {
+    let message = match attempts {
+        0 => "its deadline passed before it could be sent".to_owned(),
+        attempts => format!("its deadline passed after {attempts} attempts, none of which took effect"),
+    };
+    Failure::new(FailureClass::Expired, message)
 }
 
 /// Why an operation ends that broke its guild.

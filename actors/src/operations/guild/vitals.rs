@@ -8,11 +8,19 @@ use guildhall_core::time::UnixMs;
 use tokio::sync::Notify;
 
 use crate::operations::Word;
+use crate::operations::bell::Released;
 
 /// Words that are kept for a guild at most. One that is lost is found out when the operation's turn comes.
 const WORDS: usize = 1_024;
 const BUSY: u64 = u64::MAX;
 const NEVER: u64 = u64::MAX;
+
+/// What a guild was told since it last looked.
+#[derive(Debug, Default)]
+pub(super) struct Heard {
+    pub(super) words: Vec<Word>,
+    pub(super) released: Released,
+}
 
 /// What a guild and its supervisor know of each other without asking: a guild of which much is said is asked no more
 /// often for it.
@@ -20,7 +28,7 @@ const NEVER: u64 = u64::MAX;
 pub(crate) struct Vitals {
     notify: Notify,
     woken: AtomicBool,
-    words: Mutex<Vec<Word>>,
+    heard: Mutex<Heard>,
     resting_since: AtomicU64,
     due: AtomicU64,
     executing: Mutex<Option<OperationId>>,
@@ -32,7 +40,7 @@ impl Vitals {
         Self {
             notify: Notify::new(),
             woken: AtomicBool::new(false),
-            words: Mutex::default(),
+            heard: Mutex::default(),
             resting_since: AtomicU64::new(BUSY),
             due: AtomicU64::new(NEVER),
             executing: Mutex::default(),
@@ -42,10 +50,17 @@ impl Vitals {
 
     /// Something was submitted, or done to operations of this guild.
     pub(crate) fn wake(&self, words: impl IntoIterator<Item = Word>) {
-        let mut kept = locked(&self.words);
-        let room = WORDS.saturating_sub(kept.len());
-        kept.extend(words.into_iter().take(room));
-        drop(kept);
+        let mut heard = locked(&self.heard);
+        let room = WORDS.saturating_sub(heard.words.len());
+        heard.words.extend(words.into_iter().take(room));
+        drop(heard);
+        self.woken.store(true, Ordering::SeqCst);
+        self.notify.notify_one();
+    }
+
+    /// The gate has changed: operations that it held back are due.
+    pub(crate) fn release(&self, released: &Released) {
+        locked(&self.heard).released.merge(released);
         self.woken.store(true, Ordering::SeqCst);
         self.notify.notify_one();
     }
@@ -56,8 +71,8 @@ impl Vitals {
     }
 
     /// What was said since this was last asked; nothing if it was not woken.
-    pub(super) fn listen(&self) -> Option<Vec<Word>> {
-        self.woken.swap(false, Ordering::SeqCst).then(|| std::mem::take(&mut *locked(&self.words)))
+    pub(super) fn listen(&self) -> Option<Heard> {
+        self.woken.swap(false, Ordering::SeqCst).then(|| std::mem::take(&mut *locked(&self.heard)))
     }
 
     /// Something has to be looked at.

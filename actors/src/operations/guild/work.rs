@@ -1,13 +1,13 @@
 //! What a guild does, one thing after the other.
 //!
 //! ```text
-//!  load ─▶ whose turn? ─▶ resolve ─▶ record [end of the last, start of this] ─▶ perform ─▶ judge ─┐
-//!              ▲                                                                                  │
-//!              └──────────────────────────────────────────────────────────────────────────────────┘
+//!  load ─▶ whose turn? ─▶ resolve ─▶ perform ─────────────────────────────────────────────▶ judge ─┐
+//!              ▲                        └▶ permit ─▶ record [end of the last, start of this] ─▶ send │
+//!              └─────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! What came of one operation and the start of the next are kept together, so that an operation costs one commit. Nothing
-//! is sent before the store has kept that it is about to be.
+//! The outcome of one operation and the start of the next are stored together, so that an operation costs one commit. A call
+//! with an effect is sent once it is stored that it may be in flight; see `execution`.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -21,8 +21,12 @@ use tokio::time::timeout;
 use super::book::Book;
 use super::keeping::add;
 use super::{Departure, Leave, Seat};
+use crate::failpoint;
+use crate::operations::Change;
+use crate::operations::bell::Released;
+use crate::supervision::Part;
 use crate::telemetry::emit;
-use crate::telemetry::operations::GuildFenced;
+use crate::telemetry::operations::{GuildFenced, OperationsReleased};
 
 /// Clocks are set, so no wait is believed for longer than this.
 const LONGEST_REST: Duration = Duration::from_secs(60);
@@ -46,8 +50,6 @@ pub(super) struct Worker {
     pub(super) seat: Seat,
     pub(super) book: RefCell<Book>,
     pub(super) paused: Cell<bool>,
-    /// Nothing is sent before then.
-    pub(super) quiet_until: Cell<UnixMs>,
     /// Whether it leaves by itself.
     gives_up: Cell<bool>,
     leaving: RefCell<Option<Leaving>>,
@@ -58,14 +60,7 @@ impl Worker {
         let right = seat.store.right(seat.queue, seat.fence);
         let book = RefCell::new(Book::new(seat.queue, seat.fence, right, &seat.config));
         let paused = Cell::new(seat.paused);
-        Self {
-            seat,
-            book,
-            paused,
-            quiet_until: Cell::new(UnixMs::new(0)),
-            gives_up: Cell::new(false),
-            leaving: RefCell::default(),
-        }
+        Self { seat, book, paused, gives_up: Cell::new(false), leaving: RefCell::default() }
     }
 
     pub(super) const fn seat(&self) -> &Seat {
@@ -82,7 +77,12 @@ impl Worker {
 
     pub(super) fn pause(&self, paused: bool) {
         self.paused.set(paused);
-        self.seat.vitals.nudge();
+        if paused {
+            self.seat.vitals.nudge();
+        } else {
+            // Whatever held its operations back, the gate is asked again.
+            self.seat.vitals.release(&Released::All);
+        }
     }
 
     /// Asks it to leave.
@@ -115,7 +115,7 @@ impl Worker {
         loop {
             // A store and a Discord that answer at once must not keep other guilds from their turn.
             consume_budget().await;
-            self.listen();
+            self.listen(&mut unsaved);
             if self.has_to_leave() {
                 self.save(&mut unsaved).await?;
                 self.depart().await;
@@ -125,9 +125,9 @@ impl Worker {
             let step = self.book.borrow_mut().line().next(now);
             let due = match step {
                 Step::Run(_) if self.paused.get() => None,
-                Step::Run(_) if now < self.quiet_until.get() => Some(self.quiet_until.get()),
                 Step::Run(seq) => {
                     self.stay();
+                    failpoint::message(Part::OperationGuild);
                     self.turn(seq, &mut unsaved).await?;
                     continue;
                 }
@@ -168,14 +168,19 @@ impl Worker {
     }
 
     /// Takes in what was said.
-    pub(super) fn listen(&self) {
-        let Some(words) = self.seat.vitals.listen() else { return };
+    pub(super) fn listen(&self, unsaved: &mut Vec<Change>) {
+        let Some(heard) = self.seat.vitals.listen() else { return };
         let now = self.seat.clock.now();
         let mut book = self.book.borrow_mut();
         book.line().on_woken();
-        for word in words {
+        for word in heard.words {
             book.hear(word, now);
         }
+        let released = book.release(&heard.released, now);
+        if !released.is_empty() {
+            emit(OperationsReleased { queue: self.seat.queue, count: released.len() });
+        }
+        released.into_iter().for_each(|change| add(unsaved, Some(change)));
     }
 
     async fn rest(&self, due: Option<UnixMs>) {

@@ -9,6 +9,7 @@
 mod claims;
 mod kept;
 mod leaving;
+mod release;
 mod restarts;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -24,10 +25,13 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use self::kept::{Care, Kept, is_interaction};
-use super::bell::{Bell, Rung};
+use self::release::Releasing;
+use super::bell::{Bell, Released, Rung};
 use super::guild::{Guild, GuildSnapshot, Leave, Observe as ObserveGuild, Passivate, Pause, Resume, Seat, Vitals};
 use super::throttle::Throttle;
 use super::{Claim, OperationStore, OperationsConfig, Perform, StoreError, StoreFuture, WallClock};
+use crate::failpoint;
+use crate::supervision::{Part, PartGuard};
 use crate::telemetry::emit;
 use crate::telemetry::operations::GuildsCounted;
 
@@ -39,6 +43,8 @@ const POLLS_BETWEEN_PAUSES: u32 = 5;
 
 /// Keeps the guilds.
 pub struct Supervisor {
+    /// First, so that its end is noticed before that of what waits for it.
+    _guard: PartGuard,
     store: Arc<dyn OperationStore>,
     perform: Arc<dyn Perform>,
     clock: WallClock,
@@ -66,6 +72,7 @@ pub struct Supervisor {
     looking: Looking,
     draining: bool,
     drained: Vec<oneshot::Sender<()>>,
+    releasing_held: Releasing,
 }
 
 /// Whether the store is being asked what is paused.
@@ -95,6 +102,7 @@ impl Supervisor {
     ) -> Self {
         let throttle = Arc::new(Throttle::new(config.max_running, config.per_second));
         Self {
+            _guard: PartGuard::new(Part::OperationSupervisor),
             store,
             perform,
             clock,
@@ -117,9 +125,11 @@ impl Supervisor {
             looking: Looking::No,
             draining: false,
             drained: Vec::new(),
+            releasing_held: Releasing::default(),
         }
     }
 
+    #[expect(clippy::disallowed_methods, reason = "its guard is a field of the actor")]
     pub(super) fn run(self) -> Addr<Self> {
         Self::create(|ctx| {
             ctx.set_mailbox_capacity(self.config.mailbox);
@@ -137,7 +147,18 @@ impl Supervisor {
         }));
     }
 
-    fn on_rung(&mut self, Rung { queues, all }: Rung, ctx: &mut Context<Self>) {
+    fn on_rung(&mut self, Rung { queues, all, released }: Rung, ctx: &mut Context<Self>) {
+        failpoint::message(Part::OperationSupervisor);
+        if released != Released::Nothing {
+            for kept in self.kept.values_mut() {
+                kept.vitals.release(&released);
+                if let Care::Leaving { again, .. } = &mut kept.care {
+                    // It may give its queue back without having heard.
+                    *again = true;
+                }
+            }
+            self.release_held(ctx);
+        }
         if all {
             self.kept.values().for_each(|kept| kept.vitals.wake([]));
             self.poll_soon(ctx);
@@ -172,7 +193,7 @@ impl Supervisor {
             poison,
             store: Arc::clone(&self.store),
             perform: Arc::clone(&self.perform),
-            clock: self.clock,
+            clock: self.clock.clone(),
             config: Arc::clone(&self.config),
             throttle: Arc::clone(&self.throttle),
             vitals: Arc::clone(&vitals),
@@ -249,6 +270,7 @@ impl Supervisor {
         }
         // Queues that go on and that nobody looks after are among those that are due.
         if changed || self.paused_queues != queues.len() {
+            self.release_held(ctx);
             self.paused_queues = queues.len();
             self.poll_soon(ctx);
         }
@@ -267,6 +289,8 @@ impl Actor for Supervisor {
     fn started(&mut self, ctx: &mut Context<Self>) {
         self.listen(ctx);
         self.look_at_pauses(ctx);
+        // What the gate held back when the process before this one ended.
+        self.release_held(ctx);
         self.poll(ctx);
     }
 }
@@ -315,6 +339,8 @@ impl Handler<MembersChanged> for Supervisor {
 
     fn handle(&mut self, _: MembersChanged, ctx: &mut Context<Self>) {
         self.move_elsewhere(ctx);
+        // One that is gone may have heard of a release and not stored it.
+        self.release_held(ctx);
         self.poll_soon(ctx);
     }
 }

@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use guildhall_core::operation::payload::CreateRole;
-use guildhall_core::operation::{Failure, FailureClass, ManagedKind, OperationId, Payload};
+use guildhall_core::operation::{Failure, FailureClass, ManagedKind, OperationId, Payload, ProgressStep};
 use tokio::sync::Notify;
 
 use super::chaos::Chaos;
 use crate::operations::{Binding, Done, Hold, Perform, PerformFuture, Performed, Reconciled, Work};
+use crate::rest::NotSent;
 
 /// How long whoever has no right is told to wait.
 const DENIED: Duration = Duration::from_secs(1);
@@ -22,12 +23,32 @@ pub(in crate::operations) enum Script {
         wait: Option<Duration>,
         hold: Hold,
     },
+    /// The gate holds it back: for so long, by its word.
+    Gate {
+        wait: Duration,
+        hold: Hold,
+        reason: &'static str,
+        text: &'static str,
+    },
+    /// The same, and the refusal arrives when [`Discord::go_on`] is called.
+    GateLate {
+        wait: Duration,
+        hold: Hold,
+        reason: &'static str,
+        text: &'static str,
+    },
     Fail(FailureClass),
     /// It happens, and nobody hears of it.
     DoUnheard,
     Panic,
-    /// It is done when [`Discord::go_on`] says so.
+    /// It is in flight until [`Discord::go_on`] is called.
     Wait,
+    /// It waits for its permit until [`Discord::go_on`] is called.
+    WaitForPermit,
+    /// A first call sends a message; the second is refused for so long.
+    SendThenHold(Duration),
+    /// A first call sends a message; the second waits for its permit until [`Discord::go_on`] is called.
+    SendThenWait,
 }
 
 /// What comes of looking for one.
@@ -36,6 +57,9 @@ pub(in crate::operations) enum Search {
     Look,
     Unclear,
     Hold(Duration),
+    Fail,
+    /// The gate holds it back, with this text.
+    Gate(Duration, &'static str),
     Panic,
 }
 
@@ -49,6 +73,8 @@ struct Inner {
     happened: HashMap<OperationId, u32>,
     busy: HashSet<Option<u64>>,
     works: Vec<Work>,
+    /// What was checked before it ended.
+    verified: Vec<OperationId>,
 }
 
 /// A Discord that does what it is told.
@@ -100,6 +126,10 @@ impl Discord {
         self.inner().happened.get(&id).copied().unwrap_or(0)
     }
 
+    pub(in crate::operations) fn verified(&self) -> Vec<OperationId> {
+        self.inner().verified.clone()
+    }
+
     pub(in crate::operations) fn works(&self) -> Vec<Work> {
         self.inner().works.clone()
     }
@@ -113,8 +143,14 @@ impl Discord {
         self.began.notified().await;
     }
 
+    async fn wait_for_permit(&self, work: &Work) {
+        work.journal.on_read();
+        self.began.notify_one();
+        self.go_on.notified().await;
+    }
+
     fn done(&self, work: &Work) -> Done {
-        let made = u64::from_be_bytes(work.id.uuid().as_bytes()[8..].try_into().unwrap()) >> 8;
+        let made = made_by(work);
         let bind = match &work.payload {
             Payload::CreateRole(CreateRole { key: Some(key), .. }) => vec![Binding {
                 kind: ManagedKind::Role,
@@ -129,48 +165,112 @@ impl Discord {
     }
 }
 
+/// A limit refuses a call.
+fn held(retry_after: Option<Duration>, hold: Hold) -> Performed {
+    Performed::Held { retry_after, hold, reason: "limit", why: "a limit".to_owned(), status: Some(429) }
+}
+
+/// The gate refuses a call.
+fn refused(wait: Duration, hold: Hold, reason: &'static str, text: &str) -> Performed {
+    Performed::Held { retry_after: Some(wait), hold, reason, why: text.to_owned(), status: None }
+}
+
+/// A call with an effect has its permit.
+async fn commit(work: &Work) -> Result<(), Performed> {
+    let hook = work.journal.hook();
+    let Some(by) = hook.get() else { return Ok(()) };
+    let NotSent { why, reason, .. } = match by.commit().await {
+        Ok(()) => return Ok(()),
+        Err(not_sent) => not_sent,
+    };
+    Err(Performed::Held { retry_after: None, hold: Hold::All, reason, why, status: None })
+}
+
+/// The message that the first call of an operation sends.
+fn sent_message(work: &Work) -> ProgressStep {
+    ProgressStep::MessageSent { channel_id: 1, message_id: made_by(work), key: Some("rules".to_owned()) }
+}
+
+fn made_by(work: &Work) -> u64 {
+    u64::from_be_bytes(work.id.uuid().as_bytes()[8..].try_into().unwrap()) >> 8
+}
+
 impl Perform for Discord {
     fn perform(&self, work: Work) -> PerformFuture<'_, Performed> {
         Box::pin(async move {
-            let fault = self.chaos.before().await;
-            if !work.right.holds() {
-                let (reason, why) = ("lease_lost", "it is somebody else's".to_owned());
-                return Performed::Held { retry_after: Some(DENIED), hold: Hold::All, reason, why, status: None };
-            }
             let first = self.inner().busy.insert(work.guild);
             assert!(first, "two operations of {:?} at once", work.guild);
             let call = Call(self, work.guild);
             let script = {
                 let mut inner = self.inner();
                 inner.works.push(work.clone());
-                inner.scripts.get_mut(&work.id).and_then(VecDeque::pop_front).unwrap_or(Script::Do)
+                inner.scripts.get(&work.id).and_then(VecDeque::front).copied().unwrap_or(Script::Do)
             };
+            let is_followed = || {
+                let _ = self.inner().scripts.get_mut(&work.id).and_then(VecDeque::pop_front);
+            };
+            if let Script::WaitForPermit | Script::GateLate { .. } = script {
+                is_followed();
+                self.wait_for_permit(&work).await;
+            }
+            if let Script::GateLate { wait, hold, reason, text } = script {
+                return refused(wait, hold, reason, text);
+            }
+            if let Err(held) = commit(&work).await {
+                return held;
+            }
+            let fault = self.chaos.before().await;
+            if !work.right.holds() {
+                let (reason, why) = ("lease_lost", "it is somebody else's".to_owned());
+                return Performed::Held { retry_after: Some(DENIED), hold: Hold::All, reason, why, status: None };
+            }
+            // A call that never arrives follows no script.
+            if script != Script::WaitForPermit {
+                is_followed();
+            }
             if script == Script::Wait {
                 self.began.notify_one();
                 self.go_on.notified().await;
             }
+            if let Script::SendThenHold(_) | Script::SendThenWait = script {
+                self.inner().sent.push((work.guild, work.id));
+                *self.inner().happened.entry(work.id).or_default() += 1;
+                work.journal.step(sent_message(&work));
+                if script == Script::SendThenWait {
+                    self.wait_for_permit(&work).await;
+                }
+                if let Err(held) = commit(&work).await {
+                    return held;
+                }
+            }
             let performed = match script {
-                Script::Do | Script::DoUnheard | Script::Wait => {
+                Script::SendThenWait => Performed::Done(self.done(&work)),
+                Script::Do | Script::DoUnheard | Script::Wait | Script::WaitForPermit => {
                     let mut inner = self.inner();
                     inner.sent.push((work.guild, work.id));
-                    *inner.happened.entry(work.id).or_default() += 1;
+                    // What was done before is not done again.
+                    if work.progress.is_empty() {
+                        *inner.happened.entry(work.id).or_default() += 1;
+                    }
                     drop(inner);
                     if script == Script::DoUnheard {
-                        Performed::Failed(Failure::new(FailureClass::Ambiguous, "no answer"))
+                        Performed::Unknown(Failure::new(FailureClass::Ambiguous, "no answer"))
                     } else {
                         Performed::Done(self.done(&work))
                     }
                 }
-                Script::Hold { wait, hold } => Performed::Held {
-                    retry_after: wait,
-                    hold,
-                    reason: "limit",
-                    why: "a limit".to_owned(),
-                    status: Some(429),
-                },
+                Script::SendThenHold(wait) => held(Some(wait), Hold::Route),
+                Script::Hold { wait, hold } => held(wait, hold),
+                Script::Gate { wait, hold, reason, text } | Script::GateLate { wait, hold, reason, text } => {
+                    refused(wait, hold, reason, text)
+                }
                 Script::Fail(class) => {
                     self.inner().sent.push((work.guild, work.id));
-                    Performed::Failed(Failure::new(class, "it was told to"))
+                    let failure = Failure::new(class, "it was told to");
+                    match class {
+                        FailureClass::Transient | FailureClass::Ambiguous => Performed::Unknown(failure),
+                        _ => Performed::Failed(failure),
+                    }
                 }
                 Script::Panic => panic!("this one breaks its guild"),
             };
@@ -199,10 +299,19 @@ impl Perform for Discord {
                 Search::Hold(retry_after) => {
                     Reconciled::Held { retry_after, hold: Hold::All, why: "the breaker is open".to_owned() }
                 }
+                Search::Fail => Reconciled::Failed("503".to_owned()),
+                Search::Gate(retry_after, text) => {
+                    Reconciled::Held { retry_after, hold: Hold::All, why: text.to_owned() }
+                }
                 Search::Panic => panic!("looking for this one breaks its guild, too"),
             };
             self.chaos.after(fault).await;
             reconciled
         })
+    }
+
+    fn verify(&self, work: Work) -> PerformFuture<'_, Reconciled> {
+        self.inner().verified.push(work.id);
+        self.reconcile(work)
     }
 }

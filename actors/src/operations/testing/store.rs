@@ -15,7 +15,7 @@ use crate::access::Note;
 use crate::operations::{
     Change, Claim, ClaimFrom, DeadLetter, Fence, Instance, LetterFilter, ListFilter, NewOperation, OperationStore,
     Page, Pausable, Recorded, Resolved, Retention, Shown, StoreError, StoreFuture, StoreUsage, Stored, SubmitError,
-    Submitted, Swept, Wanted,
+    Submitted, Swept, Unreadable, Wanted,
 };
 use crate::right::Right;
 
@@ -84,6 +84,11 @@ impl Memory {
         let tables = self.tables();
         let scheduled: usize = tables.queues.values().map(|standing| standing.scheduled.len()).sum();
         tables.lines.values().map(BTreeMap::len).sum::<usize>() + scheduled
+    }
+
+    /// The row of an operation cannot be read from now on.
+    pub(in crate::operations) fn damage(&self, id: OperationId, problem: &str) {
+        self.tables().damaged.insert(id, problem.to_owned());
     }
 
     pub(in crate::operations) fn commits(&self) -> u64 {
@@ -189,8 +194,22 @@ impl OperationStore for Memory {
     fn load(&self, queue: Queue, after: u64, limit: usize) -> StoreFuture<'_, Page> {
         Box::pin(self.call(move |tables| {
             let line = tables.lines.get(&queue).into_iter().flat_map(|line| line.range(after + 1..));
-            let operations = line.take(limit).map(|(_, id)| tables.rows[id].stored.clone()).collect();
-            Page { operations, scheduled: tables.first_scheduled(queue) }
+            let mut page = Page { scheduled: tables.first_scheduled(queue), ..Page::default() };
+            for stored in line.take(limit).map(|(_, id)| &tables.rows[id].stored) {
+                match tables.damaged.get(&stored.operation.id) {
+                    None => page.operations.push(stored.clone()),
+                    Some(problem) => page.unreadable.push(Unreadable {
+                        id: stored.operation.id,
+                        guild: stored.operation.guild,
+                        seq: stored.seq,
+                        attempts: stored.attempts,
+                        delays: stored.delays,
+                        may_have_been_sent: stored.intent.is_some(),
+                        problem: problem.clone(),
+                    }),
+                }
+            }
+            page
         }))
     }
 
@@ -237,6 +256,11 @@ impl OperationStore for Memory {
         Box::pin(async { Ok(Vec::new()) })
     }
 
+    fn release_held(&self, now: UnixMs, limit: usize) -> StoreFuture<'_, usize> {
+        let count = self.tables().release_held(now, limit);
+        Box::pin(async move { Ok(count) })
+    }
+
     fn next_due(&self) -> StoreFuture<'_, Option<UnixMs>> {
         Box::pin(self.call(|tables| {
             let free = tables.queues.keys().filter(|queue| tables.is_free(**queue));
@@ -266,7 +290,7 @@ impl OperationStore for Memory {
             tables.unschedule(id, now, State::Cancelled);
         }
         let cancelled = tables.rows.get_mut(&id).map(|row| {
-            let untried = row.stored.attempts == 0 && row.stored.intent.is_none();
+            let untried = row.stored.attempts == 0 && row.stored.intent.is_none() && row.stored.progress.is_empty();
             if row.stored.state.may_cancel() && untried {
                 row.stored.state = State::Cancelled;
             }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use guildhall_core::operation::{ManagedKind, OperationId, Queue, State};
+use guildhall_core::operation::{ManagedKind, OperationId, Progress, Queue, State};
 use guildhall_core::time::UnixMs;
 
 use crate::operations::{Attempt, Change, Claim, Fence, Intent, NewOperation, Recorded, Stored};
@@ -38,12 +38,40 @@ pub(super) struct Tables {
     pub(super) bindings: HashMap<Key, (u64, Option<u64>)>,
     pub(super) all_paused: bool,
     pub(super) commits: u64,
+    /// Rows that cannot be read, and why.
+    pub(super) damaged: HashMap<OperationId, String>,
     /// The claims that somebody knows of.
     pub(super) told: HashSet<(Queue, u64)>,
+    /// Queues that were made due whatever their operations say.
+    pub(super) ready: HashSet<Queue>,
 }
 
 impl Tables {
+    /// Makes free queues due in which an operation waits for the gate.
+    pub(super) fn release_held(&mut self, now: UnixMs, limit: usize) -> usize {
+        let is_held = |id: &OperationId| {
+            let stored = &self.rows[id].stored;
+            let waits = matches!(stored.state, State::Delayed | State::Reconciling);
+            waits && stored.error.as_ref().is_some_and(|error| error.held_by.is_some())
+        };
+        let held: Vec<Queue> = self
+            .lines
+            .iter()
+            .filter(|(queue, line)| {
+                let is_later = self.due(**queue).is_some_and(|due| due > now);
+                self.is_free(**queue) && is_later && line.values().any(is_held)
+            })
+            .map(|(queue, _)| *queue)
+            .take(limit)
+            .collect();
+        self.ready.extend(&held);
+        held.len()
+    }
+
     pub(super) fn due(&self, queue: Queue) -> Option<UnixMs> {
+        if self.ready.contains(&queue) {
+            return Some(UnixMs::new(0));
+        }
         let line = self.lines.get(&queue).into_iter().flat_map(BTreeMap::values);
         let waiting = line.map(|id| self.rows[id].stored.operation.eligible_at).min();
         [waiting, self.first_scheduled(queue)].into_iter().flatten().min()
@@ -73,7 +101,18 @@ impl Tables {
                 (n, State::Queued)
             }
         };
-        let stored = Stored { operation, seq, state, attempts: 0, delays: 0, parked: false, intent: None, error: None };
+        let stored = Stored {
+            operation,
+            seq,
+            state,
+            attempts: 0,
+            delays: 0,
+            parked: false,
+            intent: None,
+            progress: Progress::default(),
+            error: None,
+            unknown_outcome: None,
+        };
         self.rows.insert(id, Row { stored, result: None, made: None, attempts: Vec::new() });
     }
 
@@ -167,6 +206,7 @@ impl Tables {
         }
         standing.owner = Some(owner);
         standing.fence += 1;
+        self.ready.remove(&queue);
         Some(Claim { queue, fence: Fence(standing.fence), paused: standing.paused || paused })
     }
 
@@ -193,12 +233,18 @@ impl Tables {
         (stored.state, stored.attempts, stored.delays) = (change.state, change.attempts, change.delays);
         (stored.parked, stored.error, stored.operation.eligible_at) =
             (change.parked, change.error.clone(), change.eligible_at);
+        if change.unknown_outcome.is_some() {
+            stored.unknown_outcome.clone_from(&change.unknown_outcome);
+        }
         match change.intent {
             Intent::Keep => {}
-            Intent::Open(at) => stored.intent = Some(at),
+            Intent::Open(at) => stored.intent = stored.intent.or(Some(at)),
             Intent::Close => stored.intent = None,
         }
         stored.intent = stored.intent.filter(|_| !change.state.is_final());
+        if let Some(progress) = &change.progress {
+            stored.progress = serde_json::from_str(&progress.json).unwrap();
+        }
         let seq = stored.seq;
         row.result = change.result.clone();
         row.made = change.made;

@@ -62,7 +62,7 @@ impl World {
         let store = Arc::new(self.store.process(self.processes.get()));
         let perform = Arc::clone(&self.discord);
         let spawn = Box::new(super::super::Seat::run);
-        Operations::start(store, perform, self.clock, self.config.clone(), spawn)
+        Operations::start(store, perform, self.clock.clone(), self.config.clone(), spawn)
     }
 
     /// An operation that is yet to be submitted.

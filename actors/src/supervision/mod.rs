@@ -1,0 +1,210 @@
+//! Crash-only supervision: nothing that the daemon needs can end unseen.
+//!
+//! ```text
+//!  actor, task, thread ── PartGuard ──drop──▶ Registry: expected? ──no──▶ supervision thread: not ready, one log line,
+//!                                                                  │      lease given back, exit code 1
+//!                                                                  └────▶ watchdog thread: exit code 1 in any case
+//! ```
+//!
+//! State is durable, so a restart of the process is the repair. A part registers when it starts, by a [guard](PartGuard) that
+//! it owns: whether it returns, panics or is dropped, the guard notices. Guild actors alone are [restarted](Policy::Restart)
+//! within the process, by their own supervisors.
+//!
+//! Nothing is watched in a process that has not [installed](Supervision::install) this: tests and one-off commands.
+
+mod ending;
+mod panics;
+mod part;
+mod registry;
+mod spawn;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+pub use self::panics::note_panic;
+pub use self::part::{Component, Part, Policy};
+pub use self::registry::{Cause, Panic, PartEnd};
+use self::registry::{Registry, Verdict};
+pub use self::spawn::{
+    arbiter, spawn, spawn_blocking_work, spawn_finite, spawn_finite_on, spawn_local, spawn_local_finite,
+    spawn_local_work, spawn_work, spawn_work_on, thread,
+};
+use crate::telemetry::emit;
+use crate::telemetry::supervision::PartsCounted;
+
+/// The supervision of this process. The end of a process is a fact about the whole of it, as its panic hook is.
+static INSTALLED: OnceLock<Supervision> = OnceLock::new();
+
+/// Something to do before the process ends because of a part, such as giving back its lease.
+pub type LastStep = Box<dyn FnOnce(PartEnd) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
+
+/// Told at once that the process ends because of a part. Must not block.
+pub type Announce = Box<dyn Fn(&PartEnd) + Send>;
+
+/// Watches over the parts of a process. Clones watch over the same ones.
+#[derive(Clone)]
+pub struct Supervision(Arc<Shared>);
+
+struct Shared {
+    registry: Mutex<Registry>,
+    /// To the supervision thread, and to the watchdog.
+    ends: [SyncSender<PartEnd>; 2],
+    announce: Mutex<Vec<Announce>>,
+    last_steps: Mutex<Vec<LastStep>>,
+}
+
+impl std::fmt::Debug for Supervision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Supervision").finish_non_exhaustive()
+    }
+}
+
+impl Supervision {
+    /// Watches over all parts of this process that start from now on.
+    ///
+    /// # Errors
+    ///
+    /// When the operating system gives no threads.
+    pub fn install() -> std::io::Result<Self> {
+        if let Some(installed) = INSTALLED.get() {
+            return Ok(installed.clone());
+        }
+        let supervision = Self::start(ending::Exit::process())?;
+        Ok(INSTALLED.get_or_init(|| supervision).clone())
+    }
+
+    /// The supervision of this process, if it has one.
+    #[must_use]
+    pub fn installed() -> Option<Self> {
+        INSTALLED.get().cloned()
+    }
+
+    /// An orderly shutdown begins: parts may end from now on.
+    pub fn stopping(&self) {
+        self.registry().on_stopping();
+    }
+
+    /// Reports how many parts run. To be called once metrics are recorded: parts start before that.
+    pub fn count(&self) {
+        for (part, running) in self.registry().running() {
+            emit(PartsCounted { part, running });
+        }
+    }
+
+    /// Calls this as soon as a part ends that must not.
+    pub fn announce_to(&self, announce: impl Fn(&PartEnd) + Send + 'static) {
+        lock(&self.0.announce).push(Box::new(announce));
+    }
+
+    /// Does this before the process ends because of a part. All last steps run at once, on a runtime of their own, and
+    /// share [`ending::LAST_STEPS_WITHIN`].
+    pub fn before_exit<F>(&self, step: impl FnOnce(PartEnd) -> F + Send + 'static)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        lock(&self.0.last_steps).push(Box::new(move |end| Box::pin(step(end))));
+    }
+
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        lock(&self.0.registry)
+    }
+
+    fn on_started(&self, part: Part) {
+        let running = self.registry().on_started(part);
+        emit(PartsCounted { part, running });
+    }
+
+    fn on_finished(&self, part: Part) {
+        let running = self.registry().on_finished(part);
+        emit(PartsCounted { part, running });
+    }
+
+    fn on_ended(&self, end: &PartEnd) {
+        match self.registry().on_ended(end.part) {
+            Verdict::Expected => {}
+            Verdict::EndProcess | Verdict::EndsAlready => {
+                for ends in &self.0.ends {
+                    // Only the first ones matter: past the bound it is known well enough that the process ends.
+                    let _ = ends.try_send(end.clone());
+                }
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether a part may return.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lifetime {
+    /// As long as the process.
+    Process,
+    /// Until it is done; only a panic ends the process.
+    Finite,
+}
+
+/// Owned by a part for as long as it runs. Its drop reports the end of the part.
+///
+/// As a field of an actor it is the first one: fields are dropped in order, and what the others close ends other parts.
+#[derive(Debug)]
+#[must_use = "a part that is not guarded is not watched"]
+pub struct PartGuard {
+    part: Part,
+    lifetime: Lifetime,
+    error: Option<Option<String>>,
+    supervision: Option<Supervision>,
+}
+
+impl PartGuard {
+    /// Guards a part that runs as long as the process does.
+    pub fn new(part: Part) -> Self {
+        Self::of(Supervision::installed(), part, Lifetime::Process)
+    }
+
+    /// Guards a part that may end when it is done, but must not panic.
+    pub fn finite(part: Part) -> Self {
+        Self::of(Supervision::installed(), part, Lifetime::Finite)
+    }
+
+    fn of(supervision: Option<Supervision>, part: Part, lifetime: Lifetime) -> Self {
+        if let Some(supervision) = &supervision {
+            supervision.on_started(part);
+        }
+        Self { part, lifetime, error: None, supervision }
+    }
+
+    /// The part did what it was started for: nothing is wrong.
+    pub fn finish(mut self) {
+        self.lifetime = Lifetime::Finite;
+    }
+
+    /// The part returned, with this error if it had one.
+    pub fn returned(mut self, error: Option<String>) {
+        self.error = Some(error);
+    }
+}
+
+impl Drop for PartGuard {
+    fn drop(&mut self) {
+        let Some(supervision) = &self.supervision else { return };
+        let panicked = panics::unwinding();
+        let cause = match (panicked, self.error.take()) {
+            (Some(panic), _) => Cause::Panicked(panic),
+            (None, Some(error)) => Cause::Returned(error),
+            (None, None) => Cause::Dropped,
+        };
+        match (&cause, self.lifetime) {
+            (Cause::Returned(_) | Cause::Dropped, Lifetime::Finite) => supervision.on_finished(self.part),
+            (Cause::Panicked(_), _) | (_, Lifetime::Process) => {
+                supervision.on_ended(&PartEnd { part: self.part, cause });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,200 @@
+//! Which parts run, and whether the end of one ends the process. It decides; the [shell](super::Supervision) acts.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::Part;
+use crate::crash::Input;
+
+/// Why a part ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// It panicked.
+    Panicked(Panic),
+    /// It returned, with this error if it had one.
+    Returned(Option<String>),
+    /// It was dropped before it had returned: its runtime, its arbiter or all its addresses are gone.
+    Dropped,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Panicked(Panic { message, .. }) => write!(f, "{}: {message}", self.summary()),
+            Self::Returned(Some(error)) => write!(f, "{}: {error}", self.summary()),
+            Self::Returned(None) | Self::Dropped => write!(f, "{}", self.summary()),
+        }
+    }
+}
+
+impl Cause {
+    /// The cause without any message: a message may quote what is not for everybody, and only the log removes secrets.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        match self {
+            Self::Panicked(Panic { place: Some(place), .. }) => format!("panicked at {place}"),
+            Self::Panicked(Panic { place: None, .. }) => "panicked".to_owned(),
+            Self::Returned(_) => "returned".to_owned(),
+            Self::Dropped => "was dropped".to_owned(),
+        }
+    }
+}
+
+/// Where and why a thread panicked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Panic {
+    /// File, line and column, if they are known.
+    pub place: Option<String>,
+    /// Its message.
+    pub message: String,
+    /// What the thread was working on, if a restart would hand it to the next process again.
+    pub input: Option<Input>,
+}
+
+/// The end of a part that the process cannot go on without.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartEnd {
+    /// Which part.
+    pub part: Part,
+    /// Why it ended.
+    pub cause: Cause,
+}
+
+impl PartEnd {
+    /// Whether this, noticed after `other`, explains the end of the process better: what panicked takes down what waits for
+    /// it, and a thread that panics takes down what runs on it. Both may be noticed first.
+    #[must_use]
+    pub fn explains_better_than(&self, other: &Self) -> bool {
+        match (&self.cause, &other.cause) {
+            (Cause::Panicked(later), Cause::Panicked(first)) => later == first && self.part != other.part,
+            (Cause::Panicked(_), Cause::Returned(_) | Cause::Dropped) => true,
+            (Cause::Returned(_) | Cause::Dropped, _) => false,
+        }
+    }
+}
+
+impl fmt::Display for PartEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.part.name(), self.cause)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    /// No part may end.
+    #[default]
+    Running,
+    /// Parts end because the process shuts down in order.
+    Stopping,
+    /// The process ends because a part did.
+    Ending,
+}
+
+/// What the end of a part means for the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The process shuts down anyway.
+    Expected,
+    /// The process has to end.
+    EndProcess,
+    /// The process ends already; this may be why.
+    EndsAlready,
+}
+
+/// The parts that run.
+#[derive(Debug, Default)]
+pub(super) struct Registry {
+    phase: Phase,
+    running: BTreeMap<Part, usize>,
+}
+
+impl Registry {
+    /// How many of each kind run.
+    pub(super) fn running(&self) -> impl Iterator<Item = (Part, usize)> {
+        self.running.iter().map(|(part, running)| (*part, *running))
+    }
+
+    /// A part started. How many of its kind run now.
+    pub(super) fn on_started(&mut self, part: Part) -> usize {
+        let running = self.running.entry(part).or_default();
+        *running += 1;
+        *running
+    }
+
+    /// A part did what it was started for. How many of its kind still run.
+    pub(super) fn on_finished(&mut self, part: Part) -> usize {
+        let running = self.running.entry(part).or_default();
+        *running = running.saturating_sub(1);
+        *running
+    }
+
+    /// A part ended.
+    pub(super) fn on_ended(&mut self, part: Part) -> Verdict {
+        self.on_finished(part);
+        match self.phase {
+            Phase::Running => {
+                self.phase = Phase::Ending;
+                Verdict::EndProcess
+            }
+            Phase::Stopping => Verdict::Expected,
+            Phase::Ending => Verdict::EndsAlready,
+        }
+    }
+
+    /// An orderly shutdown begins: from now on parts may end. `false` if the process ends already because of a part.
+    pub(super) fn on_stopping(&mut self) -> bool {
+        match self.phase {
+            Phase::Running | Phase::Stopping => {
+                self.phase = Phase::Stopping;
+                true
+            }
+            Phase::Ending => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_end_of_a_part_ends_the_process() {
+        let mut registry = Registry::default();
+        registry.on_started(Part::TokenBucket);
+        registry.on_started(Part::GateSnapshot);
+        assert_eq!(registry.on_ended(Part::TokenBucket), Verdict::EndProcess);
+        assert_eq!(registry.on_ended(Part::GateSnapshot), Verdict::EndsAlready);
+        assert!(!registry.on_stopping(), "a shutdown cannot take over any more");
+    }
+
+    #[test]
+    fn parts_may_end_during_a_shutdown_and_finite_ones_at_any_time() {
+        let mut registry = Registry::default();
+        assert_eq!((registry.on_started(Part::Shard), registry.on_started(Part::Shard)), (1, 2));
+        assert_eq!(registry.on_finished(Part::Shard), 1);
+        assert!(registry.on_stopping());
+        assert_eq!(registry.on_ended(Part::Shard), Verdict::Expected);
+        assert!(registry.on_stopping(), "to stop twice is to stop once");
+    }
+
+    #[test]
+    fn a_panic_explains_more_than_the_ends_that_follow_from_it() {
+        let end = |part, cause| PartEnd { part, cause };
+        let panic = Panic { place: Some("a.rs:1".to_owned()), message: "oh".to_owned(), input: None };
+        let panicked = end(Part::CircuitBreaker, Cause::Panicked(panic));
+        let returned = end(Part::GateSnapshot, Cause::Returned(None));
+        assert!(panicked.explains_better_than(&returned) && !returned.explains_better_than(&panicked));
+        assert!(!panicked.explains_better_than(&panicked), "it is the same end");
+        let thread = PartEnd { part: Part::ShardThread, ..panicked.clone() };
+        assert!(thread.explains_better_than(&panicked), "the panic of a thread unwinds what runs on it first");
+        let other = end(Part::Budgets, Cause::Panicked(Panic { message: "no".to_owned(), ..Panic::default() }));
+        assert!(!other.explains_better_than(&panicked), "the first of two panics stays");
+        assert_eq!(panicked.to_string(), "circuit_breaker panicked at a.rs:1: oh");
+        assert_eq!(panicked.cause.summary(), "panicked at a.rs:1");
+        assert_eq!(end(Part::Sweeper, Cause::Dropped).to_string(), "sweeper was dropped");
+        assert_eq!(
+            end(Part::ApiListener, Cause::Returned(Some("no sockets".to_owned()))).to_string(),
+            "api_listener returned: no sockets"
+        );
+    }
+}

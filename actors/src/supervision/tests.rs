@@ -1,0 +1,178 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use actix::{Actor, Context, Handler, Message};
+use tokio::task::LocalSet;
+
+use super::ending::Exit;
+use super::*;
+
+/// Long enough that only something broken takes longer.
+const STUCK: Duration = Duration::from_secs(30);
+
+/// A supervision whose process does not end, and its exits.
+fn supervision() -> (Supervision, Receiver<i32>) {
+    let (tell, exits) = channel();
+    let exit = Exit::call(move |code| {
+        let _ = tell.send(code);
+    });
+    (Supervision::start(exit).unwrap(), exits)
+}
+
+fn guard(supervision: &Supervision, part: Part) -> PartGuard {
+    PartGuard::of(Some(supervision.clone()), part, Lifetime::Process)
+}
+
+/// The end that is announced last before the process exits.
+fn announced(supervision: &Supervision) -> Arc<Mutex<Option<PartEnd>>> {
+    let last = Arc::new(Mutex::new(None));
+    let told = Arc::clone(&last);
+    supervision.announce_to(move |end| *lock(&told) = Some(end.clone()));
+    last
+}
+
+#[test]
+fn a_return_a_drop_and_a_panic_are_noticed_with_their_cause() {
+    type End = fn(PartGuard);
+    let cases: [(&str, End); 3] = [
+        ("sweeper returned: no more work", |guard| guard.returned(Some("no more work".to_owned()))),
+        ("sweeper was dropped", drop),
+        ("sweeper panicked", |guard| {
+            let thread = std::thread::spawn(move || {
+                let _guard = guard;
+                panic!("on purpose");
+            });
+            assert!(thread.join().is_err());
+        }),
+    ];
+    for (expected, end) in cases {
+        let (supervision, exits) = supervision();
+        let last = announced(&supervision);
+        end(guard(&supervision, Part::Sweeper));
+        assert_eq!(exits.recv_timeout(STUCK), Ok(1), "{expected}");
+        let told = lock(&last).take().unwrap().to_string();
+        assert!(told.starts_with(expected), "{told}, not {expected}");
+    }
+}
+
+#[test]
+fn an_orderly_shutdown_ends_parts_and_not_the_process() {
+    let (supervision, exits) = supervision();
+    let (forever, finite) = (
+        guard(&supervision, Part::Sweeper),
+        PartGuard::of(Some(supervision.clone()), Part::Identify, Lifetime::Finite),
+    );
+    drop(finite);
+    supervision.stopping();
+    drop(forever);
+    guard(&supervision, Part::Budgets).finish();
+    assert_eq!(supervision.registry().on_ended(Part::Main), Verdict::Expected, "nothing has begun to end the process");
+    assert!(exits.try_recv().is_err());
+}
+
+#[test]
+fn a_finite_part_ends_the_process_only_by_a_panic() {
+    let (supervision, exits) = supervision();
+    let (tell, announced) = channel();
+    supervision.announce_to(move |end| {
+        let _ = tell.send(end.clone());
+    });
+    let finite = || PartGuard::of(Some(supervision.clone()), Part::Identify, Lifetime::Finite);
+    finite().returned(None);
+    finite().finish();
+    let panics = finite();
+    let thread = std::thread::spawn(move || {
+        let _guard = panics;
+        panic!("on purpose");
+    });
+    assert!(thread.join().is_err());
+    assert_eq!(exits.recv_timeout(STUCK), Ok(1));
+    let announced: Vec<_> = announced.try_iter().collect();
+    assert!(matches!(&announced[..], [PartEnd { cause: Cause::Panicked(_), .. }]), "{announced:?}");
+}
+
+#[test]
+fn the_last_steps_are_taken_before_the_exit_and_know_why() {
+    let (supervision, exits) = supervision();
+    let (tell, steps) = channel();
+    for step in 0..2 {
+        let tell = tell.clone();
+        supervision.before_exit(move |end| async move {
+            let _ = tell.send((step, end.part));
+        });
+    }
+    drop(guard(&supervision, Part::StoreWriter));
+    assert_eq!(exits.recv_timeout(STUCK), Ok(1));
+    assert_eq!(steps.try_iter().collect::<Vec<_>>(), [(0, Part::StoreWriter), (1, Part::StoreWriter)]);
+}
+
+#[test]
+fn a_last_step_that_hangs_or_panics_does_not_stop_the_exit() {
+    let (supervision, exits) = supervision();
+    supervision.before_exit(|_| std::future::pending());
+    drop(guard(&supervision, Part::Heartbeat));
+    assert_eq!(exits.recv_timeout(STUCK), Ok(1));
+    assert_eq!(exits.recv_timeout(STUCK), Ok(1), "the watchdog does not rely on the other thread");
+
+    let (supervision, exits) = self::supervision();
+    supervision.announce_to(|_| panic!("on purpose"));
+    supervision.before_exit(|_| async { panic!("on purpose") });
+    drop(guard(&supervision, Part::Heartbeat));
+    assert_eq!(exits.recv_timeout(STUCK), Ok(1));
+}
+
+#[test]
+fn the_panic_is_named_though_what_it_took_down_was_noticed_first() {
+    let (supervision, exits) = supervision();
+    let last = announced(&supervision);
+    let (first, second) = (guard(&supervision, Part::GateSnapshot), guard(&supervision, Part::TokenBucket));
+    let thread = std::thread::spawn(move || {
+        let _guard = second;
+        // While this thread unwinds, what waited for it returns.
+        first.returned(None);
+        panic!("on purpose");
+    });
+    assert!(thread.join().is_err());
+    assert_eq!(exits.recv_timeout(STUCK), Ok(1));
+    assert_eq!(lock(&last).take().unwrap().part, Part::TokenBucket);
+}
+
+struct Fragile {
+    _guard: PartGuard,
+    handled: Arc<AtomicUsize>,
+}
+
+impl Actor for Fragile {
+    type Context = Context<Self>;
+}
+
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Break;
+
+impl Handler<Break> for Fragile {
+    type Result = ();
+
+    fn handle(&mut self, _: Break, _: &mut Context<Self>) {
+        self.handled.fetch_add(1, Ordering::SeqCst);
+        panic!("on purpose");
+    }
+}
+
+#[tokio::test]
+async fn an_actor_whose_handler_panics_is_noticed() {
+    let (supervision, exits) = supervision();
+    let last = announced(&supervision);
+    let handled = Arc::new(AtomicUsize::new(0));
+    let (_guard, counts) = (guard(&supervision, Part::Budgets), Arc::clone(&handled));
+    LocalSet::new()
+        .run_until(async move {
+            let address = Fragile { _guard, handled: counts }.start();
+            assert!(address.send(Break).await.is_err());
+        })
+        .await;
+    assert_eq!((exits.recv_timeout(STUCK), handled.load(Ordering::SeqCst)), (Ok(1), 1));
+    let end = lock(&last).take().unwrap();
+    assert!(matches!(end, PartEnd { part: Part::Budgets, cause: Cause::Panicked(_) }), "{end}");
+}

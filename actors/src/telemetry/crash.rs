@@ -1,0 +1,113 @@
+//! What is told of inputs that ended a process.
+
+use guildhall_core::operation::{FailureClass, Kind, Queue, State};
+use metrics::counter;
+use tracing::{error, warn};
+
+use super::operations::FAILED;
+use super::{InternalEvent, Metric};
+use crate::crash::{Crash, CrashedInput, Input};
+use crate::operations::Unreadable;
+
+/// Inputs that were set aside because they had ended the process twice or cannot be read, by what they are.
+pub const SET_ASIDE: &str = "guildhall_inputs_set_aside_total";
+
+/// All of them.
+pub(super) const METRICS: &[Metric] = &[Metric::counter(
+    SET_ASIDE,
+    &["kind"],
+    "Events, inbox entries and operations that were set aside: they ended the process twice, or cannot be read.",
+)];
+
+/// The process ends because a part of it panicked on an input.
+#[derive(Debug)]
+pub struct CrashRecorded<'a> {
+    /// What happened.
+    pub crash: &'a Crash,
+    /// How often the input has ended a process; or why that is not recorded.
+    pub crashes: Result<u32, String>,
+}
+
+impl InternalEvent for CrashRecorded<'_> {
+    fn emit(self) {
+        let Crash { input, part, cause, .. } = self.crash;
+        match self.crashes {
+            Ok(crashes) => {
+                error!(%input, part, cause, crashes, "input ended the process; after {} times it is set aside",
+                    crate::crash::CRASHES_BEFORE_SET_ASIDE);
+            }
+            Err(error) => {
+                error!(%input, part, cause, error, "input ended the process; that could not be recorded, so it is tried again");
+            }
+        }
+    }
+}
+
+/// An event was set aside.
+#[derive(Debug)]
+pub(crate) struct EventSetAside<'a> {
+    pub(crate) crashed: &'a CrashedInput,
+}
+
+impl InternalEvent for EventSetAside<'_> {
+    fn emit(self) {
+        let CrashedInput { input, crashes, part, cause } = self.crashed;
+        warn!(%input, crashes, part, cause, "input set aside: it ended the process; see the dead events");
+        counter!(SET_ASIDE, "kind" => input.kind()).increment(1);
+    }
+}
+
+/// An operation was set aside.
+#[derive(Debug)]
+pub struct OperationSetAside<'a> {
+    /// Which, and why.
+    pub crashed: &'a CrashedInput,
+    /// What it does, if this version knows.
+    pub kind: Option<Kind>,
+    /// Its guild.
+    pub guild: Option<u64>,
+    /// What became of it.
+    pub result: State,
+}
+
+impl InternalEvent for OperationSetAside<'_> {
+    fn emit(self) {
+        let CrashedInput { input, crashes, part, cause } = self.crashed;
+        let (kind, result) = (self.kind.map_or("unknown", Kind::name), self.result.name());
+        warn!(%input, kind, guild_id = self.guild, result, crashes, part, cause, "input set aside: it ended the process");
+        counter!(SET_ASIDE, "kind" => input.kind()).increment(1);
+        if self.kind.is_some() {
+            counter!(FAILED, "kind" => kind, "reason" => FailureClass::Poison.name()).increment(1);
+        }
+    }
+}
+
+/// An operation that cannot be read was set aside.
+#[derive(Debug)]
+pub(crate) struct UnreadableSetAside<'a> {
+    pub(crate) unreadable: &'a Unreadable,
+    pub(crate) queue: Queue,
+    pub(crate) result: State,
+}
+
+impl InternalEvent for UnreadableSetAside<'_> {
+    fn emit(self) {
+        let Unreadable { id, guild, seq, problem, .. } = self.unreadable;
+        let (input, result) = (Input::Operation(*id), self.result.name());
+        warn!(%input, guild_id = guild, queue = ?self.queue, seq, result, problem, "input set aside: it cannot be read");
+        counter!(SET_ASIDE, "kind" => input.kind()).increment(1);
+    }
+}
+
+/// A row is left out of what is shown.
+#[derive(Debug)]
+pub struct UnreadableLeftOut<'a> {
+    /// What cannot be read.
+    pub problem: &'a str,
+}
+
+impl InternalEvent for UnreadableLeftOut<'_> {
+    fn emit(self) {
+        warn!(problem = self.problem, "row cannot be read and is left out; a newer version may have written it");
+    }
+}

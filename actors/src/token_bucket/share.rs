@@ -1,0 +1,67 @@
+//! A share of the global limit that may change while the actor runs, because other processes use the rest.
+
+use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use guildhall_core::limit::division::{Allowance, DivisionView, ShareUsage};
+use tokio::sync::watch;
+
+use super::TokenBucket;
+use crate::telemetry::emit;
+use crate::telemetry::shared::ShareApplied;
+
+/// Where the share of a process comes from, and where it hears that a share is applied.
+#[derive(Clone, Debug)]
+pub struct DividedLimit {
+    /// What the process may use.
+    pub allowance: watch::Receiver<Allowance>,
+    /// What the token bucket has applied, and whether its tokens in use fit.
+    pub usage: watch::Sender<ShareUsage>,
+}
+
+/// What the actor knows of its share.
+#[derive(Debug)]
+pub(super) struct ShareState {
+    usage: watch::Sender<ShareUsage>,
+    version: u64,
+}
+
+impl TokenBucket {
+    /// Uses only a share of its global limits, from its start on.
+    #[must_use]
+    pub fn divided(mut self, limit: DividedLimit) -> Self {
+        let nothing = DivisionView { members: 0, share: 0 };
+        self.limiter.set_share(nothing, self.clock.now());
+        self.share = Some(ShareState { usage: limit.usage, version: 0 });
+        self.allowance = Some(limit.allowance);
+        self
+    }
+
+    /// Follows the allowance for as long as there is one.
+    pub(super) fn follow_allowance(&mut self, ctx: &mut Context<Self>) {
+        let Some(mut allowance) = self.allowance.take() else { return };
+        self.apply(*allowance.borrow_and_update(), ctx);
+        let next = async move { allowance.changed().await.is_ok().then_some(allowance) };
+        ctx.spawn(next.into_actor(self).map(|allowance, bucket, ctx| {
+            // Without a source nothing changes any more: the lease ends, and with it every send.
+            bucket.allowance = allowance;
+            bucket.follow_allowance(ctx);
+        }));
+    }
+
+    fn apply(&mut self, allowance: Allowance, ctx: &mut Context<Self>) {
+        let Some(state) = &mut self.share else { return };
+        if state.version == allowance.version {
+            return;
+        }
+        state.version = allowance.version;
+        self.step(ctx, |bucket, _, now| bucket.limiter.set_share(allowance.into(), now));
+        emit(ShareApplied { share: allowance.share });
+    }
+
+    /// Tells whether the tokens in use fit into the share, when that has changed.
+    pub(super) fn tell_usage(&mut self) {
+        let Some(state) = &self.share else { return };
+        let is_within = self.limiter.is_within_share(self.clock.now());
+        let usage = ShareUsage { version: state.version, is_within };
+        state.usage.send_if_modified(|told| std::mem::replace(told, usage) != usage);
+    }
+}
