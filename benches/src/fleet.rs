@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
-use guildhall::app::{self, Rest};
+use guildhall::app::{self, GateState, Rest};
 use guildhall::settings::{self, Settings, Sources, Token};
 use guildhall_core::answer::Credential;
 use guildhall_core::limit::shared::Mode;
@@ -173,7 +173,7 @@ fn settings_of(drive: &Drive) -> anyhow::Result<Settings> {
 }
 
 async fn follow(drive: &Drive) -> anyhow::Result<()> {
-    let rest = Rest::start(&settings_of(drive)?, Token::new(TOKEN), None)?;
+    let rest = Rest::start(&settings_of(drive)?, Token::new(TOKEN), GateState::Forgetful)?;
     wait_for_membership(&rest, drive.pending).await?;
     println!("{}", json!({ "mode": "shared" }));
     std::io::stdout().flush()?;

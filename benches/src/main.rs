@@ -19,6 +19,7 @@ mod load;
 mod memory;
 mod metrics;
 mod operations;
+mod order;
 mod overhead;
 mod peers;
 mod pipeline;
@@ -64,6 +65,8 @@ enum Name {
     HotBucket(hot_bucket::Arguments),
     /// How fast the limiter decides, by itself and as an actor, and what it keeps for each bucket.
     Decisions(decisions::Arguments),
+    /// What a decision about the order of a queue costs, by how many operations wait in it.
+    Order(order::Arguments),
     /// What a call costs through the whole pipeline, beside the same call made directly.
     Overhead(overhead::Arguments),
     /// A budget shared over Redis that everybody wants, beside a script that is tried until it succeeds.
@@ -100,7 +103,7 @@ impl Name {
     /// figure does not depend on how many there are.
     fn runtime(&self) -> std::io::Result<Runtime> {
         let mut builder = match self {
-            Self::Decisions(_) | Self::Overhead(_) => Builder::new_current_thread(),
+            Self::Decisions(_) | Self::Overhead(_) | Self::Order(_) => Builder::new_current_thread(),
             Self::Sim(_)
             | Self::Gate(_)
             | Self::HotBucket(_)
@@ -167,6 +170,7 @@ fn measure(arguments: &Arguments) -> anyhow::Result<Option<Value>> {
         Name::Gate(options) => name.runtime()?.block_on(gate::run(options, *seconds, *json))?,
         Name::HotBucket(options) => name.runtime()?.block_on(hot_bucket::run(options, *seconds, *json))?,
         Name::Decisions(options) => name.runtime()?.block_on(decisions::run(options, *seconds, *json))?,
+        Name::Order(options) => order::run(options, *seconds, *json)?,
         Name::Overhead(options) => name.runtime()?.block_on(overhead::run(options, *seconds, *json))?,
         Name::Budgets(options) => name.runtime()?.block_on(budgets::run(options, *seconds, *json))?,
     };

@@ -42,8 +42,9 @@ pub struct SimConfig {
     pub max_effects: usize,
     /// Messages kept in a channel; the oldest go first.
     pub max_messages: usize,
-    /// How many seconds the `Date` of REST answers is ahead of this machine's clock; behind it, if negative.
-    pub date_ahead_s: i64,
+    /// How many seconds Discord's clock is ahead of this machine's; behind it, if negative. Ids, timestamps and the `Date` of
+    /// REST answers have its time.
+    pub clock_ahead_s: i64,
 }
 
 impl Default for SimConfig {
@@ -65,7 +66,7 @@ impl Default for SimConfig {
             idle_timeout: Duration::from_secs(60),
             max_effects: 1_000_000,
             max_messages: 10_000,
-            date_ahead_s: 0,
+            clock_ahead_s: 0,
         }
     }
 }

@@ -39,7 +39,7 @@ pub(crate) struct Core {
 
 impl Shared {
     pub(crate) fn new(config: SimConfig, address: SocketAddr) -> Self {
-        let clock = Clock::start();
+        let clock = Clock::start(config.clock_ahead_s);
         let core = Core::new(&config, address, clock.now());
         let signing_key = control::signing_key(config.seed);
         Self { config, address, signing_key, clock, core: Mutex::new(core) }

@@ -59,8 +59,11 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    pub(crate) fn start() -> Self {
+    /// Starts a clock that is so many seconds ahead of this machine's, or behind it.
+    pub(crate) fn start(ahead_s: i64) -> Self {
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let ahead = Duration::from_secs(ahead_s.unsigned_abs());
+        let epoch = if ahead_s < 0 { epoch.saturating_sub(ahead) } else { epoch.saturating_add(ahead) };
         Self { started: Instant::now(), epoch: At::default().after(epoch) }
     }
 
@@ -77,6 +80,15 @@ mod tests {
     fn a_timestamp_reads_as_discord_writes_it() {
         assert_eq!(At::from_micros(1_420_070_400_000_000).iso8601(), "2015-01-01T00:00:00.000000+00:00");
         assert_eq!(At::from_micros(1_420_070_400_123_456).iso8601(), "2015-01-01T00:00:00.123456+00:00");
+    }
+
+    #[test]
+    fn a_clock_may_be_ahead_or_behind() {
+        let right = Clock::start(0).now();
+        let hour = Duration::from_secs(3_600);
+        assert!(Clock::start(3_600).now() >= right.after(hour));
+        assert!(Clock::start(-3_600).now().after(hour) >= right);
+        assert!(Clock::start(-3_600).now() < right);
     }
 
     #[test]

@@ -52,6 +52,23 @@ async fn a_status_fault_has_no_effect_and_is_genuine_and_cloudflares_is_not() {
 }
 
 #[tokio::test]
+async fn status_after_the_effect_leaves_the_object_and_hidden_entries_are_not_listed() {
+    let fixture = Fixture::start(SimConfig::default()).await;
+    let path = format!("/guilds/{}/roles", fixture.guild);
+    fixture.fault(json!({ "do": { "kind": "status_after", "status": 502 }, "count": 1 })).await;
+    assert_eq!(fixture.api(Method::POST, &path, create("made")).await.status, 502);
+    assert!(role_names(&fixture).await.contains(&"made".into()));
+
+    let made = fixture.sim.score().effects[&fixture.guild][0].object;
+    let log = format!("/guilds/{}/audit-logs?action_type=30", fixture.guild);
+    let listed = fixture.api(Method::GET, &log, None).await.json();
+    assert_eq!(listed["audit_log_entries"][0]["target_id"], json!(made));
+    fixture.fault(json!({ "do": { "kind": "hide_entries", "targets": [made] } })).await;
+    let hidden = fixture.api(Method::GET, &log, None).await.json();
+    assert_eq!(hidden["audit_log_entries"], json!([]));
+}
+
+#[tokio::test]
 async fn a_429_of_each_scope_looks_as_discord_sends_it_and_shared_is_not_invalid() {
     let fixture = Fixture::start(SimConfig::default()).await;
     for (scope, global, message) in [

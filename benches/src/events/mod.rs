@@ -137,6 +137,7 @@ impl Hall {
         let outside = Outside {
             handlers,
             store: Arc::clone(&store),
+            crashes: Arc::new(Store::clone(&works.store)),
             brain: Arc::new(brain),
             answers: Arc::new(FirstAnswers::new(gate, set.interactions.within)),
             desk: Arc::clone(works.desk()),
@@ -162,6 +163,7 @@ impl Hall {
             buffer: allowance,
             reconnects: Reconnects { base: set.gateway.reconnect_base, cap: set.gateway.reconnect_cap },
             hello_within: set.gateway.hello_timeout,
+            clock: WallClock::system(),
         };
         let feed = move |shard| feeds.remove(&shard).expect("invariant: each shard has a feed");
         let shards = Shards::start(config, feed, |_| {})?;

@@ -56,6 +56,11 @@ pub enum FaultAction {
         #[serde(default)]
         code: u32,
     },
+    /// Answers with this status although the call had its effect.
+    StatusAfter {
+        /// 500 to 599.
+        status: u16,
+    },
     /// Holds the call up.
     Latency {
         /// At least so long.
@@ -92,6 +97,11 @@ pub enum FaultAction {
     HideChannels {
         /// Their ids.
         channels: Vec<Snowflake>,
+    },
+    /// Leaves the entries about these objects out of the audit log, as if the log lagged behind.
+    HideEntries {
+        /// The ids of the objects.
+        targets: Vec<Snowflake>,
     },
 }
 
@@ -183,6 +193,9 @@ impl Faults {
             FaultAction::Status { status, .. } if !(400..=599).contains(&status) => {
                 return Err(FaultError::OutOfRange("`status` must be from 400 to 599"));
             }
+            FaultAction::StatusAfter { status } if !(500..=599).contains(&status) => {
+                return Err(FaultError::OutOfRange("`status` must be from 500 to 599"));
+            }
             FaultAction::Latency { fixed_ms, jitter_ms, .. } if fixed_ms.max(jitter_ms) > 600_000 => {
                 return Err(FaultError::OutOfRange("`fixed_ms` and `jitter_ms` must be at most 600000"));
             }
@@ -233,7 +246,9 @@ impl Faults {
                         Stage::Answer => fate.at_answer += delay,
                     }
                 }
-                FaultAction::HideChannels { channels } => fate.hidden.extend(channels),
+                FaultAction::HideChannels { channels: hidden } | FaultAction::HideEntries { targets: hidden } => {
+                    fate.hidden.extend(hidden);
+                }
                 action if fate.end.is_none() => fate.end = Some(action.clone()),
                 _ => continue,
             }

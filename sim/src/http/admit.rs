@@ -116,7 +116,9 @@ impl Core {
             return Err(Refusal::RateLimited { scope, wait, bucket });
         }
         match arrival.fate.end {
-            None | Some(FaultAction::DropAfter) => Ok(Admitted { route, params, caller, bucket }),
+            None | Some(FaultAction::DropAfter | FaultAction::StatusAfter { .. }) => {
+                Ok(Admitted { route, params, caller, bucket })
+            }
             Some(FaultAction::DropBefore) => Err(Refusal::Dropped),
             Some(FaultAction::Status { status, code }) => Err(Refusal::Status { status, code, bucket }),
             Some(FaultAction::RateLimit { scope, retry_after_ms }) => {
@@ -125,7 +127,7 @@ impl Core {
             Some(FaultAction::Cloudflare { form, retry_after_ms }) => {
                 Err(Refusal::Cloudflare { form, retry_after: retry_after_ms.map(Duration::from_millis) })
             }
-            Some(FaultAction::Latency { .. } | FaultAction::HideChannels { .. }) => {
+            Some(FaultAction::Latency { .. } | FaultAction::HideChannels { .. } | FaultAction::HideEntries { .. }) => {
                 unreachable!("invariant: these do not end a call")
             }
         }

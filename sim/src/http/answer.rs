@@ -39,11 +39,11 @@ fn genuine(status: StatusCode, body: Bytes, bucket: Option<&BucketStanding>, now
     answer
 }
 
-/// The answer with the date of a clock that is so many seconds ahead. One that is right is added on the way out.
-pub(super) fn dated(mut answer: Answer, ahead: i64, now: At) -> Answer {
-    let date = i64::try_from(now.millis() / 1_000).ok().and_then(|now| DateTime::from_timestamp_secs(now + ahead));
+/// The answer with the date of the simulator's clock, which need not be this machine's.
+pub(super) fn dated(mut answer: Answer, now: At) -> Answer {
+    let date = i64::try_from(now.millis() / 1_000).ok().and_then(DateTime::from_timestamp_secs);
     let date = date.map(|date| date.format("%a, %d %b %Y %H:%M:%S GMT").to_string());
-    if let Some(date) = date.and_then(|date| HeaderValue::from_str(&date).ok()).filter(|_| ahead != 0) {
+    if let Some(date) = date.and_then(|date| HeaderValue::from_str(&date).ok()) {
         answer.headers_mut().insert(DATE, date);
     }
     answer
@@ -63,14 +63,17 @@ pub(super) fn refusal(refusal: &Refusal, now: At) -> Option<Answer> {
         Refusal::Error { error: why, bucket } => error(why, bucket.as_ref(), now),
         Refusal::RateLimited { scope, wait, bucket } => rate_limited(*scope, *wait, bucket.as_ref(), now),
         Refusal::Cloudflare { form, retry_after } => cloudflare(*form, *retry_after),
-        Refusal::Status { status, code, bucket } => {
-            let status = StatusCode::from_u16(*status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-            let reason = status.canonical_reason().unwrap_or("Error");
-            let body = json!({ "message": format!("{}: {reason}", status.as_u16()), "code": code });
-            genuine(status, body.to_string().into(), bucket.as_ref(), now)
-        }
+        Refusal::Status { status, code, bucket } => with_status(*status, *code, bucket.as_ref(), now),
         Refusal::Dropped => return None,
     })
+}
+
+/// The answer that a fault prescribes.
+pub(super) fn with_status(status: u16, code: u32, bucket: Option<&BucketStanding>, now: At) -> Answer {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let reason = status.canonical_reason().unwrap_or("Error");
+    let body = json!({ "message": format!("{}: {reason}", status.as_u16()), "code": code });
+    genuine(status, body.to_string().into(), bucket, now)
 }
 
 fn rate_limited(scope: Scope, wait: Duration, bucket: Option<&BucketStanding>, now: At) -> Answer {

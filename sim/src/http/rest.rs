@@ -49,15 +49,14 @@ pub(super) async fn handle(shared: Arc<Shared>, peer: IpAddr, request: Request<I
     let fate = shared.lock().faults.decide(head.method.as_str(), template, &path);
     drop(found);
 
-    let (ahead, now) = (shared.config.date_ahead_s, shared.now());
-    let work = Work { shared, peer, head, path, body: read, fate };
+    let work = Work { shared: Arc::clone(&shared), peer, head, path, body: read, fate };
     let answer = if work.fate.at_arrival + work.fate.at_effect + work.fate.at_answer == Duration::ZERO {
         work.at_once()
     } else {
         // Discord goes on with a call whose caller has hung up. So a call that takes time is a task of its own.
         tokio::spawn(work.in_time()).await.unwrap_or(Err(Dropped))
     };
-    answer.map(|answer| answer::dated(answer, ahead, now))
+    answer.map(|answer| answer::dated(answer, shared.now()))
 }
 
 /// A call that was read whole.
@@ -182,6 +181,10 @@ impl Work {
             core.score.dropped();
             return Err(Dropped);
         }
+        let answer = match self.fate.end {
+            Some(FaultAction::StatusAfter { status }) => answer::with_status(status, 0, None, now),
+            _ => answer,
+        };
         self.note(core, &answer, false, now);
         Ok(answer)
     }

@@ -23,7 +23,8 @@ pub(crate) fn list(world: &mut World, call: &Call<'_>) -> Result<Reply, ApiError
     };
     query.finish()?;
     let guild = access::guild(world, standing.guild)?;
-    let entries = guild.audit.find(&asked, call.now);
+    let mut entries = guild.audit.find(&asked, call.now);
+    entries.retain(|entry| entry.target_id.is_none_or(|target| !call.hidden.contains(&target)));
     let mut ids: Vec<_> = entries.iter().flat_map(|entry| [Some(entry.user_id), entry.target_id]).flatten().collect();
     ids.sort_unstable();
     ids.dedup();

@@ -1,0 +1,143 @@
+//! `order`: what a decision about the order of a queue costs, by how many operations wait in it.
+//!
+//! Every operation gives a member 250 roles of its own, the most that one operation can name. So it names 251 objects, and
+//! each of them could be what another one has to wait for.
+
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use clap::Args;
+use guildhall_core::guild::{Entry, HeldBack, Line, LineConfig, Phase, Step};
+use guildhall_core::operation::payload::{Objects, SetMemberRoles};
+use guildhall_core::operation::{OperationId, Payload, Reference};
+use guildhall_core::time::UnixMs;
+use serde_json::{Map, Value, json};
+
+/// How many operations wait, the fewest first.
+const WAITING: [u64; 3] = [10, 100, 1_000];
+
+/// Between two looks at the clock.
+const BATCH: u64 = 64;
+
+const START: UnixMs = UnixMs::new(1_700_000_000_000);
+
+/// How the operations are made.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Roles that each operation names.
+    #[arg(long, default_value_t = 250, value_parser = clap::value_parser!(u64).range(1..=250))]
+    roles: u64,
+}
+
+pub(crate) fn run(arguments: &Arguments, seconds: u64, quiet: bool) -> anyhow::Result<Value> {
+    let time = Duration::from_secs(seconds);
+    let mut figures = Map::new();
+    let phases = [("pass", pass as fn(u64, u64, Duration) -> anyhow::Result<f64>), ("wake", wake), ("park", park)];
+    for (name, measure) in phases {
+        let mut costs = Vec::new();
+        for waiting in WAITING {
+            let nanoseconds = measure(waiting, arguments.roles, time)?;
+            if !quiet {
+                println!("{name}: {nanoseconds:.0} ns a decision with {waiting} waiting");
+            }
+            figures.insert(format!("{name}_ns_{waiting}"), json!(nanoseconds));
+            costs.push(nanoseconds);
+        }
+        figures.insert(format!("{name}_ratio"), json!(costs[WAITING.len() - 1] / costs[0]));
+    }
+    figures.insert("name".to_owned(), json!("order"));
+    figures.insert("seconds".to_owned(), json!(seconds));
+    figures.insert("objects".to_owned(), json!(arguments.roles + 1));
+    Ok(Value::Object(figures))
+}
+
+/// An operation that shares nothing with others.
+fn entry(seq: u64, roles: u64, phase: Phase, eligible_at: UnixMs) -> Entry<Objects> {
+    let id = OperationId::new(seq, [0; 10]);
+    let roles = (0..roles).map(|nth| Reference::Id(seq * 1_000 + nth)).collect();
+    let payload = Payload::SetMemberRoles(SetMemberRoles { user: seq, roles });
+    Entry { id, seq, phase, eligible_at, deadline: None, deployment: None, objects: payload.objects(id, Some(1)) }
+}
+
+/// A queue with so many that are parked; each is due a millisecond after the one before it, from `first` on.
+fn parked(waiting: u64, roles: u64, first: UnixMs) -> Line<Objects> {
+    // One that is held is parked at once, and there is room for all.
+    let config = LineConfig { park_after: Duration::ZERO, lookahead: 2_000 };
+    let mut line = Line::new(config);
+    let due = |seq| first + Duration::from_millis(seq);
+    let entries = (1..=waiting).map(|seq| entry(seq, roles, Phase::Delayed { parked: true }, due(seq)));
+    line.on_loaded(entries, false);
+    line
+}
+
+/// One after the other arrives, passes all that are parked, and ends.
+fn pass(waiting: u64, roles: u64, time: Duration) -> anyhow::Result<f64> {
+    let mut line = parked(waiting, roles, START + Duration::from_secs(86_400));
+    let mut next = waiting;
+    let mut decide = |count: u64| {
+        // Made beforehand, so that only the order is measured.
+        let arrivals: Vec<_> = (1..=count).map(|nth| entry(next + nth, roles, Phase::Queued, START)).collect();
+        next += count;
+        let begun = Instant::now();
+        for arrival in arrivals {
+            let seq = arrival.seq;
+            line.on_loaded([arrival], false);
+            ensure!(line.next(START) == Step::Run(seq), "it was not its turn");
+            line.on_started(seq);
+            line.on_ended(seq);
+        }
+        Ok(begun.elapsed())
+    };
+    per_decision(time, &mut decide)
+}
+
+/// One after the other of those that are parked is due, runs, and is held back again.
+fn wake(waiting: u64, roles: u64, time: Duration) -> anyhow::Result<f64> {
+    let mut line = parked(waiting, roles, START);
+    let mut now = START;
+    let mut decide = |count: u64| {
+        let begun = Instant::now();
+        for _ in 0..count {
+            now = now + Duration::from_millis(1);
+            let Step::Run(seq) = line.next(now) else { anyhow::bail!("none was due") };
+            line.on_started(seq);
+            line.on_delayed(seq, now + Duration::from_millis(waiting), HeldBack::Alone, now);
+        }
+        Ok(begun.elapsed())
+    };
+    per_decision(time, &mut decide)
+}
+
+/// One after the other arrives and is parked, and the one that waits longest is cancelled: each changes the index.
+fn park(waiting: u64, roles: u64, time: Duration) -> anyhow::Result<f64> {
+    let later = START + Duration::from_secs(86_400);
+    let mut line = parked(waiting, roles, later);
+    let mut next = waiting;
+    let mut decide = |count: u64| {
+        let parked = Phase::Delayed { parked: true };
+        let arrivals: Vec<_> = (1..=count).map(|nth| entry(next + nth, roles, parked, later)).collect();
+        next += count;
+        let begun = Instant::now();
+        for arrival in arrivals {
+            let oldest = arrival.seq - waiting;
+            line.on_loaded([arrival], false);
+            ensure!(matches!(line.next(START), Step::WaitUntil(_)), "it was not parked");
+            line.on_cancelled(oldest);
+        }
+        Ok(begun.elapsed())
+    };
+    per_decision(time, &mut decide)
+}
+
+/// Nanoseconds for one of many decisions.
+fn per_decision(time: Duration, decide: &mut dyn FnMut(u64) -> anyhow::Result<Duration>) -> anyhow::Result<f64> {
+    decide(BATCH)?;
+    let (mut spent, mut decisions, begun) = (Duration::ZERO, 0, Instant::now());
+    while begun.elapsed() < time {
+        spent += decide(BATCH)?;
+        decisions += BATCH;
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    let nanoseconds = spent.as_nanos() as f64 / decisions as f64;
+    Ok(nanoseconds)
+}
