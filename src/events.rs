@@ -3,16 +3,19 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
-use guildhall_actors::operations::StoreUsage;
+use guildhall_actors::operations::{StoreError, StoreUsage};
 use guildhall_core::budget::{BudgetError, BudgetName};
 use metrics::{counter, gauge};
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
+use crate::api::{ReloadError, ReloadReport, ReloadedItem};
 use crate::handlers::HandlerWarning;
 use crate::metrics::STORE_USAGE_RATIO;
 use crate::metrics::{
-    DEAD_EVENTS, DEAD_LETTERS, GATEWAY_SHARD_CLAIMS, GATEWAY_SHARDS_HELD, QUEUE_DEPTH, READY, STORE_SWEPT,
+    DEAD_EVENTS, DEAD_LETTERS, GATEWAY_SHARD_CLAIMS, GATEWAY_SHARDS_HELD, PROCESS_ENDS, QUEUE_DEPTH, READY, RELOADS,
+    STORE_SWEPT,
 };
+use crate::store::ProcessEnd;
 
 pub use guildhall_actors::telemetry::{InternalEvent, emit};
 
@@ -28,6 +31,18 @@ impl InternalEvent for GatewayNotFound<'_> {
     fn emit(self) {
         let retry_after_ms = u64::try_from(self.retry_after.as_millis()).unwrap_or(u64::MAX);
         warn!(why = self.why, retry_after_ms, "Discord has not said where the gateway is");
+    }
+}
+
+/// What the next process needs to know of the clocks could not be stored.
+pub struct ClocksUnsaved<'a> {
+    /// Why.
+    pub error: &'a StoreError,
+}
+
+impl InternalEvent for ClocksUnsaved<'_> {
+    fn emit(self) {
+        warn!(error = %self.error, "the state of the clocks was not stored; it is tried again");
     }
 }
 
@@ -145,6 +160,25 @@ impl InternalEvent for ListenerStarted {
     }
 }
 
+/// How the global limit is shared with other processes of the bot.
+pub struct LimitSharingChosen {
+    /// `alone`, `store` or `redis`.
+    pub sharing: &'static str,
+    /// Calls in any window, over all of them.
+    pub limit: u32,
+}
+
+impl InternalEvent for LimitSharingChosen {
+    fn emit(self) {
+        let Self { sharing, limit } = self;
+        match sharing {
+            "redis" => info!(sharing, limit, "global limit shared over Redis"),
+            "store" => info!(sharing, limit, "global limit divided among the processes of the store"),
+            _ => info!(sharing, limit, "global limit used by this process alone"),
+        }
+    }
+}
+
 /// A part became ready.
 pub struct PartReady {
     /// Its name.
@@ -170,6 +204,35 @@ impl InternalEvent for PartNotReady<'_> {
     fn emit(self) {
         info!(part = self.part, reason = self.reason, "part is not ready");
         gauge!(READY, "part" => self.part).set(0);
+    }
+}
+
+/// An earlier process of this store was ended by one of its parts.
+pub struct PreviousEnd<'a> {
+    /// Which process, by which part, and why.
+    pub end: &'a ProcessEnd,
+    /// How long ago.
+    pub ago: Duration,
+}
+
+impl InternalEvent for PreviousEnd<'_> {
+    fn emit(self) {
+        let Self { end: ProcessEnd { instance, part, cause, .. }, ago } = self;
+        warn!(instance, part, cause, ago_s = ago.as_secs(), "previous process was ended by a part");
+    }
+}
+
+/// How many processes each part has ended lately.
+pub struct ProcessEndsCounted {
+    /// Every part that has ended one since this process started, also if that is long ago now.
+    pub ends: BTreeMap<&'static str, u32>,
+}
+
+impl InternalEvent for ProcessEndsCounted {
+    fn emit(self) {
+        for (part, ends) in self.ends {
+            gauge!(PROCESS_ENDS, "part" => part).set(ends);
+        }
     }
 }
 
@@ -240,7 +303,7 @@ impl InternalEvent for Swept {
 /// What was kept long enough could not be removed.
 pub struct SweepFailed<'a> {
     /// Why.
-    pub error: &'a guildhall_actors::operations::StoreError,
+    pub error: &'a StoreError,
 }
 
 impl InternalEvent for SweepFailed<'_> {
@@ -288,5 +351,33 @@ impl InternalEvent for DepthsCounted<'_> {
                 state => gauge!(QUEUE_DEPTH, "queue" => state).set(count as f64),
             }
         }
+    }
+}
+
+/// The settings were reloaded.
+pub struct Reloaded<'a> {
+    /// What has changed.
+    pub report: &'a ReloadReport,
+}
+
+impl InternalEvent for Reloaded<'_> {
+    fn emit(self) {
+        let names = |items: &[ReloadedItem]| items.iter().map(|item| item.what.as_str()).collect::<Vec<_>>().join(", ");
+        let (changed, needs_restart) = (names(&self.report.changed), names(&self.report.needs_restart));
+        info!(changed, needs_restart, "settings reloaded");
+        counter!(RELOADS, "result" => "applied").increment(1);
+    }
+}
+
+/// The settings were not reloaded, and nothing has changed.
+pub struct ReloadFailed<'a> {
+    /// Why.
+    pub error: &'a ReloadError,
+}
+
+impl InternalEvent for ReloadFailed<'_> {
+    fn emit(self) {
+        error!(errors = %self.error, "reload failed: nothing was applied");
+        counter!(RELOADS, "result" => "failed").increment(1);
     }
 }

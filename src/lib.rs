@@ -10,12 +10,15 @@
 //! [`webhook`] → [`api`] → [`app`] → [`cli`] → `main`.
 //! What they all may use: [`events`], [`metrics`], [`process`] and [`logging`].
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 pub mod api;
 pub mod app;
 mod causes;
 mod chance;
 pub mod cli;
 pub mod client;
+pub mod clock;
 pub mod commands;
 pub mod discord;
 pub mod events;

@@ -6,14 +6,15 @@
 use std::{
     borrow::Cow,
     io::{self, IsTerminal, Write},
-    sync::Arc,
+    sync::{Arc, PoisonError, RwLock},
 };
 
 use tracing_subscriber::{
-    EnvFilter,
+    EnvFilter, Registry,
     filter::{Directive, LevelFilter},
     fmt::MakeWriter,
     layer::SubscriberExt as _,
+    reload,
     util::SubscriberInitExt as _,
 };
 
@@ -21,19 +22,77 @@ use crate::settings::{Log, LogFormat, Token};
 
 const REDACTED: &[u8] = b"(redacted)";
 
+/// What no line of the log and no span may hold. A reload adds to it. Clones are the same list.
+#[derive(Clone, Debug)]
+pub struct Secrets(Arc<RwLock<Arc<[Token]>>>);
+
+impl Secrets {
+    /// A list of these.
+    #[must_use]
+    pub fn new(secrets: Vec<Token>) -> Self {
+        Self(Arc::new(RwLock::new(secrets.into())))
+    }
+
+    fn all(&self) -> Arc<[Token]> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Adds those that are new. Those from before stay: they may still be quoted.
+    pub fn add(&self, more: Vec<Token>) {
+        let mut secrets = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let known = |one: &Token| secrets.iter().any(|known| known.expose() == one.expose());
+        let new: Vec<Token> = more.into_iter().filter(|one| !known(one)).collect();
+        *secrets = secrets.iter().cloned().chain(new).collect();
+    }
+
+    /// A text for others to read, without these secrets.
+    #[cfg(feature = "otel")]
+    pub(crate) fn remove_from(&self, text: Vec<u8>) -> Vec<u8> {
+        match clean(&self.all(), &text) {
+            Cow::Borrowed(_) => text,
+            Cow::Owned(clean) => clean,
+        }
+    }
+}
+
+/// Changes what is logged while the process runs.
+#[derive(Clone, Debug)]
+pub struct LogControl {
+    filter: reload::Handle<EnvFilter, Registry>,
+    secrets: Secrets,
+}
+
+impl LogControl {
+    /// Writes the lines that these directives name from now on.
+    pub fn set_filter(&self, written: &str) {
+        // It fails only when nothing is logged any more.
+        let _ = self.filter.reload(parsed(written));
+    }
+
+    /// Lets no line hold these secrets from now on, nor those from before.
+    pub fn add_secrets(&self, more: Vec<Token>) {
+        self.secrets.add(more);
+    }
+}
+
+fn parsed(written: &str) -> EnvFilter {
+    quietly(EnvFilter::builder().with_regex(false).parse_lossy(written), written)
+}
+
 /// Starts logging for this process. Panics are logged from then on, too.
 ///
 /// # Errors
 ///
 /// When the process already logs.
-pub fn init(log: &Log, secrets: Vec<Token>) -> Result<(), tracing_subscriber::util::TryInitError> {
+pub fn init(log: &Log, secrets: Vec<Token>) -> Result<LogControl, tracing_subscriber::util::TryInitError> {
     let pretty = match log.format {
         LogFormat::Pretty => true,
         LogFormat::Json => false,
         LogFormat::Auto => io::stderr().is_terminal(),
     };
-    let writer = Redacting { secrets: secrets.into(), inner: io::stderr };
-    let filter = quietly(EnvFilter::builder().with_regex(false).parse_lossy(&log.filter), &log.filter);
+    let secrets = Secrets::new(secrets);
+    let writer = Redacting { secrets: secrets.clone(), inner: io::stderr };
+    let (filter, handle) = reload::Layer::new(parsed(&log.filter));
     let registry = tracing_subscriber::registry().with(filter);
     let layer = tracing_subscriber::fmt::layer().with_writer(writer);
     if pretty {
@@ -42,10 +101,11 @@ pub fn init(log: &Log, secrets: Vec<Token>) -> Result<(), tracing_subscriber::ut
         registry.with(layer.json().flatten_event(true)).try_init()?;
     }
     std::panic::set_hook(Box::new(|panic| {
+        guildhall_actors::supervision::note_panic(panic);
         let place = panic.location().map(ToString::to_string);
         tracing::error!(place, message = panic.payload_as_str().unwrap_or("no message"), "a thread panicked");
     }));
-    Ok(())
+    Ok(LogControl { filter: handle, secrets })
 }
 
 /// What writes a line for every request that cannot be read as HTTP, of which anybody can send as many as they like.
@@ -62,7 +122,7 @@ fn quietly(filter: EnvFilter, written: &str) -> EnvFilter {
 
 /// Makes writers that replace every secret in what they are given.
 struct Redacting<M> {
-    secrets: Arc<[Token]>,
+    secrets: Secrets,
     inner: M,
 }
 
@@ -70,7 +130,7 @@ impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for Redacting<M> {
     type Writer = RedactingWriter<M::Writer>;
 
     fn make_writer(&'a self) -> Self::Writer {
-        RedactingWriter { secrets: Arc::clone(&self.secrets), inner: self.inner.make_writer() }
+        RedactingWriter { secrets: self.secrets.all(), inner: self.inner.make_writer() }
     }
 }
 
@@ -100,15 +160,6 @@ fn clean<'t>(secrets: &[Token], text: &'t [u8]) -> Cow<'t, [u8]> {
         }
     }
     clean
-}
-
-/// A text for others to read, without these secrets.
-#[cfg(feature = "otel")]
-pub(crate) fn without(secrets: &[Token], text: Vec<u8>) -> Vec<u8> {
-    match clean(secrets, &text) {
-        Cow::Borrowed(_) => text,
-        Cow::Owned(clean) => clean,
-    }
 }
 
 /// The line with each occurrence of the secret replaced; `None` when it holds none, which is nearly always.

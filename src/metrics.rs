@@ -6,6 +6,8 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 
 /// Always 1; its label says which version runs.
 pub const BUILD_INFO: &str = "guildhall_build_info";
+/// Processes that a part has ended within the last hour, by part.
+pub const PROCESS_ENDS: &str = "guildhall_process_ends";
 /// 1 when a part is ready, else 0.
 pub const READY: &str = "guildhall_ready";
 /// Dispatches received, by type.
@@ -76,6 +78,10 @@ pub use guildhall_actors::telemetry::events::QUEUE_DEPTH;
 pub const DEAD_LETTERS: &str = "guildhall_dead_letters";
 /// Events that were given up for a handler, and are kept for a person.
 pub const DEAD_EVENTS: &str = "guildhall_dead_events";
+/// How far this machine's clock is ahead of another, in seconds, by whose.
+pub const CLOCK_OFFSET: &str = "guildhall_clock_offset_seconds";
+/// By how much expiry lags behind store time, because a clock was set.
+pub const CLOCK_EXPIRY_LAG: &str = "guildhall_clock_expiry_lag_seconds";
 /// Rows that were removed because they were kept long enough, by what they were.
 pub const STORE_SWEPT: &str = "guildhall_store_swept_total";
 /// Queues that this process took to look after.
@@ -84,6 +90,8 @@ pub const CLAIMS: &str = "guildhall_claims_total";
 pub const FENCED_WRITES: &str = "guildhall_fenced_writes_total";
 /// Processes that share the store.
 pub const INSTANCES: &str = "guildhall_instances";
+/// Processes of the store that divide the global limit.
+pub const LIMIT_MEMBERS: &str = "guildhall_limit_members";
 /// Whether this process may send for its queues.
 pub const LEASE_HELD: &str = "guildhall_lease_held";
 /// Processes that this one took over from.
@@ -100,6 +108,8 @@ pub const STORE_ROW_SECURITY: &str = "guildhall_store_row_security";
 pub const STORE_USAGE_RATIO: &str = "guildhall_store_usage_ratio";
 /// How large the SQLite file may grow.
 pub const STORE_FILE_BOUND: &str = "guildhall_store_file_bound_bytes";
+/// Reloads of the settings.
+pub const RELOADS: &str = "guildhall_reloads_total";
 /// Submissions that were refused since they would pass a bound on what is stored.
 pub const STORE_REFUSED: &str = "guildhall_store_refused_total";
 /// Batches of writes that were committed.
@@ -170,6 +180,11 @@ pub fn install() -> Result<PrometheusHandle, BuildError> {
 /// All of them but the process's own.
 const METRICS: &[Metric] = &[
     Metric::gauge(BUILD_INFO, &["version"], "Always 1; the label says which version runs."),
+    Metric::gauge(
+        PROCESS_ENDS,
+        &["part"],
+        "Processes of this store that the end of a part has ended within the last hour, by part.",
+    ),
     Metric::gauge(READY, &["part"], "1 when a part is ready, else 0."),
     Metric::counter(GATEWAY_EVENTS, &["type"], "Gateway dispatches received, by type."),
     Metric::gauge(GATEWAY_SHARD_CONNECTED, &["shard"], "1 while a shard has a session that receives events, else 0."),
@@ -263,9 +278,22 @@ const METRICS: &[Metric] = &[
     Metric::gauge(DEAD_LETTERS, &[], "Operations that were given up, are kept for a person, and are not done again."),
     Metric::gauge(DEAD_EVENTS, &[], "Events that were given up for a handler, and are kept for a person."),
     Metric::counter(STORE_SWEPT, &["what"], "Rows removed because they were kept long enough, by what they were."),
+    Metric::gauge(
+        CLOCK_OFFSET,
+        &["reference"],
+        "How far this machine's clock is ahead of another, by whose: discord or database. Negative if it is behind.",
+    )
+    .in_unit(Unit::Seconds),
+    Metric::gauge(
+        CLOCK_EXPIRY_LAG,
+        &[],
+        "By how much expiry of stored data is delayed, because a clock was set or is not confirmed.",
+    )
+    .in_unit(Unit::Seconds),
     Metric::counter(CLAIMS, &[], "Queues that this process took to look after."),
     Metric::counter(FENCED_WRITES, &[], "Writes that changed nothing because their queue belonged to another process."),
     Metric::gauge(INSTANCES, &[], "Processes that share the store, this one included."),
+    Metric::gauge(LIMIT_MEMBERS, &[], "Processes of the store that divide the global limit, this one included."),
     Metric::gauge(LEASE_HELD, &[], "1 while this process may send for its queues, else 0."),
     Metric::counter(TAKE_OVERS, &[], "Processes that this one took for dead, and took over from."),
     Metric::counter(TAKEN_OVER, &[], "Queues that were taken over from processes that were gone."),
@@ -278,6 +306,7 @@ const METRICS: &[Metric] = &[
         "The largest part of a bound on stored data that is used, by what has the bound: key, tenant, operator or file.",
     ),
     Metric::gauge(STORE_FILE_BOUND, &[], "How large the SQLite file may grow, in bytes.").in_unit(Unit::Bytes),
+    Metric::counter(RELOADS, &["result"], "Reloads of the settings, by result: applied or failed."),
     Metric::counter(
         STORE_REFUSED,
         &["bound"],

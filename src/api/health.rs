@@ -7,6 +7,7 @@ use actix_web::{
     http::header::{CONTENT_TYPE, HeaderValue},
     web,
 };
+use guildhall_actors::supervision::spawn_work_on;
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde_json::json;
 use tokio::runtime::Handle;
@@ -47,7 +48,7 @@ fn get(path: &str, get: actix_web::Route, head: actix_web::Route) -> actix_web::
 
 /// Asks the daemon's event loop, not the listener's: that one obviously answers.
 async fn livez(ops: web::Data<Ops>) -> HttpResponse {
-    let pulse = ops.runtime.spawn(async {});
+    let pulse = spawn_work_on(&ops.runtime, async {});
     match tokio::time::timeout(LIVE_WITHIN, pulse).await {
         Ok(Ok(())) => HttpResponse::Ok().json(json!({"live": true})),
         Ok(Err(_)) | Err(_) => HttpResponse::ServiceUnavailable().json(json!({"live": false})),

@@ -16,9 +16,10 @@ use actix_web::{
     middleware::from_fn,
     web::{Data, scope},
 };
+use guildhall_actors::supervision::{Part, spawn_local};
 use metrics_exporter_prometheus::PrometheusHandle;
 use socket2::SockRef;
-use tokio::{runtime::Handle, sync::watch, task::JoinHandle, time::timeout};
+use tokio::{runtime::Handle, sync::watch, time::timeout};
 
 use super::{
     body,
@@ -126,7 +127,7 @@ impl Bound {
     ) -> io::Result<Listener> {
         let ops = Data::new(Ops { readiness, metrics, runtime: Handle::current() });
         let served = control.map(|control| Data::new(Served::new(control, Handle::current())));
-        self.open(move || {
+        self.open(Part::ApiListener, move || {
             App::new()
                 .wrap(from_fn(edge::only_health_on_the_doorstep))
                 .app_data(ops.clone())
@@ -145,7 +146,7 @@ impl Bound {
     }
 
     /// Starts answering with this app.
-    pub(super) fn open<F, I, S, B>(self, app: F) -> io::Result<Listener>
+    pub(super) fn open<F, I, S, B>(self, part: Part, app: F) -> io::Result<Listener>
     where
         F: Fn() -> I + Clone + Send + 'static,
         I: IntoServiceFactory<S, Request>,
@@ -162,7 +163,8 @@ impl Bound {
         let tls = tls.map(|certificates| certificates.acceptor());
         let server = edge::serve(socket, edge, Arc::clone(&doors), tls, drained, app)?;
         let closer = Closer { handle: server.handle(), doors, drain: Arc::new(drain) };
-        Ok(Listener { address, task: actix_rt::spawn(server), closer })
+        spawn_local(part, server);
+        Ok(Listener { address, closer })
     }
 }
 
@@ -170,7 +172,6 @@ impl Bound {
 #[derive(Debug)]
 pub struct Listener {
     address: SocketAddr,
-    task: JoinHandle<io::Result<()>>,
     closer: Closer,
 }
 
@@ -178,11 +179,6 @@ impl Listener {
     /// Where it listens, with the real port.
     pub fn address(&self) -> SocketAddr {
         self.address
-    }
-
-    /// Waits until it has ended by itself, which it never should.
-    pub async fn ended(&mut self) -> io::Result<()> {
-        (&mut self.task).await.unwrap_or_else(|panic| Err(io::Error::other(panic)))
     }
 
     /// What ends it, for somebody else.

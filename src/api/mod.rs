@@ -31,8 +31,11 @@ mod request_name;
 
 pub use self::{
     admin_key::{AdminKey, AdminKeyError},
-    control::{Control, ControlConfig, GateDesk, ShardDesk, Shelf, StreamsConfig, WAYS, Way},
-    edge::{Certificates, CertificatesError, EdgeConfig},
+    control::{
+        Control, ControlConfig, GateDesk, Reload, ReloadError, ReloadReport, ReloadedItem, Reloading, ShardDesk, Shelf,
+        StreamsConfig, WAYS, Way,
+    },
+    edge::{Certificates, CertificatesError, CheckedCertificate, EdgeConfig},
     events::{AdminKeyElsewhere, AdminKeyInFile},
     interactions::Endpoint,
     listener::{API_BIND, BindError, Bound, Closer, INTERACTIONS_BIND, Listener, bind, bind_for},

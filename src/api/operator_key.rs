@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use guildhall_actors::supervision::spawn_work_on;
 use guildhall_core::access::KeyText;
 use tokio::{sync::Mutex as AsyncMutex, time::timeout};
 
@@ -67,7 +68,7 @@ impl SharedKey {
             return;
         }
         let shared = Arc::clone(self);
-        let read = source.runtime.spawn(async move {
+        let read = spawn_work_on(&source.runtime, async move {
             let asked = Instant::now();
             match source.keys.admin_key().await {
                 Ok(stored) => *shared.lock() = (stored.map(|stored| AdminKey::from_digest(stored.digest)), asked),

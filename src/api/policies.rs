@@ -10,14 +10,14 @@ use std::{
     fmt,
     net::IpAddr,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock,
         atomic::{AtomicU8, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
-use guildhall_actors::policies::SharedPolicies;
+use guildhall_actors::{policies::SharedPolicies, supervision::spawn_work_on};
 use guildhall_core::{
     policy::{Meter, Outcome, Policy, Rate, Verdict},
     time::Timestamp,
@@ -31,7 +31,7 @@ use super::{
 use crate::{events::emit, settings::Network};
 
 /// How much each caller may ask; without a rate, anything.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoliciesConfig {
     /// Submitting operations, and doing much at once.
     pub heavy: Option<Rate>,
@@ -63,12 +63,44 @@ const FOR_EVER: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);
 /// Keys, as callers.
 type Keys = Mutex<Meter<Arc<str>>>;
 
-/// The meters of this process.
+/// The meters of this process, and what they were made from.
+#[derive(Clone)]
+struct Meters {
+    config: PoliciesConfig,
+    heavy: Option<Arc<Keys>>,
+    light: Option<Arc<Keys>>,
+    failed: Option<Arc<Mutex<Meter<Network>>>>,
+}
+
+impl Meters {
+    fn new(config: PoliciesConfig) -> Self {
+        let keys = |rate: Option<Rate>| rate.map(|rate| Arc::new(Mutex::new(Meter::new(rate, config.most))));
+        let failed = config.failed.map(|rate| Arc::new(Mutex::new(Meter::new(rate, config.most))));
+        Self { config, heavy: keys(config.heavy), light: keys(config.light), failed }
+    }
+
+    /// Meters of another configuration. Where a policy has not changed, callers have what they had.
+    fn reconfigured(&self, config: PoliciesConfig) -> Self {
+        let (old, mut new) = (self.config, Self::new(config));
+        if old.most != config.most {
+            return new;
+        }
+        if old.heavy == config.heavy {
+            new.heavy.clone_from(&self.heavy);
+        }
+        if old.light == config.light {
+            new.light.clone_from(&self.light);
+        }
+        if old.failed == config.failed {
+            new.failed.clone_from(&self.failed);
+        }
+        new
+    }
+}
+
+/// The policies of this process.
 pub(super) struct Policies {
-    heavy: Option<Keys>,
-    heavy_max_wait: Duration,
-    light: Option<Keys>,
-    failed: Option<Mutex<Meter<Network>>>,
+    meters: RwLock<Arc<Meters>>,
     shared: OnceLock<Arc<dyn SharedPolicies>>,
     /// Whether the shared count could be had, when it was last asked for.
     together: AtomicU8,
@@ -87,16 +119,22 @@ impl fmt::Debug for Policies {
 
 impl Policies {
     pub(super) fn new(config: PoliciesConfig) -> Self {
-        let keys = |rate: Option<Rate>| rate.map(|rate| Mutex::new(Meter::new(rate, config.most)));
         Self {
-            heavy: keys(config.heavy),
-            heavy_max_wait: config.heavy_max_wait,
-            light: keys(config.light),
-            failed: config.failed.map(|rate| Mutex::new(Meter::new(rate, config.most))),
+            meters: RwLock::new(Arc::new(Meters::new(config))),
             shared: OnceLock::new(),
             together: AtomicU8::new(UNKNOWN),
             begin: Instant::now(),
         }
+    }
+
+    /// Counts by other rates from now on. Where a policy has not changed, callers have what they had.
+    pub(super) fn reconfigure(&self, config: PoliciesConfig) {
+        let mut meters = self.meters.write().unwrap_or_else(PoisonError::into_inner);
+        *meters = Arc::new(meters.reconfigured(config));
+    }
+
+    fn meters(&self) -> Arc<Meters> {
+        Arc::clone(&self.meters.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// From now on requests are counted together with other processes. A second one changes nothing.
@@ -112,7 +150,7 @@ impl Policies {
     /// Takes tokens for a request of a key, as many as it costs.
     pub(super) async fn take(&self, policy: Policy, key: &Arc<str>, cost: u32, runtime: &Handle) -> Option<Ruling> {
         let max_wait = match policy {
-            Policy::HeavyWaits => self.heavy_max_wait,
+            Policy::HeavyWaits => self.meters().config.heavy_max_wait,
             Policy::Heavy | Policy::Light | Policy::Internal => Duration::ZERO,
         };
         self.take_within(policy, key, cost, max_wait, runtime).await
@@ -131,9 +169,10 @@ impl Policies {
         max_wait: Duration,
         runtime: &Handle,
     ) -> Option<Ruling> {
+        let meters = self.meters();
         let meter = match policy {
-            Policy::HeavyWaits | Policy::Heavy => self.heavy.as_ref()?,
-            Policy::Light => self.light.as_ref()?,
+            Policy::HeavyWaits | Policy::Heavy => meters.heavy.as_ref()?,
+            Policy::Light => meters.light.as_ref()?,
             Policy::Internal => return None,
         };
         let name = policy.name();
@@ -146,7 +185,8 @@ impl Policies {
             (Some(_), Outcome::Refused { .. }) => heard,
             (Some(shared), Outcome::Taken { .. }) => {
                 let (shared, who) = (Arc::clone(shared), Arc::clone(key));
-                let counted = runtime.spawn(async move { shared.take(name, &who, rate, cost, max_wait).await }).await;
+                let take = async move { shared.take(name, &who, rate, cost, max_wait).await };
+                let counted = spawn_work_on(runtime, take).await;
                 let debt = counted.ok().flatten();
                 self.tell_together(debt.is_some());
                 match debt {
@@ -173,7 +213,8 @@ impl Policies {
 
     /// Counts a request that showed no good key; nothing, if that has no limit.
     pub(super) fn on_failed(&self, from: IpAddr) -> Option<Ruling> {
-        let mut meter = lock(self.failed.as_ref()?);
+        let meters = self.meters();
+        let mut meter = lock(meters.failed.as_ref()?);
         let judged = meter.on_request(owner(from), 1, Duration::ZERO, self.now());
         let rate = meter.rate();
         drop(meter);
@@ -291,6 +332,22 @@ mod tests {
         assert_eq!(of(&headers, "ratelimit").as_deref(), Some("\"heavy\";r=0;t=3"));
         assert_eq!(of(&headers, "retry-after").as_deref(), Some("1"));
         assert!(refused.delay().is_err());
+    }
+
+    #[test]
+    fn callers_keep_their_level_where_a_policy_has_not_changed() {
+        let rate = |burst| Rate::new(1, burst);
+        let config = PoliciesConfig { light: rate(2), failed: rate(1), ..PoliciesConfig::default() };
+        let policies = Policies::new(config);
+        let address: IpAddr = "192.0.2.1".parse().unwrap();
+        let allowed = |policies: &Policies| policies.on_failed(address).is_none_or(|ruling| ruling.delay().is_ok());
+        assert!(allowed(&policies) && !allowed(&policies));
+        policies.reconfigure(PoliciesConfig { light: rate(9), ..config });
+        assert!(!allowed(&policies), "it is used up as before");
+        policies.reconfigure(PoliciesConfig { failed: rate(2), ..config });
+        assert!(allowed(&policies) && allowed(&policies) && !allowed(&policies));
+        policies.reconfigure(PoliciesConfig { failed: None, ..config });
+        assert!(allowed(&policies));
     }
 
     #[test]

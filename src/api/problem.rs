@@ -32,6 +32,8 @@ pub(crate) enum Problem {
     NotJson,
     /// An operation is not as it should be.
     InvalidOperation,
+    /// The settings cannot be reloaded.
+    InvalidSettings,
     /// An idempotency key was used for something else.
     KeyReused,
     /// What is asked for does not go with the state that something is in.
@@ -126,6 +128,12 @@ impl Problem {
                 "invalid-operation",
                 "Something is wrong with what was asked",
                 "Nothing was accepted. `errors` names every field that is wrong.",
+            ),
+            Self::InvalidSettings => (
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "invalid-settings",
+                "Settings are wrong",
+                "Nothing was applied. `errors` names everything that is wrong.",
             ),
             Self::KeyReused => (
                 StatusCode::UNPROCESSABLE_ENTITY,
@@ -243,7 +251,7 @@ impl Problem {
 impl Problem {
     /// All of them.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 23] = [
+    pub(crate) const ALL: [Self; 24] = [
         Self::NotFound,
         Self::MethodNotAllowed,
         Self::BodyTooLarge,
@@ -253,6 +261,7 @@ impl Problem {
         Self::BadRequest,
         Self::NotJson,
         Self::InvalidOperation,
+        Self::InvalidSettings,
         Self::KeyReused,
         Self::Conflict,
         Self::AlreadyRedriven,
@@ -359,6 +368,7 @@ impl Told {
             | Problem::BadRequest
             | Problem::NotJson
             | Problem::InvalidOperation
+            | Problem::InvalidSettings
             | Problem::KeyReused
             | Problem::Conflict
             | Problem::AlreadyRedriven

@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use guildhall_actors::supervision::PartEnd;
 use serde::Serialize;
 
 use crate::events::{PartNotReady, PartReady, emit};
@@ -19,6 +20,8 @@ struct State {
     /// Every part has been ready at the same time at least once.
     started: bool,
     stopping: bool,
+    /// A part has ended, and the process with it: nothing that is said after that counts.
+    ended: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -48,6 +51,14 @@ impl Readiness {
     /// From now on nothing is ready: the process is about to end.
     pub fn stopping(&self) {
         self.state().stopping = true;
+    }
+
+    /// From now on nothing is ready: the process ends because this part did. The log says so already.
+    pub fn on_part_end(&self, end: &PartEnd) {
+        let mut state = self.state();
+        let reason = format!("{} {}", end.part.name(), end.cause.summary());
+        state.parts.insert(end.part.component().name(), PartState::NotReady { reason });
+        (state.stopping, state.ended) = (true, true);
     }
 
     pub(crate) fn report(&self) -> Report {
@@ -97,6 +108,9 @@ impl PartHandle {
     /// Whether that changed anything: saying the same twice is no news.
     fn set(&self, new: PartState) -> bool {
         let mut state = self.readiness.state();
+        if state.ended {
+            return false;
+        }
         let changed = state.parts.get(self.part) != Some(&new);
         state.parts.insert(self.part, new);
         state.started |= state.all_ready();
@@ -106,6 +120,8 @@ impl PartHandle {
 
 #[cfg(test)]
 mod tests {
+    use guildhall_actors::supervision::{Cause, Panic, Part};
+
     use super::*;
 
     #[test]
@@ -126,6 +142,20 @@ mod tests {
         gateway.not_ready("lost");
         assert!(!readiness.report().ready);
         assert!(readiness.started(), "a start happens once");
+    }
+
+    #[test]
+    fn the_end_of_a_part_is_the_last_word() {
+        let readiness = Readiness::default();
+        let (gate, store) = (readiness.register("gate"), readiness.register("store"));
+        gate.ready();
+        store.ready();
+        let panic = Panic { place: Some("a.rs:1:2".to_owned()), message: "the token is abc".to_owned(), input: None };
+        readiness.on_part_end(&PartEnd { part: Part::TokenBucket, cause: Cause::Panicked(panic) });
+        gate.ready();
+        let report = serde_json::to_value(readiness.report()).unwrap();
+        let gate = serde_json::json!({"state": "not_ready", "reason": "token_bucket panicked at a.rs:1:2"});
+        assert_eq!((&report["ready"], &report["parts"]["gate"]), (&false.into(), &gate));
     }
 
     #[test]

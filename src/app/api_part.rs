@@ -48,6 +48,12 @@ pub(super) fn control(set: &Api) -> ControlConfig {
     }
 }
 
+/// The rates of the settings as they are now; what needs a restart is as it was at the start.
+pub(super) fn policies(now: &Api, started: &Api) -> PoliciesConfig {
+    let Policies { heavy, light, failed, .. } = now.policies;
+    PoliciesConfig { heavy, light, failed, ..control(started).policies }
+}
+
 /// Who may speak for others.
 pub(super) fn proxies(set: &Api) -> Proxies {
     Proxies { trusted: set.trusted_proxies.clone(), header: set.forwarded_header }

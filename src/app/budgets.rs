@@ -4,7 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use guildhall_actors::{
     budgets::{NamedBudgets, SharedConfig, SpendKeeper, SpendStore, Treasury},
+    failpoint,
     operations::WallClock,
+    supervision::{self, Part},
 };
 use guildhall_core::{
     budget::{OnLoss, PartnerConfig},
@@ -37,7 +39,7 @@ pub(super) struct BudgetsPart {
 
 impl BudgetsPart {
     /// Makes the budgets that the settings name, where the caller runs, which must be an actix `System` or a `LocalSet`.
-    pub(super) async fn start(settings: &Settings, rest: &Rest, store: Arc<dyn SpendStore>) -> Self {
+    pub(super) async fn start(settings: &Settings, rest: &Rest, store: Arc<dyn SpendStore>, clock: WallClock) -> Self {
         let set = &settings.budgets;
         let budgets = match rest.budgets() {
             Some(shared) => NamedBudgets::start_shared(Arc::new(shared), config(settings)),
@@ -51,9 +53,9 @@ impl BudgetsPart {
         }
         // No other life of any process has it.
         let process = format!("{:032x}", fastrand::u128(..));
-        let spend = SpendKeeper::new(store, &process, WallClock::system());
+        let spend = SpendKeeper::new(store, &process, clock);
         let treasury = Arc::new(Treasury::new(budgets, set.others, spend.clone()));
-        let keeping = tokio::spawn(keep(spend.clone()));
+        let keeping = supervision::spawn(Part::BudgetSpend, keep(spend.clone()));
         Self { treasury, spend, keeping }
     }
 
@@ -92,6 +94,7 @@ async fn keep(spend: SpendKeeper) {
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
+        failpoint::message(Part::BudgetSpend);
         spend.keep().await;
     }
 }

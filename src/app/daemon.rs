@@ -1,13 +1,17 @@
 //! The running daemon: a listener and the shards, with one way in and one way out.
 
-use std::{fmt, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fmt, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use guildhall_actors::{
     access::{RoleCache, RoleCacheConfig},
+    crash::{Crash, CrashStore},
     events::{Allowance, EventStore, ShardStore, WantedShards},
-    operations::{IdempotencyCache, OperationStore, WallClock},
+    failpoint,
+    operations::{IdempotencyCache, OperationStore},
+    supervision::{self, Part, PartEnd, Supervision},
+    telemetry::crash::CrashRecorded,
 };
-use guildhall_core::event::handler::Handlers;
+use guildhall_core::{answer::Credential, event::handler::Handlers};
 use metrics_exporter_prometheus::{BuildError, PrometheusHandle};
 use tokio::{task::JoinHandle, time::Instant};
 
@@ -21,7 +25,8 @@ use super::{
     identity,
     operations::OperationsPart,
     redis_part::RedisPart,
-    rest::{Rest, RestError},
+    reload::{Parts, Reloader},
+    rest::{GateState, Rest, RestError},
     shards::{Keeping, ShardsPart},
     spans::SpansPart,
 };
@@ -30,11 +35,14 @@ use crate::{
         self, BindError, Certificates, CertificatesError, Control, Endpoint, GateDesk, Listener, Readiness, ShardDesk,
         Shelf,
     },
+    clock::Clocks,
     discord::{
         FatalClose, IdentifyQueue, Reconnects, ShardEnd, ShardEvent, Shards, ShardsConfig,
         operations::{PerformConfig, Performer},
     },
-    events::{ListenerStarted, emit},
+    events::{LimitSharingChosen, ListenerStarted, emit},
+    handlers,
+    logging::Secrets,
     metrics, process,
     settings::{Settings, StoreUrl},
     store::{OpenError, Store},
@@ -42,6 +50,9 @@ use crate::{
 
 /// How often the recorder folds what it has collected, which bounds its memory when nobody scrapes.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
+
+/// How long recording the input on which a part panicked may take: half of what a process has to end.
+const CRASH_RECORDED_WITHIN: Duration = Duration::from_millis(300);
 
 /// The daemon cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -90,15 +101,6 @@ pub enum Ended {
     /// Discord refused a shard for good.
     #[error(transparent)]
     Refused(#[from] FatalClose),
-    /// A shard ended without a reason.
-    #[error("a shard ended unexpectedly; this is a bug, and the log above says where")]
-    Shard,
-    /// The listener ended.
-    #[error("the API listener ended unexpectedly: {0}")]
-    Listener(String),
-    /// The listener for interactions ended.
-    #[error("the listener for interactions ended unexpectedly: {0}")]
-    Interactions(String),
 }
 
 /// How long the gate is waited for before a process takes its part of the work. A gate takes a window to open; one that takes
@@ -154,12 +156,17 @@ pub struct Daemon {
     interactions: Option<Listener>,
     shards: ShardsPart,
     rest: Rest,
+    /// The application of the bot.
+    application: u64,
     events: EventsPart,
     operations: OperationsPart,
+    clocks: Clocks,
     budgets: BudgetsPart,
     upkeep: JoinHandle<()>,
-    certificates: Option<JoinHandle<()>>,
+    certificates: Option<(Certificates, JoinHandle<()>)>,
     spans: SpansPart,
+    /// What no span may hold.
+    secrets: Secrets,
     _redis: Option<RedisPart>,
 }
 
@@ -188,35 +195,49 @@ impl Daemon {
             .map(|key| api::bind_for(settings.interactions.bind, api::INTERACTIONS_BIND).map(|bound| (bound, key)));
         let posts = posts.transpose()?;
         let store = Store::approach(&settings.store).await?;
-        let key = key.settle(&settings.store).await?;
-        let control = Control::new(key.key, api_part::control(&settings.api));
+        let clocks = store.clocks().clone();
+        let readiness = Readiness::default();
+        supervise(&readiness, &store);
+        let key = key.settle(&settings.store).await.map_err(abandon)?;
+        let control = Control::new(key.key, api_part::control(&settings.api)).on_clock(&clocks.store_time());
         let control = control.behind(api_part::proxies(&settings.api));
         control.open_keys(Arc::new(store.clone()));
         control.open_erasure(Arc::new(store.clone()));
         if key.stored.is_some() {
             control.share_admin_key();
         }
-        let recorder = metrics::install()?;
-        let spans = SpansPart::start(settings).map_err(|error| StartError::Spans(error.to_string()))?;
+        let recorder = metrics::install().map_err(abandon)?;
+        Supervision::installed().iter().for_each(Supervision::count);
+        let secrets = Secrets::new(settings.secrets().into_iter().chain(handlers::secrets(&handlers)).collect());
+        let spans = SpansPart::start(settings, secrets.clone());
+        let spans = spans.map_err(|error| abandon(StartError::Spans(error.to_string())))?;
         process::record_start();
 
-        let readiness = Readiness::default();
         let part = readiness.register("gateway");
         let kept = readiness.register("store");
-        let listener =
-            bound.serve(readiness.clone(), recorder.clone(), Some(control.clone())).map_err(StartError::Serve)?;
+        let (gate_part, operations_part, events_part) =
+            (readiness.register("gate"), readiness.register("operations"), readiness.register("events"));
+        let listener = bound
+            .serve(readiness.clone(), recorder.clone(), Some(control.clone()))
+            .map_err(StartError::Serve)
+            .map_err(abandon)?;
         entrance.open(&control, &listener);
         emit(ListenerStarted { address: listener.address(), tls: certificates.is_some() });
-        let certificates = certificates.map(|certificates| tokio::spawn(certificates.follow(api_part::LOOK_EVERY)));
+        let certificates = certificates.map(|certificates| {
+            let following = certificates.clone().follow(api_part::LOOK_EVERY);
+            (certificates, supervision::spawn(Part::Certificates, following))
+        });
         key.tell();
 
         let shares = settings.redis.url.is_some().then(|| readiness.register("redis"));
         let shared: Arc<dyn OperationStore> = Arc::new(store.clone());
         let sessions: Arc<dyn EventStore> = Arc::new(store.clone());
         let claims: Arc<dyn ShardStore> = Arc::new(store.clone());
+        let crashes: Arc<dyn CrashStore> = Arc::new(store.clone());
         let notices = store.notices();
         let values = Arc::clone(&shared);
-        let rest = Rest::start(settings, token.clone(), Some(Arc::clone(&shared)))?;
+        let rest = Rest::start(settings, token.clone(), GateState::Store(&store, clocks.clone())).map_err(abandon)?;
+        emit(LimitSharingChosen { sharing: rest.sharing().name(), limit: settings.gate.limits.global });
         if settings.api.policies.shared
             && let Some(shared) = rest.policies(settings.api.policies.heavy_max_wait)
         {
@@ -228,16 +249,20 @@ impl Daemon {
             Some(part) => Some(RedisPart::start(&rest.gate, part).await),
             None => None,
         };
-        let budgets = BudgetsPart::start(settings, &rest, Arc::new(store.clone())).await;
+        // Before anything is sent.
+        rest.gate.ready().await;
+        gate_part.ready();
+        let budgets = BudgetsPart::start(settings, &rest, Arc::new(store.clone()), clocks.store_time()).await;
         control.open_budgets(Arc::clone(budgets.treasury()));
-        let who = identity::find(&token, rest.gate.as_ref(), &rest.calls, &part).await?;
+        let who = identity::find(&token, rest.gate.as_ref(), &rest.calls, &part).await.map_err(abandon)?;
         let gate: Arc<dyn guildhall_actors::rest::Rest> = rest.gate.clone();
         let roles = Arc::new(RoleCache::new(RoleCacheConfig {
             max_age: settings.operations.role_max_age,
             ..RoleCacheConfig::default()
         }));
         let performer = Performer::new(gate, who.application, who.bot, shared, PerformConfig::default())
-            .with_roles(Arc::clone(&roles));
+            .with_roles(Arc::clone(&roles))
+            .with_clocks(clocks.clone());
         let cache = rest.idempotency().map(|cache| Arc::new(cache) as Arc<dyn IdempotencyCache>);
         let operations = OperationsPart::start(
             settings,
@@ -248,27 +273,40 @@ impl Daemon {
             Arc::clone(&roles),
             kept,
         );
+        rest.gate.on_release(operations.release_listener());
         control.open(Arc::clone(operations.desk()));
         control.open_changes(operations.changes());
+        operations_part.ready();
         operations.arrive_when(rest.opens(OPENS_WITHIN));
-        let upkeep = tokio::spawn(upkeep(recorder));
+        let upkeep = supervision::spawn(Part::MetricsUpkeep, upkeep(recorder));
         let known = events::sessions(&*sessions, &part).await;
-        let found = discovery::find(settings, rest.gate.as_ref(), &rest.calls, &known, &part).await?;
+        let found = discovery::find(settings, rest.gate.as_ref(), &rest.calls, &known, &part).await.map_err(abandon)?;
         let gateway = Arc::new(GatewayPart::new(part));
         let desk = Arc::clone(operations.desk());
-        let prepared = EventsPart::prepare(settings, handlers, Arc::clone(&sessions), &rest, desk, found.shards)?;
+        let prepared = EventsPart::prepare(
+            settings,
+            handlers,
+            Arc::clone(&sessions),
+            crashes,
+            &rest,
+            desk,
+            found.shards,
+            &clocks.store_time(),
+        );
+        let prepared = prepared.map_err(abandon)?;
         let events = EventsPart::start(prepared);
+        events_part.ready();
         control.open_shelf(Shelf {
             values,
             store: Arc::clone(&sessions),
             events: events.events().clone(),
-            clock: WallClock::system(),
+            clock: clocks.store_time(),
         });
         let interactions = posts.map(|(bound, key)| {
             let (window, events) = (settings.interactions.replay_window, events.events().clone());
-            bound.take_interactions(Endpoint { key, window, events, clock: WallClock::system() })
+            bound.take_interactions(Endpoint { key, window, events, clock: clocks.store_time() })
         });
-        let interactions = interactions.transpose().map_err(StartError::Serve)?;
+        let interactions = interactions.transpose().map_err(StartError::Serve).map_err(abandon)?;
         let watched = Arc::clone(&gateway);
         let observer = Arc::new(move |event| match event {
             ShardEvent::PermissionsChanged { guild } => roles.invalidate(guild),
@@ -278,7 +316,7 @@ impl Daemon {
             }
         });
         let kept_sessions = Arc::clone(&sessions);
-        let queue = IdentifyQueue::new(sessions, found.limits, WallClock::system(), observer.clone());
+        let queue = IdentifyQueue::new(sessions, found.limits, clocks.store_time(), observer.clone());
         let config = ShardsConfig {
             token,
             gateway_url: found.url,
@@ -292,6 +330,7 @@ impl Daemon {
             buffer: Allowance { events: settings.gateway.buffer_events, bytes: settings.gateway.buffer_bytes },
             reconnects: Reconnects { base: settings.gateway.reconnect_base, cap: settings.gateway.reconnect_cap },
             hello_within: settings.gateway.hello_timeout,
+            clock: clocks.store_time(),
         };
         let range = found.range.range();
         let wanted = WantedShards {
@@ -304,7 +343,8 @@ impl Daemon {
             StoreUrl::Sqlite(_) => None,
             StoreUrl::Postgres { .. } => Some(settings.store.lease.heartbeat),
         };
-        let shards = Shards::ready(config, move |event| observer(event)).map_err(StartError::Threads)?;
+        let shards =
+            Shards::ready(config, move |event| observer(event)).map_err(StartError::Threads).map_err(abandon)?;
         let events_handle = events.events().clone();
         let keeping = Keeping { store: claims, events: events_handle, part: gateway, wanted, looks_every, notices };
         let shards = ShardsPart::start(shards, keeping);
@@ -319,13 +359,32 @@ impl Daemon {
             shards,
             rest,
             events,
+            application: who.application.get(),
             operations,
+            clocks,
             budgets,
             upkeep,
             certificates,
             spans,
+            secrets,
             _redis: redis,
         })
+    }
+
+    /// Lets the settings of this daemon be reloaded from now on, over its API as well.
+    pub fn reload_with(&self, reloader: &Reloader) {
+        reloader.attach(Parts {
+            control: self.control.clone(),
+            certificates: self.certificates.as_ref().map(|(certificates, _)| certificates.clone()),
+            authorization: self.rest.authorization.clone(),
+            gateway_token: self.shards.token_setter(),
+            gate: Arc::clone(&self.rest.gate),
+            clock: self.clocks.store_time(),
+            credentials: BTreeSet::from([self.rest.credential(), Credential::Application(self.application)]),
+            events: self.events.events().clone(),
+            span_secrets: self.secrets.clone(),
+        });
+        self.control.open_reload(Arc::new(reloader.clone()));
     }
 
     /// The way to Discord's REST API.
@@ -338,21 +397,22 @@ impl Daemon {
         self.listener.address()
     }
 
-    /// Waits until something ends that should not. Nothing is lost when the wait is cancelled.
+    /// Waits until Discord refuses a shard for good. The end of any other part ends the process by itself. Nothing is lost
+    /// when the wait is cancelled.
     pub async fn ended(&mut self) -> Ended {
-        tokio::select! {
-            end = self.shards.ended() => match end {
-                ShardEnd::Refused(fatal) => Ended::Refused(fatal),
-                ShardEnd::Closed | ShardEnd::Lost | ShardEnd::Panicked => Ended::Shard,
-            },
-            end = self.listener.ended() => Ended::Listener(why(end)),
-            end = ended(&mut self.interactions) => Ended::Interactions(why(end)),
+        loop {
+            match self.shards.ended().await {
+                ShardEnd::Refused(fatal) => return Ended::Refused(fatal),
+                // Not told, or the process ends already.
+                ShardEnd::Closed | ShardEnd::Lost | ShardEnd::Panicked => {}
+            }
         }
     }
 
-    /// Says at once that the daemon is about to end: nothing is ready any more, and the API takes nothing new unless it is to
-    /// do so for a while.
+    /// Says at once that the daemon is about to end: nothing is ready any more, parts may end, and the API takes nothing new
+    /// unless it is to do so for a while.
     pub fn stopping(&self) {
+        Supervision::installed().iter().for_each(Supervision::stopping);
         self.readiness.stopping();
         if self.delay.is_zero() {
             self.control.drain();
@@ -396,8 +456,8 @@ impl Daemon {
         // What it has said it keeps it has kept; this only lets others in sooner.
         let _ = tokio::time::timeout_at(deadline, self.operations.close()).await;
         self.upkeep.abort();
-        if let Some(certificates) = self.certificates {
-            certificates.abort();
+        if let Some((_, following)) = self.certificates {
+            following.abort();
         }
         // What has ended until now is told; a collector that takes its time holds nobody up.
         let _ = tokio::time::timeout_at(deadline, self.spans.finish()).await;
@@ -409,22 +469,36 @@ impl Daemon {
     }
 }
 
-/// Waits until a listener ends that there may not be.
-async fn ended(listener: &mut Option<Listener>) -> io::Result<()> {
-    match listener {
-        Some(listener) => listener.ended().await,
-        None => std::future::pending().await,
-    }
+/// If a part ends, nothing is ready any more, and everything that this process owns is given back.
+fn supervise(readiness: &Readiness, store: &Store) {
+    let Some(supervision) = Supervision::installed() else { return };
+    let (readiness, store) = (readiness.clone(), store.clone());
+    supervision.announce_to(move |end| readiness.on_part_end(end));
+    supervision.before_exit(move |end| async move {
+        // First: whoever has the lease next reads it before they continue what was left.
+        record_crash(&store, &end).await;
+        store.give_up(&end).await;
+    });
 }
 
-fn why(end: io::Result<()>) -> String {
-    end.err().map_or_else(|| "no error".to_owned(), |error| error.to_string())
+/// Counts the input on which a part panicked.
+async fn record_crash(store: &Store, end: &PartEnd) {
+    let Some(crash) = Crash::of(end, store.clocks().store_time().now()) else { return };
+    let crashes = store.record_crash(&crash, CRASH_RECORDED_WITHIN).await.map_err(|error| error.to_string());
+    emit(CrashRecorded { crash: &crash, crashes });
+}
+
+/// The start failed: what has started ends with it, and the error says why.
+fn abandon(error: impl Into<StartError>) -> StartError {
+    Supervision::installed().iter().for_each(Supervision::stopping);
+    error.into()
 }
 
 async fn upkeep(recorder: PrometheusHandle) {
     let mut tick = tokio::time::interval(UPKEEP_EVERY);
     loop {
         tick.tick().await;
+        failpoint::message(Part::MetricsUpkeep);
         recorder.run_upkeep();
     }
 }

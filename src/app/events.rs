@@ -4,8 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use actix_rt::Arbiter;
 use guildhall_actors::{
-    events::{Allowance, EventStore, Events, EventsConfig, KeptSession, Outside, Prepared},
+    crash::CrashStore,
+    events::{Allowance, Brain, EventStore, Events, EventsConfig, KeptSession, Outside, Prepared},
     operations::{WallClock, desk::Desk},
+    rest::Gate,
+    supervision::{self, Part},
 };
 use guildhall_core::{
     event::handler::{Does, Handlers},
@@ -61,26 +64,28 @@ pub struct EventsPart {
 
 impl EventsPart {
     /// Puts together what handles the events of a bot with so many shards.
+    #[expect(clippy::too_many_arguments, reason = "each is a part of its own")]
     pub(super) fn prepare(
         settings: &Settings,
         handlers: Handlers,
         store: Arc<dyn EventStore>,
+        crashes: Arc<dyn CrashStore>,
         rest: &Rest,
         desk: Arc<Desk>,
         shards: u32,
+        clock: &WallClock,
     ) -> Result<Prepared, WebhookError> {
-        let brain = Webhooks::new(targets(&handlers)?, &WebhookConfig::default(), rest.gate.breaker().clone())?;
+        let brain = webhooks(&handlers, &rest.gate, clock)?;
         let answers = FirstAnswers::new(rest.gate.clone(), settings.interactions.within);
-        let outside =
-            Outside { handlers, store, brain: Arc::new(brain), answers: Arc::new(answers), desk, watch: None };
+        let outside = Outside { handlers, store, crashes, brain, answers: Arc::new(answers), desk, watch: None };
         let allowance = Allowance { events: settings.gateway.buffer_events, bytes: settings.gateway.buffer_bytes };
-        Ok(Events::prepare(outside, WallClock::system(), config(settings, shards), allowance))
+        Ok(Events::prepare(outside, clock.clone(), config(settings, shards), allowance))
     }
 
     /// Begins to route. Must be called within an actix system.
     #[must_use]
     pub fn start(prepared: Prepared) -> Self {
-        let (router, guilds) = (Arbiter::new(), Arbiter::new());
+        let (router, guilds) = (supervision::arbiter(Part::RouterThread), supervision::arbiter(Part::EventThread));
         let events = Events::start_on(prepared, &router.handle(), &guilds.handle());
         Self { events, router, guilds }
     }
@@ -111,6 +116,13 @@ pub(super) async fn sessions(store: &dyn EventStore, part: &PartHandle) -> Vec<K
         }
         tokio::time::sleep(ASK_AGAIN).await;
     }
+}
+
+/// What the webhooks of handlers are reached by.
+pub(super) fn webhooks(handlers: &Handlers, gate: &Gate, clock: &WallClock) -> Result<Arc<dyn Brain>, WebhookError> {
+    let config = WebhookConfig { clock: clock.clone(), ..WebhookConfig::default() };
+    let webhooks = Webhooks::new(targets(handlers)?, &config, gate.breaker().clone())?;
+    Ok(Arc::new(webhooks))
 }
 
 fn targets(handlers: &Handlers) -> Result<Vec<Target>, WebhookError> {

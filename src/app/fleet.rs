@@ -7,8 +7,10 @@ use std::{
 };
 
 use guildhall_actors::{
+    failpoint,
     rest::Gate,
-    token_bucket::{SharedFuture, SharedLimits, SharedWindow, Tokens},
+    supervision::{self, Part, spawn_blocking_work},
+    token_bucket::{SharedFuture, SharedLimits, SharedWindow},
 };
 use guildhall_core::{
     answer::Credential,
@@ -106,13 +108,15 @@ impl Fleet {
         };
         let state = SharedState::start(self.redis, gate.breaker().clone(), self.state, on_block);
         let seat: SharedSeat = Arc::new(Mutex::new(Some(self.seat)));
-        let watch = tokio::spawn(bury_the_dead(Arc::clone(&seat), gate.tokens().clone(), every));
+        let tokens = gate.tokens().clone();
+        let task = report_dead(Arc::clone(&seat), every, move |dead| tokens.bury(dead));
+        let watch = supervision::spawn(Part::DeadProcesses, task);
         Membership { state: Mutex::new(Some(state)), seat, watch }
     }
 }
 
 /// The seat of this process, until it leaves it.
-type SharedSeat = Arc<Mutex<Option<Seat>>>;
+pub(super) type SharedSeat = Arc<Mutex<Option<Seat>>>;
 
 /// What a process has in common with the others, for as long as this lives.
 #[derive(Debug)]
@@ -132,7 +136,7 @@ impl Membership {
         self.watch.abort();
         let seat = Arc::clone(&self.seat);
         // It touches the disk. If the runtime is ending, the seat is free anyway.
-        let _ = tokio::task::spawn_blocking(move || {
+        let _ = spawn_blocking_work(move || {
             if let Some(seat) = seat.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 seat.leave();
             }
@@ -147,17 +151,18 @@ impl Drop for Membership {
     }
 }
 
-/// Looks for processes of this machine that died, and tells the others that nothing has to wait for them.
-async fn bury_the_dead(seat: SharedSeat, tokens: Tokens, every: Duration) {
+/// Looks for processes of this machine that died, and reports them: nothing has to wait for them.
+pub(super) async fn report_dead(seat: SharedSeat, every: Duration, report: impl Fn(Vec<String>)) {
     let mut tick = tokio::time::interval(every);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut told: HashMap<String, u32> = HashMap::new();
     loop {
         tick.tick().await;
+        failpoint::message(Part::DeadProcesses);
         let known: Vec<String> = told.extract_if(|_, times| *times >= TELL).map(|(id, _)| id).collect();
         let seat = Arc::clone(&seat);
         // It touches the disk.
-        let looked = tokio::task::spawn_blocking(move || {
+        let looked = spawn_blocking_work(move || {
             let mut seat = seat.lock().unwrap_or_else(PoisonError::into_inner);
             let seat = seat.as_mut()?;
             if !known.is_empty() {
@@ -176,7 +181,7 @@ async fn bury_the_dead(seat: SharedSeat, tokens: Tokens, every: Duration) {
             }
             *times += 1;
         }
-        tokens.bury(dead);
+        report(dead);
     }
 }
 

@@ -3,10 +3,13 @@
 pub mod admin_key;
 mod api_part;
 mod budgets;
+mod command_gate;
 mod commands;
 mod daemon;
+mod daemon_gate;
 mod demo;
 mod discovery;
+mod division;
 mod doctor;
 mod events;
 mod fleet;
@@ -14,18 +17,25 @@ mod gateway_part;
 mod identity;
 mod operations;
 mod redis_part;
+mod reload;
 mod rest;
 mod shards;
 mod signals;
 mod spans;
 
-use std::{future::Future, io, pin::pin};
+use std::{future::Future, io, panic::AssertUnwindSafe, pin::pin};
 
+use futures_util::FutureExt as _;
+use guildhall_actors::{
+    failpoint,
+    supervision::{Part, PartGuard, Supervision},
+};
 use guildhall_core::event::handler::Handlers;
 
 pub use self::{
     admin_key::FoundKey,
     api_part::Entrance,
+    command_gate::CommandGateError,
     commands::{SyncError, SyncMode, Synced, sync},
     daemon::{Daemon, Ended, StartError, Unfinished},
     demo::{Demo, DemoError, DemoSettings, NoAnswer},
@@ -33,8 +43,9 @@ pub use self::{
     doctor::{Examination, Finding, Verdict, examine},
     events::{EventsPart, WebhookError},
     operations::OperationsPart,
-    rest::{Rest, RestError},
-    signals::{EndsWith, Signal, Signals},
+    reload::{ReadSettings, Reloader},
+    rest::{GateState, LimitSharing, Rest, RestError},
+    signals::{EndsWith, OnHangup, Signal, Signals},
 };
 use crate::{
     events::{HandlerWarned, ShutdownFinished, ShutdownStarted, emit},
@@ -54,12 +65,13 @@ pub enum ServeError {
     /// It was asked to end, and could not in time.
     #[error(transparent)]
     Unfinished(#[from] Unfinished),
-    /// The operating system does not let it listen for signals.
-    #[error("cannot listen for signals: {0}")]
-    Signals(#[source] io::Error),
+    /// The operating system does not let it watch over its parts.
+    #[error("cannot start the threads that watch over the process: {0}")]
+    Supervision(#[source] io::Error),
 }
 
-/// Runs the daemon with these handlers, whose API asks for this key, until a signal, or what else asks it to, or a fatal error ends it.
+/// Runs the daemon with these handlers, whose API asks for this key, until a signal, or what else asks it to, or a fatal error
+/// ends it. If a part of it ends that must not, the process does, with exit code 1.
 ///
 /// # Errors
 ///
@@ -68,10 +80,34 @@ pub async fn serve(
     settings: &Settings,
     handlers: Handlers,
     key: &FoundKey,
-    ends_with: EndsWith,
+    signals: Signals,
+    reloader: &Reloader,
 ) -> Result<(), ServeError> {
-    // First of all, so that a signal during the start is not lost.
-    let mut signals = Signals::listen(ends_with).map_err(ServeError::Signals)?;
+    // Before anything else starts, so that nothing ends unseen.
+    let supervision = Supervision::install().map_err(ServeError::Supervision)?;
+    let main = async {
+        let guard = PartGuard::new(Part::Main);
+        let run = run(&supervision, settings, handlers, key, signals, reloader);
+        let served = failpoint::with_ticks(Part::Main, run).await;
+        supervision.stopping();
+        guard.finish();
+        served
+    };
+    match AssertUnwindSafe(main).catch_unwind().await {
+        Ok(served) => served,
+        // Returning would end the process before its lease is given back. Supervision ends it.
+        Err(_) => std::future::pending().await,
+    }
+}
+
+async fn run(
+    supervision: &Supervision,
+    settings: &Settings,
+    handlers: Handlers,
+    key: &FoundKey,
+    mut signals: Signals,
+    reloader: &Reloader,
+) -> Result<(), ServeError> {
     for warning in &warnings(&handlers) {
         emit(HandlerWarned { warning });
     }
@@ -81,6 +117,7 @@ pub async fn serve(
         tokio::select! {
             started = &mut start => started?,
             signal = signals.first() => {
+                supervision.stopping();
                 // No shard is connected yet, so there is nothing to end in order but requests to the API.
                 entrance.drain();
                 emit(ShutdownStarted { reason: signal.name() });
@@ -90,7 +127,17 @@ pub async fn serve(
             }
         }
     };
+    daemon.reload_with(reloader);
+    let hangups = signals.hangups();
+    // One that came during the start is done now.
+    let reloads = async {
+        loop {
+            hangups.notified().await;
+            reloader.reload_by_signal().await;
+        }
+    };
     let ended = tokio::select! {
+        () = reloads => unreachable!("invariant: it never returns"),
         ended = daemon.ended() => Some(ended),
         signal = signals.first() => {
             daemon.stopping();

@@ -1,16 +1,23 @@
 //! Operations put together: the store, what carries them out, and the one way in.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use actix_rt::Arbiter;
 use guildhall_actors::access::{KeyStore as _, RoleCache};
 use guildhall_actors::budgets::SpendStore as _;
 use guildhall_actors::events::EventStore as _;
+use guildhall_actors::failpoint;
 use guildhall_actors::operations::{
     Changes, Desk, IdempotencyCache, OperationStore, Operations, OperationsConfig, Pausable, Perform, Retention, Seat,
     StoreError, Swept, WallClock, Word,
     desk::{DeskConfig, Hears},
 };
+use guildhall_actors::rest::ReleaseListener;
+use guildhall_actors::supervision::{self, Part};
 use guildhall_core::{
     budget::Hour,
     guild::LineConfig,
@@ -20,18 +27,30 @@ use guildhall_core::{
 use tokio::{
     sync::broadcast::{self, error::RecvError},
     task::JoinHandle,
-    time::MissedTickBehavior,
+    time::{Instant, MissedTickBehavior},
 };
 
 use crate::{
     api::PartHandle,
-    events::{DepthsCounted, SweepFailed, Swept as SweptEvent, UsageCounted, emit},
+    events::{
+        ClocksUnsaved, DepthsCounted, PreviousEnd, ProcessEndsCounted, SweepFailed, Swept as SweptEvent, UsageCounted,
+        emit,
+    },
     settings::Settings,
-    store::{Health, Notice, Store},
+    store::{Health, Notice, ProcessEnd, Store},
 };
+
+/// How long the end of a process counts.
+const ENDS_COUNT_FOR: Duration = Duration::from_secs(3_600);
 
 /// How often it is counted what waits.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
+
+/// How often the clocks are stored without a change.
+const SAVE_CLOCKS_EVERY: Duration = Duration::from_secs(60);
+
+/// How often the wall clock is compared with what is known of the others. They are stored as often at most.
+const COMPARE_CLOCKS_EVERY: Duration = Duration::from_secs(1);
 
 /// Operations of this process, under way and on their way in.
 #[derive(Debug)]
@@ -55,11 +74,11 @@ impl OperationsPart {
         roles: Arc<RoleCache>,
         part: PartHandle,
     ) -> Self {
-        let arbiter = Arbiter::new();
-        let (clock, handle) = (WallClock::system(), arbiter.handle());
+        let arbiter = supervision::arbiter(Part::OperationThread);
+        let (clock, handle) = (store.clocks().store_time(), arbiter.handle());
         let spawn = Box::new(move |seat: Seat| seat.run_on(&handle));
         let shared: Arc<dyn OperationStore> = Arc::new(store.clone());
-        let operations = Operations::start(Arc::clone(&shared), perform, clock, config(settings), spawn);
+        let operations = Operations::start(Arc::clone(&shared), perform, clock.clone(), config(settings), spawn);
         let desk = Desk::new(
             Arc::clone(&shared),
             Arc::new(Told(operations.clone())),
@@ -69,23 +88,27 @@ impl OperationsPart {
                 application: Some(application),
                 ..DeskConfig::default()
             },
-            Arc::new(move || clock.now()),
+            {
+                let clock = clock.clone();
+                Arc::new(move || clock.now())
+            },
         )
         .with_roles(roles);
         let sweeper = Sweeper {
             store: shared,
             whole: store.clone(),
-            clock,
+            clock: clock.clone(),
             every: settings.operations.sweep_every,
             retention: retention(settings),
             keep_audit: settings.operations.retention.audit,
             keep_spend: settings.operations.retention.budget_spend,
         };
         let tasks = vec![
-            tokio::spawn(count(Arc::clone(&sweeper.store))),
-            tokio::spawn(sweeper.run()),
-            tokio::spawn(watch(store.clone(), part)),
-            tokio::spawn(hear(store.notices(), operations.clone())),
+            supervision::spawn(Part::DepthGauges, count(Arc::clone(&sweeper.store), store.clone(), clock)),
+            supervision::spawn(Part::Sweeper, sweeper.run()),
+            supervision::spawn(Part::StoreHealth, watch(store.clone(), part)),
+            supervision::spawn(Part::ClockWatch, watch_clocks(store.clone())),
+            supervision::spawn(Part::StoreNotices, hear(store.notices(), operations.clone())),
         ];
         Self { store, operations, desk: Arc::new(desk), arbiter, tasks }
     }
@@ -100,10 +123,17 @@ impl OperationsPart {
         Arc::new(self.store.clone())
     }
 
+    /// Is to be told what of the gate has changed: operations that it held back become due.
+    pub fn release_listener(&self) -> ReleaseListener {
+        let operations = self.operations.clone();
+        Arc::new(move |condition| operations.release(condition))
+    }
+
     /// Takes this process's part of the work once it can send: what other processes have would wait here for that.
     pub fn arrive_when(&self, opens: impl Future<Output = ()> + Send + 'static) {
         let store = self.store.clone();
-        tokio::spawn(async move {
+        // If it broke, this process would never take its share.
+        supervision::spawn_finite(Part::Arrival, async move {
             opens.await;
             store.arrive();
         });
@@ -134,6 +164,7 @@ fn config(settings: &Settings) -> OperationsConfig {
         backoff: Backoff { base: set.backoff_base, cap: set.backoff_cap, ..defaults.backoff },
         max_wait: set.max_wait,
         request_timeout: set.settle,
+        check_timeout: set.check_timeout,
         poll: set.poll,
         most_active: set.active_guilds,
         idle_after: set.idle,
@@ -191,6 +222,7 @@ impl Sweeper {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
+            failpoint::message(Part::Sweeper);
             if let Err(error) = self.sweep().await {
                 emit(SweepFailed { error: &error });
             }
@@ -202,6 +234,8 @@ impl Sweeper {
         loop {
             let now = self.clock.now();
             let swept = self.store.sweep(self.retention, now).await?;
+            // A step of the clock delays expiry; the store's own sweep knows that.
+            let now = now.before(self.whole.clocks().expiry_lag());
             let kept_for = u64::try_from(self.retention.dead_letters.as_millis()).unwrap_or(u64::MAX);
             let events = self.whole.sweep_events(UnixMs::new(now.millis().saturating_sub(kept_for))).await?;
             let notes = self.whole.sweep_access(now.before(self.keep_audit)).await?;
@@ -214,12 +248,36 @@ impl Sweeper {
     }
 }
 
+/// Compares the wall clock with what is known of the others, and stores what the next process needs to know: soon after a
+/// change, and from time to time.
+async fn watch_clocks(store: Store) {
+    let clocks = store.clocks().clone();
+    let mut tick = tokio::time::interval(COMPARE_CLOCKS_EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut saved: Option<Instant> = None;
+    loop {
+        tick.tick().await;
+        failpoint::message(Part::ClockWatch);
+        clocks.compare_again();
+        let is_due = saved.is_none_or(|at| at.elapsed() >= SAVE_CLOCKS_EVERY);
+        if !clocks.take_changed() && !is_due {
+            continue;
+        }
+        match store.save_clocks().await {
+            Ok(()) => saved = Some(Instant::now()),
+            Err(error) => emit(ClocksUnsaved { error: &error }),
+        }
+    }
+}
+
 /// Keeps the gauges of what waits.
-async fn count(store: Arc<dyn OperationStore>) {
+async fn count(store: Arc<dyn OperationStore>, whole: Store, clock: WallClock) {
+    let mut ends = ProcessEnds::default();
     let mut tick = tokio::time::interval(COUNT_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
+        failpoint::message(Part::DepthGauges);
         // A store that does not answer is told of by its own part; the gauges keep what was last known.
         if let Ok(depths) = store.depths().await {
             emit(DepthsCounted { depths: &depths });
@@ -227,13 +285,56 @@ async fn count(store: Arc<dyn OperationStore>) {
         if let Ok(usage) = store.usage(None).await {
             emit(UsageCounted { usage: &usage });
         }
+        if ends.is_due()
+            && let Ok(stored) = whole.process_ends().await
+        {
+            ends.tell(&stored, clock.now());
+        }
+    }
+}
+
+/// Which parts have ended processes of this store lately.
+#[derive(Debug, Default)]
+struct ProcessEnds {
+    looks: u32,
+    /// Every part that was told, so that it falls back to 0.
+    told: BTreeSet<&'static str>,
+}
+
+impl ProcessEnds {
+    /// They seldom change: one look in twelve is enough.
+    fn is_due(&mut self) -> bool {
+        let due = self.looks.is_multiple_of(12);
+        self.looks = self.looks.wrapping_add(1);
+        due
+    }
+
+    fn tell(&mut self, stored: &[ProcessEnd], now: UnixMs) {
+        if let (true, Some(end)) = (self.looks == 1, stored.first()) {
+            emit(PreviousEnd { end, ago: now.since(end.at) });
+        }
+        let ends = self.count(stored, now);
+        emit(ProcessEndsCounted { ends });
+    }
+
+    fn count(&mut self, stored: &[ProcessEnd], now: UnixMs) -> BTreeMap<&'static str, u32> {
+        let mut ends: BTreeMap<&'static str, u32> = self.told.iter().map(|part| (*part, 0)).collect();
+        for end in stored.iter().filter(|end| now.since(end.at) < ENDS_COUNT_FOR) {
+            // A newer version may have other parts.
+            let part = Part::ALL.iter().find(|part| part.name() == end.part).map_or("other", |part| part.name());
+            *ends.entry(part).or_default() += 1;
+        }
+        self.told.extend(ends.keys());
+        ends
     }
 }
 
 /// Passes on what other processes did.
 async fn hear(mut notices: broadcast::Receiver<Notice>, operations: Operations) {
     loop {
-        match notices.recv().await {
+        let notice = notices.recv().await;
+        failpoint::message(Part::StoreNotices);
+        match notice {
             Ok(Notice::Queues(queues)) => {
                 for (queue, word) in queues {
                     match word {
@@ -263,6 +364,7 @@ async fn hear(mut notices: broadcast::Receiver<Notice>, operations: Operations) 
 async fn watch(store: Store, part: PartHandle) {
     let mut health = store.watch();
     loop {
+        failpoint::message(Part::StoreHealth);
         match &*health.borrow_and_update() {
             Health::Up => part.ready(),
             Health::Down(why) => part.not_ready(why),
@@ -270,5 +372,28 @@ async fn watch(store: Store, part: PartHandle) {
         if health.changed().await.is_err() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_count_for_an_hour_and_fall_back_to_zero() {
+        let end = |part: &str, at| ProcessEnd {
+            instance: "a".to_owned(),
+            part: part.to_owned(),
+            cause: "panicked".to_owned(),
+            at: UnixMs::new(at),
+        };
+        let stored = [end("token_bucket", 7_000_000), end("of_a_newer_version", 7_000_000), end("token_bucket", 1)];
+        let mut ends = ProcessEnds::default();
+        let now = UnixMs::new(7_000_001);
+        assert_eq!(ends.count(&stored, now), BTreeMap::from([("other", 1), ("token_bucket", 1)]));
+        let later = UnixMs::new(7_000_000 + 3_600_000);
+        assert_eq!(ends.count(&stored, later), BTreeMap::from([("other", 0), ("token_bucket", 0)]));
+        let looks: Vec<bool> = (0..13).map(|_| ends.is_due()).collect();
+        assert_eq!(looks.iter().filter(|due| **due).count(), 2, "at once, and after a minute");
     }
 }

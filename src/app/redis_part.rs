@@ -2,7 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use guildhall_actors::rest::{Gate, GateView};
+use guildhall_actors::{
+    failpoint,
+    rest::{Gate, GateView},
+    supervision::{self, Part},
+};
 use guildhall_core::{answer::Credential, invalid::FleetSnapshot, limit::shared::Mode};
 use tokio::task::JoinHandle;
 
@@ -21,7 +25,7 @@ impl RedisPart {
     pub(super) async fn start(gate: &Arc<Gate>, part: PartHandle) -> Self {
         tell(gate, &part, AT_FIRST, Until::Ready).await;
         let gate = Arc::clone(gate);
-        Self(tokio::spawn(async move { tell(&gate, &part, LATER, Until::TheEnd).await }))
+        Self(supervision::spawn(Part::RedisHealth, async move { tell(&gate, &part, LATER, Until::TheEnd).await }))
     }
 }
 
@@ -42,6 +46,9 @@ async fn tell(gate: &Gate, part: &PartHandle, every: Duration, until: Until) {
     let mut tick = tokio::time::interval(every);
     loop {
         tick.tick().await;
+        if until == Until::TheEnd {
+            failpoint::message(Part::RedisHealth);
+        }
         // The gate is gone only when the process ends.
         let Some(view) = gate.observe().await else { return };
         match missing(&view) {

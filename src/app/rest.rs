@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use guildhall_actors::{
-    memory::{MemoryConfig, StoreMemory},
+    memory::{Memory, MemoryConfig, StoreMemory},
     operations::OperationStore,
     rest::{Gate, GateConfig},
     right::Right,
@@ -11,14 +11,19 @@ use guildhall_actors::{
 use guildhall_core::{answer::Credential, lane::Lane, route::Route};
 use twilight_model::id::{Id, marker::ApplicationMarker};
 
-use super::fleet::{Fleet, Membership};
+use super::{
+    division::Division,
+    fleet::{Fleet, Membership},
+};
 use crate::{
+    clock::Clocks,
     discord::{
         application_of,
-        rest::{Calls, HyperTransport, TransportConfig, TransportConfigError},
+        rest::{Authorization, Calls, HyperTransport, TransportConfig, TransportConfigError},
     },
     redis::{Keys, Redis, RedisBudgets, RedisConfigError, RedisIdempotency, RedisPolicies, fingerprint},
     settings::{Settings, Token},
+    store::Store,
 };
 
 /// Calls to Discord cannot be made.
@@ -32,6 +37,39 @@ pub enum RestError {
     Redis(#[from] RedisConfigError),
 }
 
+/// Where a gate gets what it must not forget, and how it learns of other processes.
+pub enum GateState<'a> {
+    /// From the store, which also tells which processes share it.
+    Store(&'a Store, Clocks),
+    /// From this alone.
+    Memory(Arc<dyn Memory>),
+    /// It forgets everything with its end.
+    Forgetful,
+}
+
+/// How the processes of a bot share the global limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitSharing {
+    /// No other process can use the store.
+    Alone,
+    /// Each process of the store has a share.
+    Store,
+    /// Redis counts for all of them.
+    Redis,
+}
+
+impl LimitSharing {
+    /// Its name, as logs and the API have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Alone => "alone",
+            Self::Store => "store",
+            Self::Redis => "redis",
+        }
+    }
+}
+
 /// The way to Discord's REST API.
 #[derive(Debug)]
 pub struct Rest {
@@ -39,8 +77,11 @@ pub struct Rest {
     pub gate: Arc<Gate>,
     /// What calls are built with.
     pub calls: Calls,
+    /// The token that calls carry.
+    pub authorization: Authorization,
     application: Id<ApplicationMarker>,
     membership: Option<Membership>,
+    division: Option<Division>,
     redis: Option<Redis>,
     /// What the other processes know this one by, if there is a Redis.
     member: Option<String>,
@@ -48,25 +89,46 @@ pub struct Rest {
 
 impl Rest {
     /// Starts the gate's actors where the caller runs, which must be an actix `System` or a `LocalSet`. If the settings name
-    /// a Redis, the gate shares its limits with all others there; if there is a store, it remembers over a restart what it
-    /// must not forget.
+    /// a Redis, the gate shares its limits with all others there; else it uses its share of those of the store.
     ///
     /// # Errors
     ///
     /// When the settings cannot be worked with.
-    pub fn start(settings: &Settings, token: Token, store: Option<Arc<dyn OperationStore>>) -> Result<Self, RestError> {
+    pub fn start(settings: &Settings, token: Token, state: GateState<'_>) -> Result<Self, RestError> {
         // A token that does not name its application is a simulator's; any id keeps its calls together.
         let application = application_of(&token).and_then(Id::new_checked).unwrap_or(Id::new(1));
         let fleet = Fleet::meet(settings, application.get(), &token)?;
         let redis = fleet.as_ref().map(|fleet| fleet.redis().clone());
         let member = fleet.as_ref().map(|fleet| fleet.member().to_owned());
-        let lease = store.as_ref().map_or_else(Right::always, |store| store.lease());
-        let memory = store.map(|store| {
-            let memory = StoreMemory::new(store, application.get(), None);
-            let tokens = vec![(Credential::Application(application.get()), fingerprint(&token))];
-            MemoryConfig::new(Arc::new(memory), tokens)
+        let (memory, division, lease, clocks): (Option<Arc<dyn Memory>>, _, _, Option<Clocks>) = match state {
+            GateState::Store(store, clocks) => {
+                let division = Division::join(settings, &token, store);
+                let store: Arc<dyn OperationStore> = Arc::new(store.clone());
+                let lease = store.lease();
+                (Some(Arc::new(StoreMemory::new(store, application.get(), None))), division, lease, Some(clocks))
+            }
+            GateState::Memory(memory) => (Some(memory), None, Right::always(), None),
+            GateState::Forgetful => (None, None, Right::always(), None),
+        };
+        let tokens = vec![(Credential::Application(application.get()), fingerprint(&token))];
+        let memory = memory.map(|memory| {
+            let config = MemoryConfig::new(memory, tokens);
+            match &clocks {
+                Some(clocks) => MemoryConfig { wall: clocks.store_time(), ..config },
+                None => config,
+            }
         });
-        let transport = HyperTransport::new(TransportConfig::new(settings, token))?.under(lease);
+        let transport = HyperTransport::new(TransportConfig::new(settings, token))?;
+        let (transport, lease) = match &division {
+            // What belongs to no queue counts, too.
+            Some(division) => (transport.only_under(division.limit().right()), division.limit().right()),
+            None => (transport.under(lease), Right::always()),
+        };
+        let authorization = transport.authorization();
+        let transport = match clocks {
+            Some(clocks) => transport.reporting_dates_to(clocks),
+            None => transport,
+        };
         let shared = fleet.as_ref().map(|fleet| fleet.limits(Credential::Application(application.get())));
         let config = GateConfig {
             limits: settings.gate.limits.clone(),
@@ -76,10 +138,21 @@ impl Rest {
             seed: u64::from(std::process::id()),
             shared,
             memory,
+            divided: division.as_ref().map(|division| division.limit().limit()),
+            lease,
         };
         let gate = Gate::start(transport, config);
         let membership = fleet.map(|fleet| fleet.join(&gate));
-        Ok(Self { gate, calls: Calls::new(application), application, membership, redis, member })
+        Ok(Self {
+            gate,
+            calls: Calls::new(application),
+            authorization,
+            application,
+            membership,
+            division,
+            redis,
+            member,
+        })
     }
 
     /// Waits until the gate would let a call go: a fresh one has to wait out what others may have sent. Ends when it says
@@ -90,6 +163,16 @@ impl Rest {
         let tokens = self.gate.tokens().clone();
         // The permit is given back unused.
         async move { drop(tokens.acquire(credential, any, Lane::Operation, within).await) }
+    }
+
+    /// How the global limit is shared with other processes.
+    #[must_use]
+    pub fn sharing(&self) -> LimitSharing {
+        match (&self.redis, &self.division) {
+            (Some(_), _) => LimitSharing::Redis,
+            (None, Some(_)) => LimitSharing::Store,
+            (None, None) => LimitSharing::Alone,
+        }
     }
 
     /// Whom calls are made as.
@@ -125,6 +208,9 @@ impl Rest {
         // First, while it still knows what is shared.
         self.gate.remember().await;
         self.gate.tokens().leave().await;
+        if let Some(division) = &self.division {
+            division.leave(&self.gate).await;
+        }
         if let Some(membership) = &self.membership {
             membership.leave().await;
         }

@@ -11,7 +11,9 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 use futures_util::future::join_all;
 use guildhall_actors::{
     events::{Boarded, Events, ShardBoard, ShardClaim, ShardStore, Taken, WantedShards},
+    failpoint,
     right::Right,
+    supervision::{self, Part},
 };
 use tokio::{
     sync::{
@@ -24,7 +26,7 @@ use tokio::{
 
 use super::gateway_part::GatewayPart;
 use crate::{
-    discord::{Roster, ShardEnd, Shards},
+    discord::{Resume, Roster, ShardEnd, Shards, TokenSetter},
     events::{ShardsBecame, ShardsMoved, ShardsUnclaimed, emit},
     store::Notice,
 };
@@ -71,8 +73,13 @@ impl ShardsPart {
         let (stop, stopped) = watch::channel(false);
         let store = Arc::clone(&keeping.store);
         let keeper = Keeper { keeping, roster: shards.roster().clone(), held: BTreeMap::new(), returns: Vec::new() };
-        let keeper = Some(tokio::spawn(keeper.run(stopped)));
+        let keeper = Some(supervision::spawn(Part::ShardClaims, keeper.run(stopped)));
         Self { shards, store, stop, keeper, held: Vec::new() }
+    }
+
+    /// Sets the token of new connections.
+    pub(super) fn token_setter(&self) -> TokenSetter {
+        self.shards.token_setter()
     }
 
     /// Where the shards are seen, and restarted.
@@ -158,6 +165,7 @@ impl Keeper {
     /// Goes on until it is told to stop; what is held then.
     async fn run(mut self, mut stop: watch::Receiver<bool>) -> Vec<ShardClaim> {
         while !*stop.borrow() {
+            failpoint::message(Part::ShardClaims);
             self.let_go_of_lost().await;
             let looked = self.look().await;
             let wait = match &looked {
@@ -185,10 +193,10 @@ impl Keeper {
         }
         let claimed = answered(self.keeping.store.claim_shards(self.keeping.wanted)).await?;
         let new: Vec<u32> = claimed.claims.iter().map(|claim| claim.shard).collect();
-        for Taken { claim, feed, session } in self.keeping.events.take(claimed.claims).await {
+        for Taken { claim, feed, session, unread } in self.keeping.events.take(claimed.claims).await {
             let right = self.keeping.store.shard_right(claim);
             self.held.insert(claim.shard, (claim, right.clone()));
-            self.roster.open(claim.shard, feed, session, right);
+            self.roster.open(claim.shard, feed, session.map(|session| Resume { session, unread }), right);
         }
         self.keeping.part.has(self.held.len());
         if !new.is_empty() {

@@ -1,16 +1,21 @@
 //! SIGTERM and Ctrl-C: the first asks for an orderly end, the second does not ask. For a process that another one started
-//! and that must not outlive it, the end of standard input asks as well.
+//! and that must not outlive it, the end of standard input asks as well. SIGHUP asks a daemon to reload, and never ends it.
 
 use std::{
     io::{self, Read as _},
     process,
-    sync::mpsc,
+    sync::{Arc, mpsc},
     thread,
+};
+
+use guildhall_actors::{
+    failpoint,
+    supervision::{self, Part},
 };
 
 use tokio::{
     signal::unix::{SignalKind, signal},
-    sync::oneshot,
+    sync::{Notify, oneshot},
 };
 
 /// What asks the process to end.
@@ -58,6 +63,16 @@ impl Signal {
 #[derive(Debug)]
 pub struct Signals {
     first: oneshot::Receiver<Signal>,
+    hangups: Arc<Notify>,
+}
+
+/// What SIGHUP does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnHangup {
+    /// It ends the process, as when a terminal is closed.
+    Ends,
+    /// It asks for a reload.
+    Reloads,
 }
 
 impl Signals {
@@ -66,22 +81,31 @@ impl Signals {
     /// # Errors
     ///
     /// When the operating system gives no thread or no signals.
-    pub fn listen(ends_with: EndsWith) -> io::Result<Self> {
+    pub fn listen(ends_with: EndsWith, on_hangup: OnHangup) -> io::Result<Self> {
         let (tell_first, first) = oneshot::channel();
+        let hangups = Arc::new(Notify::new());
+        let tell_hangup = (on_hangup == OnHangup::Reloads).then(|| Arc::clone(&hangups));
         let input = match ends_with {
             EndsWith::Signals => None,
             EndsWith::Input => Some(end_of_input()?),
         };
         let (tell_started, started) = mpsc::sync_channel(1);
-        thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        supervision::thread(Part::Signals, "signals".to_owned(), move || {
             let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => runtime,
                 Err(error) => return drop(tell_started.send(Err(error))),
             };
-            runtime.block_on(watch(&tell_started, tell_first, input));
+            let watch = watch(&tell_started, tell_first, input, tell_hangup);
+            runtime.block_on(failpoint::with_ticks(Part::Signals, watch));
         })?;
         started.recv().map_err(|_| io::Error::other("the signal thread ended"))??;
-        Ok(Self { first })
+        Ok(Self { first, hangups })
+    }
+
+    /// Notified once for any number of SIGHUPs since the last time.
+    #[must_use]
+    pub fn hangups(&self) -> Arc<Notify> {
+        Arc::clone(&self.hangups)
     }
 
     /// Waits for the first signal. Nothing is lost when the wait is cancelled.
@@ -95,8 +119,10 @@ impl Signals {
 }
 
 /// Reads what nobody needs, until there is no more.
+#[expect(clippy::disallowed_methods, reason = "the end of this thread is what it is for")]
 fn end_of_input() -> io::Result<oneshot::Receiver<()>> {
     let (tell_ended, ended) = oneshot::channel();
+    // Its end is what it reports.
     thread::Builder::new().name("input".to_owned()).spawn(move || {
         let mut ignored = [0; 256];
         while io::stdin().read(&mut ignored).is_ok_and(|read| read > 0) {}
@@ -115,13 +141,23 @@ async fn ended(input: &mut Option<oneshot::Receiver<()>>) {
     *input = None;
 }
 
+async fn received(stream: Option<&mut tokio::signal::unix::Signal>) {
+    match stream {
+        Some(stream) => drop(stream.recv().await),
+        None => std::future::pending().await,
+    }
+}
+
 async fn watch(
     tell_started: &mpsc::SyncSender<io::Result<()>>,
     tell_first: oneshot::Sender<Signal>,
     mut input: Option<oneshot::Receiver<()>>,
+    tell_hangup: Option<Arc<Notify>>,
 ) {
-    let streams = signal(SignalKind::interrupt()).and_then(|int| Ok((int, signal(SignalKind::terminate())?)));
-    let (mut interrupt, mut terminate) = match streams {
+    let hangups = || tell_hangup.as_ref().map(|_| signal(SignalKind::hangup())).transpose();
+    let streams = signal(SignalKind::interrupt())
+        .and_then(|interrupt| Ok((interrupt, signal(SignalKind::terminate())?, hangups()?)));
+    let (mut interrupt, mut terminate, mut hangup) = match streams {
         Ok(streams) => streams,
         Err(error) => return drop(tell_started.send(Err(error))),
     };
@@ -132,6 +168,14 @@ async fn watch(
             _ = interrupt.recv() => Signal::Interrupt,
             _ = terminate.recv() => Signal::Terminate,
             () = ended(&mut input) => Signal::InputEnded,
+            () = received(hangup.as_mut()) => {
+                match (&tell_hangup, &tell_first) {
+                    (Some(reload), Some(_)) => reload.notify_one(),
+                    (_, None) => tracing::info!("reload ignored: the process is ending"),
+                    (None, Some(_)) => {}
+                }
+                continue;
+            }
         };
         match tell_first.take() {
             Some(first) => drop(first.send(signal)),

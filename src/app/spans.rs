@@ -10,6 +10,7 @@ mod told {
     use guildhall_actors::telemetry::span;
 
     use crate::{
+        logging::Secrets,
         otel::{EndpointError, Exporter},
         settings::Settings,
     };
@@ -19,8 +20,9 @@ mod told {
     pub(crate) struct SpansPart(Option<Exporter>);
 
     impl SpansPart {
-        pub(crate) fn start(settings: &Settings) -> Result<Self, EndpointError> {
-            let exporter = Exporter::start(&settings.telemetry, settings.secrets())?;
+        /// None of the secrets is sent.
+        pub(crate) fn start(settings: &Settings, secrets: Secrets) -> Result<Self, EndpointError> {
+            let exporter = Exporter::start(&settings.telemetry, secrets)?;
             if let Some(exporter) = &exporter
                 && !span::listen(exporter.listener())
             {
@@ -42,7 +44,7 @@ mod told {
 mod untold {
     use std::convert::Infallible;
 
-    use crate::settings::Settings;
+    use crate::{logging::Secrets, settings::Settings};
 
     /// Nowhere: the settings have refused to name a collector.
     #[derive(Debug)]
@@ -50,7 +52,7 @@ mod untold {
 
     impl SpansPart {
         /// A program that is built otherwise may fail here.
-        pub(crate) fn start(_: &Settings) -> Result<Self, Infallible> {
+        pub(crate) fn start(_: &Settings, _: Secrets) -> Result<Self, Infallible> {
             Ok(Self)
         }
 

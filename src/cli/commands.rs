@@ -11,7 +11,10 @@ use std::{
 use clap::Subcommand;
 use guildhall_core::command::{Change, Scope};
 
-use super::setting_flags::{self, SettingFlags};
+use super::{
+    remote::Remote,
+    setting_flags::{self, SettingFlags},
+};
 use crate::{
     app::{self, StartError, SyncMode, Synced},
     commands, logging,
@@ -42,12 +45,14 @@ enum Command {
         #[arg(long)]
         dry_run: bool,
         #[command(flatten)]
+        remote: Box<Remote>,
+        #[command(flatten)]
         settings: Box<SettingFlags>,
     },
 }
 
 pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
-    let Command::Sync { file: commands, guild, dry_run, settings } = args.command;
+    let Command::Sync { file: commands, guild, dry_run, remote, settings } = args.command;
     let loaded = setting_flags::load(file, *settings)?;
     // Before Discord is asked for anything.
     let wanted = commands::load(&commands)?;
@@ -59,7 +64,8 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     logging::init(&log, loaded.settings.secrets())?;
     let scope = guild.map_or(Scope::Global, |guild| Scope::Guild(guild.get()));
     let mode = if dry_run { SyncMode::Look } else { SyncMode::Apply };
-    let synced = app::block_on(app::sync(&loaded.settings, token, &wanted, scope, mode))??;
+    let daemon = remote.client_by(|| Ok(loaded.settings.clone())).map_err(|error| error.to_string());
+    let synced = app::block_on(app::sync(&loaded.settings, token, &wanted, scope, mode, &daemon))??;
     io::stdout().write_all(told(&synced, mode).as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }

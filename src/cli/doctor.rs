@@ -42,14 +42,13 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     let examination = Examination { settings: &settings, daemon, guilds, guilds_most: args.guilds_most };
     let mut findings = Vec::new();
     let mut printed = Ok(());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(app::examine(&examination, |finding| {
+    app::block_on(app::examine(&examination, |finding| {
         // As soon as it is there: some of it takes its time.
         if out.is_table() && printed.is_ok() {
             printed = out.show(&Value::Null, |paint| told(&finding, paint));
         }
         findings.push(finding);
-    }));
+    }))?;
     printed?;
     report(&out, &findings)
 }

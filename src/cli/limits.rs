@@ -97,7 +97,12 @@ fn standing(limits: &Value) -> Vec<(&'static str, Cell)> {
     let global = &limits["global"];
     let window =
         global["window_ms"].as_u64().map_or_else(|| "-".to_owned(), |ms| span::told(Duration::from_millis(ms)));
-    let shared = if global["shared"] == true { ", shared with other processes" } else { "" };
+    let members = text(&global["members"]);
+    let shared = match global["sharing"].as_str() {
+        Some("redis") => ", shared over Redis".to_owned(),
+        Some("store") => format!(", a share of {} divided among {members} processes", text(&global["total"])),
+        _ => String::new(),
+    };
     let mut pairs: Vec<(&str, Cell)> = vec![(
         "global",
         format!(
@@ -200,7 +205,7 @@ mod tests {
     fn the_summary_says_what_is_left_and_what_is_held_back() {
         let limits = json!({
             "global": {"limit": 50, "window_ms": 1000, "available": 12, "waiting": 3, "blocked_until": "2026-01-31T12:00:05.000Z",
-                "shared": true},
+                "shared": true, "sharing": "redis", "total": 50, "members": 2},
             "lanes": [{"lane": "interactive", "waiting": 1}, {"lane": "background", "waiting": 2}], "buckets": 41,
             "invalid_requests": {"used": 8200, "most": 10000, "ratio": 0.82, "stops": "all_but_interactive",
                 "share": {"percent": 25, "most": 2500, "capped": 1, "held": 7, "holders": [
@@ -211,7 +216,7 @@ mod tests {
             "breakers": {"closed": 3, "open": 1, "half_open": 0, "forced_open": 0}});
         assert_eq!(
             fields(&standing(&limits), Paint::none()),
-            "global        12 of 50 a 1s left, 3 wait, shared with other processes\n\
+            "global        12 of 50 a 1s left, 3 wait, shared over Redis\n\
             \u{20}             nothing goes before 2026-01-31T12:00:05Z\n\
              waiting       interactive 1, background 2\n\
              buckets       41\n\

@@ -13,7 +13,7 @@ use crate::{
     app,
     store::{
         OpenError,
-        migrate::{self, Step},
+        migrate::{self, Fit, Step},
     },
 };
 
@@ -38,7 +38,7 @@ enum Command {
         #[command(flatten)]
         settings: Box<SettingFlags>,
     },
-    /// Print every migration, and whether the store has it
+    /// List every migration, whether the store has it, and the hash of its SQL
     Status {
         #[command(flatten)]
         settings: Box<SettingFlags>,
@@ -61,12 +61,62 @@ pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode
 
 fn table(steps: &[Step]) -> String {
     let line = |step: &Step| {
-        let standing = match (step.applied, step.known) {
-            (true, true) => "applied",
-            (true, false) => "applied by a newer version",
-            (false, _) => "pending",
+        let fit = match step.fit() {
+            Fit::Pending => "pending".to_owned(),
+            Fit::Applied => "applied".to_owned(),
+            Fit::Changed { .. } => "applied, but its SQL has changed".to_owned(),
+            Fit::Newer => "applied by a newer version, compatible".to_owned(),
+            Fit::Incompatible { needs: Some(needs) } => {
+                format!("applied by a newer version, needs one that knows migration {needs:04}")
+            }
+            Fit::Incompatible { needs: None } => "applied by a newer version".to_owned(),
         };
-        format!("{}  {standing}\n", step.name)
+        let hash = match (&step.stored_hash, &step.known_hash) {
+            (Some(stored), Some(known)) if stored != known => format!("store {stored}, this version {known}"),
+            (Some(hash), _) => short(hash),
+            (None, Some(_)) if step.applied => "hash not recorded".to_owned(),
+            (None, Some(hash)) => short(hash),
+            (None, None) => String::new(),
+        };
+        format!("{}\n", format!("{}  {fit}  {hash}", step.name).trim_end())
     };
     steps.iter().map(line).collect()
+}
+
+/// Enough of a hash to tell two apart.
+fn short(hash: &str) -> String {
+    hash.chars().take(12).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_shows_hashes_and_both_of_a_changed_migration() {
+        let (old, new) = ("a".repeat(64), "b".repeat(64));
+        let step = |name: &str, stored: Option<&String>, known: Option<&String>, needs| Step {
+            name: name.to_owned(),
+            applied: name != "0003_c",
+            known_hash: known.cloned(),
+            stored_hash: stored.cloned(),
+            compatible_from: needs,
+            newest_known: 16,
+        };
+        let steps = [
+            step("0001_a", Some(&old), Some(&old), Some(1)),
+            step("0002_b", Some(&old), Some(&new), Some(2)),
+            step("0003_c", None, Some(&new), None),
+            step("0004_d", None, Some(&new), None),
+            step("0017_e", Some(&old), None, Some(16)),
+            step("0018_f", Some(&old), None, Some(18)),
+        ];
+        let expected = format!(
+            "0001_a  applied  aaaaaaaaaaaa\n0002_b  applied, but its SQL has changed  store {old}, this version {new}\n\
+             0003_c  pending  bbbbbbbbbbbb\n0004_d  applied  hash not recorded\n\
+             0017_e  applied by a newer version, compatible  aaaaaaaaaaaa\n\
+             0018_f  applied by a newer version, needs one that knows migration 0018  aaaaaaaaaaaa\n"
+        );
+        assert_eq!(table(&steps), expected);
+    }
 }

@@ -23,6 +23,7 @@ mod migrate;
 mod openapi;
 mod ops;
 mod output;
+mod reload;
 mod remote;
 mod serve;
 mod setting_flags;
@@ -80,6 +81,8 @@ enum Command {
     Keys(keys::Args),
     /// See who changed what
     Audit(audit::Args),
+    /// Reload the settings of a running daemon, as SIGHUP does
+    Reload(reload::Args),
     /// Erase what is stored about a user or a guild
     Erase(erase::Args),
     /// See the processes that share the store
@@ -117,6 +120,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Budgets(args) => budgets::run(file, args),
         Command::Keys(args) => keys::run(file, args),
         Command::Audit(args) => audit::run(file, args),
+        Command::Reload(args) => reload::run(file, &args),
         Command::Erase(args) => erase::run(file, &args),
         Command::Instances(args) => instances::run(file, &args),
         Command::Usage(args) => usage::run(file, &args),

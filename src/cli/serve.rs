@@ -2,9 +2,11 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
+use guildhall_actors::supervision::Supervision;
+
 use super::setting_flags::{self, SettingFlags};
 use crate::{
-    app::{self, EndsWith, StartError},
+    app::{self, EndsWith, OnHangup, Reloader, ServeError, Signals, StartError},
     handlers, logging,
 };
 
@@ -18,7 +20,15 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode> {
-    let mut settings = setting_flags::load(file, args.settings)?.settings;
+    let ends_with = if args.until_input_ends { EndsWith::Input } else { EndsWith::Signals };
+    // Before the first part starts: only what starts from here on is watched.
+    Supervision::install().map_err(ServeError::Supervision)?;
+    // Early, so that no signal is lost during the start, and SIGHUP never ends the process.
+    let signals = Signals::listen(ends_with, OnHangup::Reloads);
+    let signals = signals.map_err(|error| anyhow::anyhow!("cannot listen for signals: {error}"))?;
+    let read = move || setting_flags::load(file.clone(), args.settings.clone());
+    let started = read()?;
+    let mut settings = started.settings.clone();
     // Before the log starts: the answer is for the person who typed the command.
     if settings.discord.token.is_none() {
         return Err(StartError::NoToken.into());
@@ -26,11 +36,11 @@ pub(super) fn run(file: Option<PathBuf>, args: Args) -> anyhow::Result<ExitCode>
     // And so that the log knows what it must not hold.
     let key = app::admin_key::find(&settings)?;
     settings.api.admin_key = Some(key.key.clone());
-    let handlers = handlers::load(&settings.handlers)?;
+    let (handlers, prints) = handlers::load_printed(&settings.handlers)?;
     let secrets = settings.secrets().into_iter().chain(handlers::secrets(&handlers)).collect();
-    logging::init(&settings.log, secrets)?;
+    let log = logging::init(&settings.log, secrets)?;
+    let reloader = Reloader::new(Box::new(read), started, prints, log);
     app::raise_open_files();
-    let ends_with = if args.until_input_ends { EndsWith::Input } else { EndsWith::Signals };
-    app::block_on(app::serve(&settings, handlers, &key, ends_with))??;
+    app::block_on(app::serve(&settings, handlers, &key, signals, &reloader))??;
     Ok(ExitCode::SUCCESS)
 }

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use guildhall_sim::{BotConfig, LimitConfig, Sim, SimConfig};
 
 use crate::{
-    app::{self, EndsWith, Signals},
+    app::{self, EndsWith, OnHangup, Signals},
     logging,
     settings::{Log, LogFormat},
 };
@@ -43,6 +43,9 @@ pub(super) struct Args {
     /// Seed of everything that is left to chance
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// How far Discord's clock is ahead of this machine's; negative if it is behind
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, allow_negative_numbers = true)]
+    clock_ahead_s: i64,
     /// Without rate limits
     #[arg(long)]
     no_limits: bool,
@@ -77,7 +80,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     app::raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("sim").build()?;
     runtime.block_on(async {
-        let mut signals = Signals::listen(EndsWith::Signals)?;
+        let mut signals = Signals::listen(EndsWith::Signals, OnHangup::Ends)?;
         let bind = args.bind;
         let sim = Sim::start(args.into()).await.with_context(|| format!("cannot listen on {bind}"))?;
         // On standard output, for whoever started it on port 0 and wants to know the port.
@@ -96,6 +99,7 @@ impl From<Args> for SimConfig {
             guilds: args.guilds,
             members: args.members,
             channels: args.channels,
+            clock_ahead_s: args.clock_ahead_s,
             bots: args.token.into_iter().map(|token| BotConfig { token, ..BotConfig::default() }).collect(),
             ..Self::default()
         };

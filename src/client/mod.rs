@@ -242,13 +242,23 @@ impl Client {
     ///
     /// When there is no answer.
     pub async fn look(&self, path: &str) -> Result<(u16, Value), Fault> {
+        let (status, body) = self.look_raw(path).await?;
+        Ok((status, serde_json::from_slice(&body).unwrap_or_default()))
+    }
+
+    /// The same for what is no JSON.
+    ///
+    /// # Errors
+    ///
+    /// When there is no answer.
+    pub async fn look_raw(&self, path: &str) -> Result<(u16, Bytes), Fault> {
         let ask = Ask::new(Method::GET, path);
         let late = |_| Fault::TimedOut { place: self.place.clone(), within: self.within, left: false };
         let looked = async {
             let (head, body) = self.begin(&ask, &[]).await?.into_parts();
             let body = Limited::new(body, ANSWER_MOST).collect().await;
             let body = body.map_err(|error| self.unreadable(error.as_ref(), &ask))?.to_bytes();
-            Ok((head.status.as_u16(), serde_json::from_slice(&body).unwrap_or_default()))
+            Ok((head.status.as_u16(), body))
         };
         timeout_at(Instant::now() + self.within, looked).await.map_err(late)?
     }

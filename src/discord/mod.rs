@@ -12,7 +12,7 @@ pub use self::{
     application::application_of,
     fatal::FatalClose,
     gateway::{
-        IdentifyLimits, IdentifyQueue, Observer, Reconnects, Roster, Session, SessionsLeft, ShardEnd, ShardEvent,
-        Shards, ShardsConfig,
+        IdentifyLimits, IdentifyQueue, Observer, Reconnects, Resume, Roster, Session, SessionsLeft, ShardEnd,
+        ShardEvent, Shards, ShardsConfig, TokenSetter,
     },
 };

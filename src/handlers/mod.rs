@@ -12,9 +12,11 @@ use std::fmt;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use guildhall_core::event::handler::{Does, Handlers, Wrong};
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 pub use self::sample::{Sample, SampleError};
 pub use self::trial::{Trial, Tried, Would};
@@ -45,6 +47,19 @@ pub enum HandlersError {
     },
 }
 
+impl HandlersError {
+    /// Everything that is wrong, each with the field that it concerns.
+    #[must_use]
+    pub fn fields(&self) -> Vec<(String, String)> {
+        match self {
+            Self::Unreadable { .. } => vec![("handlers.file".to_owned(), self.to_string())],
+            Self::Wrong { problems, .. } => {
+                problems.iter().map(|wrong| (wrong.field.clone(), wrong.to_string())).collect()
+            }
+        }
+    }
+}
+
 struct Listed<'a> {
     path: &'a Path,
     problems: &'a [Wrong],
@@ -64,9 +79,29 @@ impl fmt::Display for Listed<'_> {
 ///
 /// When the file is missing, or anything in it is wrong.
 pub fn load(settings: &settings::Handlers) -> Result<Handlers, HandlersError> {
-    let Some(path) = &settings.file else { return Ok(Handlers::default()) };
-    let handlers = parse(&read(path)?).map_err(|problems| HandlersError::Wrong { path: path.clone(), problems })?;
-    Ok(if settings.shadow { handlers.in_shadow() } else { handlers })
+    load_printed(settings).map(|(handlers, _)| handlers)
+}
+
+/// The handlers in order: the name of each, and a digest of all that there is to it.
+pub type Prints = Vec<(Arc<str>, [u8; 32])>;
+
+/// The same as [`load`], with what tells whether a handler has changed.
+///
+/// # Errors
+///
+/// As [`load`].
+pub fn load_printed(settings: &settings::Handlers) -> Result<(Handlers, Prints), HandlersError> {
+    let Some(path) = &settings.file else { return Ok((Handlers::default(), Prints::new())) };
+    let parsed = parse_values(&read(path)?);
+    let (handlers, values) = parsed.map_err(|problems| HandlersError::Wrong { path: path.clone(), problems })?;
+    let print = |value: &Value| {
+        let mut digest = Sha256::new();
+        digest.update([u8::from(settings.shadow)]);
+        digest.update(value.to_string());
+        digest.finalize().into()
+    };
+    let prints = handlers.iter().map(|handler| Arc::clone(&handler.name)).zip(values.iter().map(print)).collect();
+    Ok((if settings.shadow { handlers.in_shadow() } else { handlers }, prints))
 }
 
 /// Everything of the handlers that no log line may hold.
@@ -88,7 +123,13 @@ fn read(path: &Path) -> Result<String, HandlersError> {
 }
 
 /// Reads the text of a file of handlers.
+#[cfg(test)]
 fn parse(text: &str) -> Result<Handlers, Vec<Wrong>> {
+    parse_values(text).map(|(handlers, _)| handlers)
+}
+
+/// Reads the text of a file of handlers: the handlers, and what is written of each, secrets included.
+fn parse_values(text: &str) -> Result<(Handlers, Vec<Value>), Vec<Wrong>> {
     let mut value = from_toml::to_json(text)?;
     let mut problems = Vec::new();
     for (place, handler) in handlers_of(&mut value) {
@@ -96,7 +137,10 @@ fn parse(text: &str) -> Result<Handlers, Vec<Wrong>> {
         problems.extend(urls::check(handler, &place));
     }
     match Handlers::parse(&value) {
-        Ok(handlers) if problems.is_empty() => Ok(handlers),
+        Ok(handlers) if problems.is_empty() => {
+            let values = handlers_of(&mut value).map(|(_, handler)| handler.take()).collect();
+            Ok((handlers, values))
+        }
         Ok(_) => Err(problems),
         Err(mut found) => {
             // What is said of a field here says more.

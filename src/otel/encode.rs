@@ -3,7 +3,7 @@
 use guildhall_actors::telemetry::span::{Attribute, Span, SpanKind};
 use serde_json::{Value, json};
 
-use crate::{logging, settings::Token};
+use crate::logging::Secrets;
 
 /// The longest text of a span: what went wrong may be a whole answer of somebody's.
 const TEXT_MOST: usize = 1_024;
@@ -15,12 +15,12 @@ const STATUS_ERROR: u8 = 2;
 #[derive(Debug)]
 pub(super) struct Resource {
     attributes: Value,
-    secrets: Vec<Token>,
+    secrets: Secrets,
 }
 
 impl Resource {
     /// Those of a service of this name. None of these secrets is written.
-    pub(super) fn new(service: &str, secrets: Vec<Token>) -> Self {
+    pub(super) fn new(service: &str, secrets: Secrets) -> Self {
         let attributes = json!([
             word("service.name", service),
             word("service.version", env!("CARGO_PKG_VERSION")),
@@ -39,7 +39,7 @@ impl Resource {
                 "scopeSpans": [{ "scope": scope, "spans": spans }],
             }],
         });
-        logging::without(&self.secrets, written.to_string().into_bytes())
+        self.secrets.remove_from(written.to_string().into_bytes())
     }
 }
 
@@ -95,9 +95,10 @@ mod tests {
     };
 
     use super::*;
+    use crate::settings::Token;
 
     fn written(spans: &[Span], secrets: &[&str]) -> Value {
-        let resource = Resource::new("town", secrets.iter().copied().map(Token::new).collect());
+        let resource = Resource::new("town", Secrets::new(secrets.iter().copied().map(Token::new).collect()));
         serde_json::from_slice(&resource.request(spans)).unwrap()
     }
 

@@ -18,9 +18,12 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use guildhall_actors::telemetry::{
-    emit,
-    span::{Span, SpanListener},
+use guildhall_actors::{
+    supervision::{self, Part},
+    telemetry::{
+        emit,
+        span::{Span, SpanListener},
+    },
 };
 use tokio::{
     sync::{mpsc, watch},
@@ -29,7 +32,7 @@ use tokio::{
 
 pub use self::client::EndpointError;
 use self::{client::Client, encode::Resource, events::SpansDropped, worker::Worker};
-use crate::settings::{Telemetry, Token};
+use crate::{logging::Secrets, settings::Telemetry};
 
 /// The way to a collector.
 #[derive(Debug)]
@@ -62,14 +65,14 @@ impl Exporter {
     /// # Errors
     ///
     /// When the collector's address or a header cannot be used.
-    pub fn start(settings: &Telemetry, secrets: Vec<Token>) -> Result<Option<Self>, EndpointError> {
+    pub fn start(settings: &Telemetry, secrets: Secrets) -> Result<Option<Self>, EndpointError> {
         let Some(client) = Client::new(settings)? else { return Ok(None) };
         let (spans, waiting) = mpsc::channel(settings.queue);
         let lost = Arc::new(AtomicU64::new(0));
         let (stop, stopped) = watch::channel(false);
         let resource = Resource::new(&settings.service_name, secrets);
         let worker = Worker { client, resource, waiting, lost: Arc::clone(&lost), stopped };
-        let task = tokio::spawn(worker.run());
+        let task = supervision::spawn(Part::SpanExporter, worker.run());
         Ok(Some(Self { queue: Arc::new(Queue { spans, lost }), stop, task }))
     }
 

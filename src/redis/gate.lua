@@ -13,13 +13,20 @@ local SEATS = KEYS[4]   -- hash: member -> 'life claim limit since'
 local LIVE = KEYS[5]    -- sorted set: member in touch -> when it last was
 local LIMITS = KEYS[6]  -- sorted set: member in touch -> its limit
 local AWAY = KEYS[7]    -- sorted set: detached member -> when it is forgotten
+local QUEUE = KEYS[8]   -- sorted set: member that waits for a slot -> its ticket
+local DUE = KEYS[9]     -- sorted set: member that waits for a slot -> when it was asked to come back
 
--- Text first, then numbers. Those after `sequence` (the last number given to a token or a turn) could be counted anew each
--- time: sums of claims, and how much is in each of the other keys.
+-- Text first, then numbers. Those after `sequence` (the last number given to a token, a turn or a ticket) could be counted anew each
+-- time: sums of claims, and how much is in each of the other keys. `line` is for processes of an earlier version, which do
+-- not know the queue; they end an epoch whose `line` is missing. `queued` is 1 if the queue is of this epoch: an earlier
+-- version that begins one leaves the queue of the last.
 local TEXTS = 2
+
+-- Fields that a state of an earlier version may lack: a rolling upgrade must not begin an epoch anew.
+local DEFAULTS = { global_block = 0, queued = 0 }
 local FIELDS = {
-    'name', 'server', 'born', 'last', 'whole', 'brought', 'limit', 'blocked', 'pace', 'line', 'average', 'sequence',
-    'claimed', 'claimed_away', 'tokens', 'holders', 'seats', 'live',
+    'name', 'server', 'born', 'last', 'whole', 'brought', 'limit', 'blocked', 'global_block', 'pace', 'line', 'average',
+    'queued', 'sequence', 'claimed', 'claimed_away', 'tokens', 'holders', 'seats', 'live',
 }
 
 -- A clock that goes back by less is taken to stand still.
@@ -49,7 +56,7 @@ local function read_join()
     return {
         epoch = ARGV[ABOUT + 1], renew = ARGV[ABOUT + 2], held = arg(ABOUT + 3), wants_share = arg(ABOUT + 4) == 1,
         flying = arg(ABOUT + 5), cooling = arg(ABOUT + 6), untold = arg(ABOUT + 7), ready_in = arg(ABOUT + 8),
-        block = arg(ABOUT + 9),
+        block = arg(ABOUT + 9), global_block = arg(ABOUT + 10),
     }
 end
 
@@ -96,10 +103,15 @@ local function next_number()
     return string.format('%016.0f', epoch.sequence)
 end
 
+-- The one that is free after so many others, and when.
+local function nth(before)
+    local found = call('ZRANGE', TOKENS, before, before, 'WITHSCORES')
+    return found[1], tonumber(found[2] or 0)
+end
+
 -- The one that is free first, and when.
 local function first()
-    local found = call('ZRANGE', TOKENS, 0, 0, 'WITHSCORES')
-    return found[1], tonumber(found[2] or 0)
+    return nth(0)
 end
 
 local function is_held(token)
@@ -244,6 +256,33 @@ local function fit_tokens(target, time)
     return made
 end
 
+-- The queue of members that wait for a slot
+
+-- How many go before the caller.
+local function ahead_of_caller()
+    return call('ZRANK', QUEUE, caller.member) or call('ZCARD', QUEUE)
+end
+
+local function leave_queue(member)
+    call('ZREM', QUEUE, member)
+    call('ZREM', DUE, member)
+end
+
+-- Removes those that were expected before `since` and did not come: they need no slot any more, or are gone.
+local function remove_late(since)
+    for _, member in ipairs(call('ZRANGEBYSCORE', DUE, '-inf', '(' .. whole_number(since))) do
+        leave_queue(member)
+    end
+end
+
+-- The caller waits, and is expected at this time.
+local function expect_caller(due)
+    if not call('ZSCORE', QUEUE, caller.member) then
+        call('ZADD', QUEUE, next_number(), caller.member)
+    end
+    call('ZADD', DUE, whole_number(due), caller.member)
+end
+
 -- Seats
 
 local function seat_of(member)
@@ -296,6 +335,7 @@ local function remove_seat(member)
         epoch.claimed_away = epoch.claimed_away - seat.claim
     end
     epoch.live = epoch.live - call('ZREM', LIVE, member)
+    leave_queue(member)
     call('ZREM', LIMITS, member)
     epoch.seats = epoch.seats - call('HDEL', SEATS, member)
     epoch.claimed = epoch.claimed - seat.claim
@@ -309,6 +349,7 @@ local function detach_silent(since, till)
     for place, member in ipairs(silent) do
         local seat = seat_of(member)
         epoch.live = epoch.live - call('ZREM', LIVE, member)
+        leave_queue(member)
         call('ZREM', LIMITS, member)
         call('ZADD', AWAY, whole_number(till), member)
         epoch.claimed_away = epoch.claimed_away + seat.claim
@@ -456,6 +497,14 @@ end
 local function block(duration)
     if duration > 0 then
         epoch.blocked = max(epoch.blocked, now + duration)
+    end
+end
+
+-- A global 429.
+local function block_globally(duration)
+    block(duration)
+    if duration > 0 then
+        epoch.global_block = max(epoch.global_block, now + duration)
         -- Whoever has booked already should hear of it now, and not with its next call.
         local told = '{"kind":"block","scope":%s,"ms":%.0f,"by":%s}'
         local ms = floor((duration + 999) / 1000)
@@ -481,25 +530,42 @@ local function standing(seat, held, wants_share, slots)
     tell(caller.member, seat, held, share)
     return {
         share = share, members = epoch.seats, live = epoch.live, pool = epoch.tokens,
-        blocked = less(epoch.blocked, now), again = -1, slots = slots,
+        blocked = less(epoch.blocked, now), global_block = less(epoch.global_block, now), again = -1, slots = slots,
     }
 end
 
 -- Booking
 
--- When somebody should ask again who cannot have a slot now. One after the other, so that each finds one then.
-local function ask_again(at, held, interval)
-    -- When a token comes back that is held, only its holder will tell.
-    local ready = held and max(epoch.blocked, now + interval) or at
-    local asks = max(epoch.line, less(ready, rules.horizon), now + interval)
+-- When the caller should ask again that cannot have a slot now. It has its place in the queue until then.
+local function ask_again(asks)
     if not is_whole() then
         asks = min(asks, now + rules.retry)
     end
-    epoch.line = asks + interval
+    expect_caller(asks)
     return asks - now
 end
 
+-- When a member can have a slot that has so many before it, and whether that is known: when a token comes back that is
+-- held, only its holder will tell.
+local function slot_after(ahead, spaced)
+    local token, time = nth(ahead)
+    if not token then
+        return math.huge, false
+    end
+    return max(now, time, epoch.blocked, spaced), not (time > now and is_held(token))
+end
+
 local function book(sync, stands)
+    if sync.want == 0 then
+        return
+    end
+    -- Without a part of it the queue has no order, which only costs the members their places.
+    if epoch.queued == 0 or call('ZCARD', QUEUE) ~= call('ZCARD', DUE) then
+        call('DEL', QUEUE, DUE)
+        epoch.queued = 1
+    end
+    -- A slot is booked a horizon ahead, so waiting so long for a member that does not come wastes none.
+    remove_late(less(now, rules.horizon))
     local interval = max(floor(epoch.average / max(epoch.limit, 1)), 1)
     for place = 1, sync.want do
         local is_urgent = sync.urgent and place == 1
@@ -509,15 +575,22 @@ local function book(sync, stands)
             return
         end
         local spaced = is_urgent and 0 or less(epoch.pace, less(rules.burst, 1) * interval)
-        local at = max(now, time, epoch.blocked, spaced)
-        if at > now + rules.horizon then
-            stands.again = ask_again(at, time > now and is_held(token), interval)
+        -- There has to be a slot for each member that waits before it, too.
+        local ahead = ahead_of_caller()
+        local before = ahead * interval
+        local last, is_known = slot_after(ahead, is_urgent and 0 or spaced + before)
+        if last > now + rules.horizon then
+            local earliest = now + interval + (is_known and 0 or before)
+            local ready = max(is_known and last or 0, epoch.blocked + before)
+            stands.again = ask_again(max(less(ready, rules.horizon), earliest))
             return
         end
+        local at = max(now, time, epoch.blocked, spaced)
         local booking = hold(token, caller.member, at, at + rules.hold + rules.window)
         if not is_urgent then
             epoch.pace = max(epoch.pace, at) + interval
         end
+        leave_queue(caller.member)
         insert(stands.slots, { token = token, booking = booking, wait = at - now })
     end
 end
@@ -588,6 +661,7 @@ local function join(said)
         insert(own, token)
     end
     block(said.block)
+    block_globally(said.global_block)
     local slots = lodge(own, said.flying, stays and said.untold or said.cooling)
     return standing(seat, stays and said.held or seat.claim, said.wants_share, slots)
 end
@@ -601,7 +675,7 @@ local function load()
     local values = call('HMGET', STATE, unpack(FIELDS))
     local found = {}
     for place, field in ipairs(FIELDS) do
-        found[field] = place > TEXTS and tonumber(values[place]) or values[place]
+        found[field] = place > TEXTS and tonumber(values[place]) or values[place] or DEFAULTS[field]
         if not found[field] then
             return nil
         end
@@ -618,8 +692,8 @@ local function begin()
     stored = {}
     return {
         name = whole_number(now) .. '-' .. caller.life, server = caller.server, born = now, last = now, whole = 0,
-        brought = 0, limit = rules.limit, blocked = 0, pace = 0, line = 0, average = rules.window, sequence = 0,
-        claimed = 0, claimed_away = 0, tokens = 0, holders = 0, seats = 0, live = 0,
+        brought = 0, limit = rules.limit, blocked = 0, global_block = 0, pace = 0, line = 0, average = rules.window,
+        queued = 1, sequence = 0, claimed = 0, claimed_away = 0, tokens = 0, holders = 0, seats = 0, live = 0,
     }
 end
 
@@ -646,7 +720,8 @@ end
 local function done(stands)
     save()
     local reply = {
-        'done', now, epoch.name, stands.share, stands.members, stands.live, stands.pool, stands.blocked, stands.again,
+        'done', now, epoch.name, stands.share, stands.members, stands.live, stands.pool, stands.blocked,
+        stands.global_block, stands.again,
     }
     for _, slot in ipairs(stands.slots) do
         insert(reply, slot.token)
@@ -673,7 +748,7 @@ local function sync(said)
     end
     see(caller.member)
     settle(said.ended)
-    block(said.block)
+    block_globally(said.block)
     for _, dead in ipairs(said.dead) do
         if dead ~= caller.member then
             bury(dead)
@@ -694,7 +769,7 @@ local function leave(said)
     pass_time()
     if is_live(caller.member, seat_of(caller.member)) then
         settle(said.ended)
-        block(said.block)
+        block_globally(said.block)
         remove_seat(caller.member)
         if said.want == 0 then
             -- It does not know of what it still holds, so it will not use it.

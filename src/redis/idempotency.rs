@@ -18,7 +18,11 @@ use std::{
 };
 
 use ::redis::Value;
-use guildhall_actors::operations::{CacheFuture, IdempotencyCache, IdempotencyKey, Remembered};
+use guildhall_actors::{
+    failpoint,
+    operations::{CacheFuture, IdempotencyCache, IdempotencyKey, Remembered},
+    supervision::{self, Part},
+};
 use guildhall_core::operation::OperationId;
 use sha2::{Digest as _, Sha256};
 use tokio::{
@@ -64,7 +68,7 @@ impl RedisIdempotency {
     #[must_use]
     pub fn start(redis: Redis, keys: Keys) -> Self {
         let (waiting, line) = mpsc::channel(WAITING_MOST);
-        let task = tokio::spawn(write(redis.clone(), keys.clone(), line));
+        let task = supervision::spawn(Part::RedisIdempotency, write(redis.clone(), keys.clone(), line));
         let get = Script::new("idempotency_get", GET);
         Self { redis, keys, get, waiting, again_at: Mutex::new(None), task }
     }
@@ -121,6 +125,7 @@ async fn write(redis: Redis, keys: Keys, mut line: Receiver<(IdempotencyKey, Rem
     let script = Script::new("idempotency_put", PUT);
     let mut batch = Vec::with_capacity(AT_ONCE);
     while line.recv_many(&mut batch, AT_ONCE).await > 0 {
+        failpoint::message(Part::RedisIdempotency);
         let names: Vec<_> = batch.iter().map(|(key, _)| name(&keys, key)).collect();
         let values = batch.iter().map(|(_, remembered)| pack(remembered));
         let ttl = REMEMBERED_FOR.as_millis().to_string().into_bytes();

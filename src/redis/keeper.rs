@@ -2,6 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use guildhall_actors::{
+    failpoint,
+    supervision::{self, Part},
+};
 use tokio::{
     task::AbortHandle,
     time::{sleep, timeout},
@@ -23,7 +27,9 @@ pub(super) struct Keeper(AbortHandle);
 
 impl Keeper {
     pub(super) fn start(link: Arc<Link>, connector: Connector, call_timeout: Duration) -> Self {
-        Self(tokio::spawn(keep_up(link, connector, call_timeout)).abort_handle())
+        let task = keep_up(link, connector, call_timeout);
+        let task = failpoint::with_ticks(Part::RedisConnection, task);
+        Self(supervision::spawn(Part::RedisConnection, task).abort_handle())
     }
 }
 

@@ -163,15 +163,22 @@ pub(super) fn write(word: &Word, ip_group: &str, by: &str) -> Told {
     let head = Head { kind: "breaker", key, token, group, state, why: *why, by };
     let mut head = serde_json::to_string(&head).expect("invariant: text can be written as JSON");
     head.truncate(head.len() - 1);
-    let field = match group.or(token) {
-        Some(concerned) => format!("{key}|{concerned}"),
-        None => key.to_string(),
-    };
+    let field = field(&word.matter, ip_group);
     let remaining_ms = match stand {
         Stand::Open { remaining } => u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX).min(MOST_MS),
         Stand::Closed | Stand::ForcedOpen => 0,
     };
     Told { field, head, state: state.name(), why: why.name(), remaining_ms }
+}
+
+/// Under what name Redis has a breaker, among those of an application.
+pub(super) fn field(matter: &Matter, ip_group: &str) -> String {
+    let Matter { key, token } = matter;
+    let group = (*key == BreakerKey::Address).then_some(ip_group);
+    match group.or(token.as_deref()) {
+        Some(concerned) => format!("{key}|{concerned}"),
+        None => key.to_string(),
+    }
 }
 
 /// The script counts in doubles: no sum with the present time is rounded.

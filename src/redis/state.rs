@@ -12,7 +12,10 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use actix::Addr;
-use guildhall_actors::circuit_breaker::{CircuitBreaker, Courier, Share};
+use guildhall_actors::{
+    circuit_breaker::{CircuitBreaker, Courier, Share},
+    supervision::{self, Part},
+};
 use guildhall_core::{
     answer::Credential,
     invalid::{InvalidConfig, WhenLost},
@@ -70,7 +73,8 @@ impl SharedState {
         let keys = Keys::new(config.application);
         let ledger = SharedLedger::new(redis.clone(), breaker.clone(), &keys, &config);
         let breakers = SharedBreakers::new(redis, breaker, &keys, config, Box::new(on_block));
-        let task = tokio::spawn(carry(Arc::clone(&bell), breakers.run(Arc::clone(&bell)), ledger));
+        let task =
+            supervision::spawn(Part::RedisState, carry(Arc::clone(&bell), breakers.run(Arc::clone(&bell)), ledger));
         Self { bell, task: Some(task) }
     }
 

@@ -10,14 +10,18 @@ use std::{
 
 use ::redis::Value;
 use actix::Addr;
-use guildhall_actors::circuit_breaker::{CircuitBreaker, Ended, Heard, StateRead, TakeTurns, TurnTold};
-use guildhall_core::breaker::{Stand, Standing, Turn, Word};
+use guildhall_actors::{
+    circuit_breaker::{CircuitBreaker, Ended, Heard, ProbeClaimed, StateRead, TakeProbeClaims, TakeTurns, TurnTold},
+    failpoint,
+    supervision::Part,
+};
+use guildhall_core::breaker::{ClaimAnswer, ProbeClaim, Stand, Standing, Turn, Word};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::{
     Event, Keys, Lost, Reason, Redis, Script, Subscription,
     events::RedisRefused,
-    news::{Block, News, Record, write},
+    news::{Block, News, Record, field, write},
     state::{Bell, Gone, StateConfig, send},
 };
 use crate::events::emit;
@@ -58,7 +62,10 @@ pub(super) struct SharedBreakers {
     breaker: Addr<CircuitBreaker>,
     tell: Script,
     read: Script,
+    claim: Script,
     keys: [String; 2],
+    /// The beginning of the keys of claims to probe.
+    claims: String,
     channel: String,
     process: String,
     ip_group: String,
@@ -81,7 +88,9 @@ impl SharedBreakers {
             breaker,
             tell: Script::new("breakers_tell", include_str!("tell.lua")),
             read: Script::new("breakers_read", include_str!("read.lua")),
+            claim: Script::new("breakers_claim", include_str!("claim.lua")),
             keys: [keys.of("breakers"), keys.of("breakers:clock")],
+            claims: keys.of("breakers:claim:"),
             channel: keys.of("news"),
             process: config.process,
             ip_group: config.ip_group,
@@ -109,6 +118,7 @@ impl SharedBreakers {
                 () = bell.turned.notified() => self.tell_all().await,
                 _ = heartbeat.tick() => self.agree().await,
             };
+            failpoint::message(Part::RedisState);
             if matches!(done, Err(Stop::Gone)) {
                 return;
             }
@@ -117,7 +127,13 @@ impl SharedBreakers {
 
     /// Reads everything, makes anew what is missing there, and tells what is untold.
     async fn agree(&self) -> Result<(), Stop> {
-        let all = self.read_all().await?;
+        let all = match self.read_all().await {
+            Ok(all) => all,
+            Err(lost) => {
+                self.claim_probes().await?;
+                return Err(lost.into());
+            }
+        };
         for standing in send(&self.breaker, StateRead(all)).await? {
             self.seed(&standing).await?;
         }
@@ -160,8 +176,43 @@ impl SharedBreakers {
         Ok(all)
     }
 
-    /// Tells all there is to tell.
+    /// Tells all there is to tell, then requests the claims to probe what is half-open.
     async fn tell_all(&self) -> Result<(), Stop> {
+        let told = self.tell_turns().await;
+        // Without Redis, too: then every claim is answered with the fact that the others cannot be reached.
+        self.claim_probes().await?;
+        told
+    }
+
+    async fn claim_probes(&self) -> Result<(), Gone> {
+        loop {
+            let claims = send(&self.breaker, TakeProbeClaims).await?;
+            if claims.is_empty() {
+                return Ok(());
+            }
+            for claim in claims {
+                let answer = self.claim_probe(&claim).await.ok();
+                send(&self.breaker, ProbeClaimed { claim, answer }).await?;
+            }
+        }
+    }
+
+    async fn claim_probe(&self, claim: &ProbeClaim) -> Result<ClaimAnswer, Lost> {
+        let keys = [self.claim_key(&field(&claim.matter, &self.ip_group))];
+        let lasting = claim.lasting.as_millis().to_string();
+        let args = || vec![self.process.clone().into_bytes(), lasting.into_bytes()];
+        let answer = self.redis.run(&self.claim, &keys, |_| args()).await?;
+        match number(&answer).ok_or_else(|| self.unreadable())? {
+            0 => Ok(ClaimAnswer::Granted),
+            remaining => Ok(ClaimAnswer::HeldElsewhere { remaining: Duration::from_millis(remaining) }),
+        }
+    }
+
+    fn claim_key(&self, field: &str) -> String {
+        format!("{}{field}", self.claims)
+    }
+
+    async fn tell_turns(&self) -> Result<(), Stop> {
         loop {
             let turns = send(&self.breaker, TakeTurns).await?;
             if turns.is_empty() {
@@ -216,7 +267,9 @@ impl SharedBreakers {
             ];
             args.iter().map(|arg| arg.as_bytes().to_vec()).collect()
         };
-        let answer = self.redis.run(&self.tell, &self.keys, |_| args()).await?;
+        let [records, clock] = self.keys.clone();
+        let keys = [records, clock, self.claim_key(&told.field)];
+        let answer = self.redis.run(&self.tell, &keys, |_| args()).await?;
         Answer::read(answer).ok_or_else(|| self.unreadable())
     }
 

@@ -9,6 +9,7 @@
 
 local RECORDS = KEYS[1] -- hash: field -> record
 local CLOCK = KEYS[2]   -- hash: version, floor, by:<process> -> 'number seconds' of its last word
+local CLAIM = KEYS[3]   -- string: the process that probes the breaker (`claim.lua`)
 
 local how = ARGV[1]                 -- 'turn': a change; 'seed': something that stands open there and is missing here
 local field, head = ARGV[2], ARGV[3] -- the record's beginning, as JSON without its last brace
@@ -66,5 +67,9 @@ call('HSET', CLOCK, 'version', whole(version))
 call('HSET', RECORDS, field, record)
 call('PEXPIRE', CLOCK, lasts)
 call('PEXPIRE', RECORDS, lasts)
+-- The process that probes has told what it found.
+if call('GET', CLAIM) == process then
+    call('DEL', CLAIM)
+end
 call('PUBLISH', channel, record)
 return { 'told', now_ms, record }

@@ -15,7 +15,7 @@ use crate::events::emit;
 pub const GATE: &str = include_str!("gate.lua");
 
 /// What the script keeps, in the order in which it takes the keys.
-const PARTS: [&str; 7] = ["state", "tokens", "holders", "seats", "live", "limits", "away"];
+const PARTS: [&str; 9] = ["state", "tokens", "holders", "seats", "live", "limits", "away", "queue", "due"];
 
 /// The script counts in doubles. Whoever waits for longer than 71 years waits for as long; so no sum there is rounded.
 const MOST_MICROS: u64 = 1 << 51;
@@ -175,6 +175,7 @@ impl Arguments {
     fn join(&mut self, join: &Join) {
         self.text(&join.epoch).text(&join.renew).number(join.held).number(join.wants_share);
         self.number(join.flying).number(join.cooling).number(join.untold).micros(join.ready_in).micros(join.block);
+        self.micros(join.global_block);
     }
 
     fn sync(&mut self, sync: &Sync) {
@@ -283,6 +284,7 @@ impl Parts {
             live: self.count()?,
             pool: self.count()?,
             blocked: self.micros()?,
+            global_block: self.micros()?,
             again: match self.integer()? {
                 -1 => None,
                 wait => Some(Duration::from_micros(u64::try_from(wait).map_err(|_| Unreadable)?)),
@@ -309,7 +311,7 @@ mod tests {
     }
 
     fn done() -> Vec<Value> {
-        let numbers = [5, 3, 2, 40, 7, -1].map(Value::Int);
+        let numbers = [5, 3, 2, 40, 7, 6, -1].map(Value::Int);
         let slot = [text("0000000000000001"), text("0000000000000052"), Value::Int(250)];
         [text("done"), Value::Int(9), text("8-ff")].into_iter().chain(numbers).chain(slot).collect()
     }
@@ -331,6 +333,7 @@ mod tests {
             live: 2,
             pool: 40,
             blocked: Duration::from_micros(7),
+            global_block: Duration::from_micros(6),
             again: None,
             slots: vec![Slot { token: 1, booking: 52, wait: Duration::from_micros(250) }],
         };

@@ -199,7 +199,21 @@ pub struct Sources {
     pub flags: Vec<Flag>,
 }
 
+/// A setting that has another value than before.
+#[derive(Clone, Debug)]
+pub struct SettingChange {
+    /// The setting, as a dotted path.
+    pub key: &'static str,
+    /// What it was, as `config check` shows it.
+    pub old: serde_json::Value,
+    /// What it is.
+    pub new: serde_json::Value,
+    /// Whether a reload applies it.
+    pub reloads: bool,
+}
+
 /// The settings together with where each came from.
+#[derive(Clone)]
 pub struct Loaded {
     /// What the parts of the daemon take.
     pub settings: Settings,
@@ -221,6 +235,30 @@ impl Loaded {
     /// Whether a setting has its default because nobody set it. `key` is a dotted path.
     pub fn is_default(&self, key: &str) -> bool {
         self.effective.iter().any(|setting| setting.key.path == key && setting.origin == Origin::Default)
+    }
+
+    /// The settings that a reload applies, as dotted paths.
+    pub fn reloadable() -> impl Iterator<Item = &'static str> {
+        schema::SCHEMA.iter().filter(|key| key.reloads()).map(|key| key.path)
+    }
+
+    /// Every setting that has another value in `new`.
+    #[must_use]
+    pub fn changes_to(&self, new: &Self) -> Vec<SettingChange> {
+        let shown = |value: &Option<Value>| value.as_ref().map_or(serde_json::Value::Null, Value::shown);
+        let pairs = self.effective.iter().map(|old| (old, of(&new.effective, old.key.path)));
+        let changed = pairs.filter(|(old, new)| match (&old.value, &new.value) {
+            (Some(old), Some(new)) => !old.is_same(new),
+            (None, None) => false,
+            (Some(_), None) | (None, Some(_)) => true,
+        });
+        let change = |(old, new): (&Effective, &Effective)| SettingChange {
+            key: old.key.path,
+            old: shown(&old.value),
+            new: shown(&new.value),
+            reloads: old.key.reloads(),
+        };
+        changed.map(change).collect()
     }
 
     /// Every setting in force, secrets redacted.
@@ -257,6 +295,7 @@ pub fn load(sources: Sources) -> Result<Loaded, SettingsError> {
     problems.extend(store::check(&effective));
     problems.extend(budgets::check(&effective));
     problems.extend(telemetry::check(&effective));
+    problems.extend(operations::check(&effective));
     if problems.is_empty() {
         Ok(Loaded { settings: typed(&effective), effective })
     } else {

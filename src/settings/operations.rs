@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{of, resolve::Effective, take, value::Value};
+use super::{error::Problem, of, resolve::Effective, take, value::Value};
 
 /// How operations are carried out.
 #[derive(Clone, Debug)]
@@ -19,6 +19,8 @@ pub struct Operations {
     pub max_wait: Duration,
     /// How long one whose outcome is unknown waits before it is looked for.
     pub settle: Duration,
+    /// How long an outcome may stay unknown because Discord cannot be asked, before the operation needs a review.
+    pub check_timeout: Duration,
     /// How many run at once, over all guilds; `None` means no limit but the gate's.
     pub max_running: Option<u32>,
     /// How many start in a second, over all guilds; `None` means no limit but the gate's.
@@ -54,6 +56,24 @@ pub struct Retention {
     pub budget_spend: Duration,
 }
 
+/// What is wrong with settings that depend on each other.
+pub(super) fn check(effective: &[Effective]) -> Vec<Problem> {
+    let (settle, request_timeout) = (of(effective, "operations.settle_ms"), of(effective, "rest.request_timeout_ms"));
+    match (&settle.value, &request_timeout.value) {
+        (Some(Value::Integer(settle_ms)), Some(Value::Integer(timeout_ms))) if (1..*timeout_ms).contains(settle_ms) => {
+            vec![Problem {
+                key: settle.key.path.to_owned(),
+                origin: Some(settle.origin.clone()),
+                says: format!(
+                    "is {settle_ms}, less than rest.request_timeout_ms ({timeout_ms}): a call could still take effect \
+                     after its outcome was checked. Set it to at least {timeout_ms}, or to 0 to use the request timeout"
+                ),
+            }]
+        }
+        _ => Vec::new(),
+    }
+}
+
 pub(super) fn typed(effective: &[Effective]) -> Operations {
     let narrow = "invariant: the schema's bounds fit the type";
     let request_timeout = take!(effective, "rest.request_timeout_ms", Integer);
@@ -69,6 +89,7 @@ pub(super) fn typed(effective: &[Effective]) -> Operations {
         park_after: Duration::from_millis(take!(effective, "operations.park_after_ms", Integer)),
         max_wait: Duration::from_millis(take!(effective, "operations.max_wait_ms", Integer)),
         settle: Duration::from_millis(settle),
+        check_timeout: Duration::from_millis(take!(effective, "operations.check_timeout_ms", Integer)),
         max_running: limit(take!(effective, "operations.max_running", Integer)),
         per_second: limit(take!(effective, "operations.per_second", Integer)),
         active_guilds: take!(effective, "operations.active_guilds", Integer).try_into().expect(narrow),

@@ -13,6 +13,7 @@ use super::{
 const SECRET_FILE_MAX: u64 = 64 * 1024;
 
 /// The value a setting has in the end.
+#[derive(Clone)]
 pub(crate) struct Effective {
     pub(crate) key: &'static Key,
     /// `None` when nobody gave one and there is no default.

@@ -61,6 +61,22 @@ pub(crate) struct Key {
     pub(crate) allowed: &'static str,
 }
 
+/// Settings that a reload applies to a running process; the others need a restart. `docs/configuration.md` marks them.
+const RELOADED: &[&str] = &[
+    "discord.token",
+    "handlers.file",
+    "handlers.shadow",
+    "api.tls.cert_file",
+    "api.tls.key_file",
+    "api.policies.heavy_per_second",
+    "api.policies.heavy_burst",
+    "api.policies.light_per_second",
+    "api.policies.light_burst",
+    "api.policies.failed_per_second",
+    "api.policies.failed_burst",
+    "log.filter",
+];
+
 /// Every setting there is, in the order they are shown.
 pub(crate) const SCHEMA: &[Key] = &[
     Key {
@@ -489,8 +505,17 @@ pub(crate) const SCHEMA: &[Key] = &[
         kind: Kind::Integer { min: 0, max: 600_000 },
         default: Some("0"),
         help: "How long an operation whose outcome is unknown waits before it is looked for in Discord, in \
-               milliseconds. 0: `rest.request_timeout_ms`, so that no call of it can still be under way.",
+               milliseconds. 0: `rest.request_timeout_ms`, so that no call of it can still be under way. A value \
+               below `rest.request_timeout_ms` is refused.",
         allowed: "a whole number from 0 to 600000",
+    },
+    Key {
+        path: "operations.check_timeout_ms",
+        kind: Kind::Integer { min: 1_000, max: 604_800_000 },
+        default: Some("86400000"),
+        help: "How long an operation whose outcome is unknown stays `reconciling` while Discord cannot be asked (a \
+               breaker is open), in milliseconds. After that it is `needs_review`.",
+        allowed: "a whole number from 1000 to 604800000",
     },
     Key {
         path: "operations.max_running",
@@ -1163,6 +1188,11 @@ impl Key {
     /// Whether its value must never be shown.
     pub(crate) fn is_secret(&self) -> bool {
         matches!(self.kind, Kind::Secret | Kind::RedisUrl | Kind::StoreUrl | Kind::Headers)
+    }
+
+    /// Whether a reload applies it to a running process.
+    pub(crate) fn reloads(&self) -> bool {
+        RELOADED.contains(&self.path)
     }
 
     /// The name of the secret's file form, when the setting is a secret.

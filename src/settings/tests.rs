@@ -481,3 +481,46 @@ fn budgets_are_read_from_a_list_or_a_variable_and_every_mistake_says_what_is_wro
     let many = errors_of("[budgets]\nnamed = [\"a=1/1\", \"b=1/1\"]\nmost = 1\n", &[]);
     assert!(many[0].contains("budgets.most") && many[0].contains(":2"), "{many:?}");
 }
+
+#[test]
+fn settle_time_below_the_request_timeout_is_refused() {
+    let told = errors_of("[operations]\nsettle_ms = 5000\n[rest]\nrequest_timeout_ms = 8000\n", &[]);
+    assert_eq!(told.len(), 1, "{told:?}");
+    for part in ["operations.settle_ms", "is 5000", "rest.request_timeout_ms (8000)", "at least 8000", ":2"] {
+        assert!(told[0].contains(part), "{part}: {told:?}");
+    }
+    for (settle, expected) in [("0", 8), ("8000", 8), ("9000", 9)] {
+        let text = format!("[operations]\nsettle_ms = {settle}\n[rest]\nrequest_timeout_ms = 8000\n");
+        let loaded = load_with(&text, &[], &[]).unwrap();
+        assert_eq!(loaded.settings.operations.settle, Duration::from_secs(expected));
+    }
+}
+
+#[test]
+fn docs_mark_the_settings_that_a_reload_applies() {
+    let page = include_str!("../../docs/configuration.md");
+    let reloadable: Vec<_> = Loaded::reloadable().collect();
+    assert!(reloadable.iter().all(|path| SCHEMA.iter().any(|key| key.path == *path)));
+    for key in SCHEMA {
+        let row = page.lines().find(|line| line.starts_with(&format!("| `{}` |", key.path))).unwrap();
+        assert_eq!(row.ends_with("**reload** |"), reloadable.contains(&key.path), "{row}");
+    }
+}
+
+#[test]
+fn changes_name_every_setting_that_differs_and_no_secret() {
+    let old = load_with("[gateway]\nshards = 1\n", &[("GUILDHALL__DISCORD__TOKEN", "old-token")], &[]).unwrap();
+    let set = [("GUILDHALL__DISCORD__TOKEN", "new-token"), ("GUILDHALL__LOG__FILTER", "debug")];
+    let new = load_with("[gateway]\nshards = 2\n", &set, &[]).unwrap();
+    let changes = old.changes_to(&new);
+    let keys: Vec<_> = changes.iter().map(|change| (change.key, change.reloads)).collect();
+    assert_eq!(keys, [("discord.token", true), ("gateway.shards", false), ("log.filter", true)]);
+    assert_eq!((&changes[1].old, &changes[1].new), (&1.into(), &2.into()));
+    assert!(!format!("{changes:?}").contains("-token"), "{changes:?}");
+    assert!(old.changes_to(&old).is_empty());
+    let store = |password: &str| {
+        let url = format!("postgres://user:{password}@127.0.0.1/db");
+        load_with("", &[("GUILDHALL__STORE__URL", &url)], &[]).unwrap()
+    };
+    assert_eq!(store("one").changes_to(&store("two")).len(), 1, "only the password differs");
+}

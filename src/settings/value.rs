@@ -42,6 +42,32 @@ pub(crate) enum Value {
 }
 
 impl Value {
+    /// Whether another value is the same, secrets included.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let exposed = |tokens: Vec<Token>| tokens.iter().map(|token| token.expose().to_owned()).collect::<Vec<_>>();
+        let secrets = |value: &Self| match value {
+            Self::Secret(secret) => exposed(vec![secret.clone()]),
+            Self::Headers(headers) => {
+                headers.iter().flat_map(|(name, value)| [name.clone(), value.expose().to_owned()]).collect()
+            }
+            Self::RedisUrl(url) => exposed([&url.username, &url.password].into_iter().flatten().cloned().collect()),
+            Self::StoreUrl(url) => exposed(url.secrets().into_iter().collect()),
+            Self::Text(_)
+            | Self::Url(_)
+            | Self::Integer(_)
+            | Self::Bool(_)
+            | Self::Path(_)
+            | Self::Intents(_)
+            | Self::ShardRange(_)
+            | Self::Address(_)
+            | Self::Networks(_)
+            | Self::PublicKey(_)
+            | Self::Budgets(_)
+            | Self::BudgetLimits(_) => Vec::new(),
+        };
+        self.shown() == other.shown() && secrets(self) == secrets(other)
+    }
+
     /// The value as `config check` shows it: a secret stays one.
     pub(crate) fn shown(&self) -> serde_json::Value {
         match self {

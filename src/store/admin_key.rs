@@ -7,7 +7,10 @@ use tokio::time::timeout;
 use super::{
     OpenError, connect, let_go, members::instance_name, operation_row::time, rows::query, trouble::Trouble, write,
 };
-use crate::settings::Store as Settings;
+use crate::{
+    clock::{SystemTimeSource, TimeSource as _},
+    settings::Store as Settings,
+};
 
 /// The name of this host.
 pub(super) fn host_name() -> String {
@@ -57,7 +60,7 @@ pub async fn claim(
         host: host_name(),
         file: file.to_owned(),
         instance: instance_name(settings),
-        created_at: time(write::now()),
+        created_at: SystemTimeSource.wall(),
     };
     let claimed = timeout(settings.timeout, claim_on(&on, &own, claim)).await;
     let_go(on).await;

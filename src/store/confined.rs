@@ -24,8 +24,9 @@ use super::{
 };
 
 /// The tables that are the engine's own: no row of them is a tenant's, and the API's role cannot even ask for one.
-const ENGINES: [&str; 15] = [
+const ENGINES: [&str; 19] = [
     "seaql_migrations",
+    "applied_migrations",
     "instances",
     "leases",
     "sessions",
@@ -37,7 +38,10 @@ const ENGINES: [&str; 15] = [
     "switches",
     "marks",
     "budget_spend",
+    "crashed_inputs",
     "generated_admin_key",
+    "limit_shares",
+    "process_ends",
     "received_interactions",
     "usage",
 ];
@@ -45,7 +49,7 @@ const ENGINES: [&str; 15] = [
 /// Those of the engine's tables that everybody may read.
 const FOR_ALL: [&str; 2] = ["switches", "marks"];
 
-fn operation(tenant: &str, guild: u64, n: u8) -> NewOperation {
+pub(super) fn operation(tenant: &str, guild: u64, n: u8) -> NewOperation {
     NewOperation {
         id: OperationId::new(guild, [n; 10]),
         tenant: Arc::from(tenant),

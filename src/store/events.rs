@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use guildhall_core::usage::BoundExceeded;
+use guildhall_core::{limit::division::Allowance, usage::BoundExceeded};
 use metrics::{counter, gauge, histogram};
 use tracing::{info, warn};
 
@@ -10,9 +10,9 @@ use super::FileBound;
 use crate::{
     events::InternalEvent,
     metrics::{
-        CLAIMS, DISOWNED, FENCED_WRITES, INSTANCES, LEASE_HELD, STORE_BATCH_REQUESTS, STORE_BATCH_SECONDS,
-        STORE_BATCHES, STORE_ERRORS, STORE_FILE_BOUND, STORE_REFUSED, STORE_ROW_SECURITY, STORE_UP, STORE_USAGE_RATIO,
-        TAKE_OVERS, TAKEN_OVER,
+        CLAIMS, DISOWNED, FENCED_WRITES, INSTANCES, LEASE_HELD, LIMIT_MEMBERS, STORE_BATCH_REQUESTS,
+        STORE_BATCH_SECONDS, STORE_BATCHES, STORE_ERRORS, STORE_FILE_BOUND, STORE_REFUSED, STORE_ROW_SECURITY,
+        STORE_UP, STORE_USAGE_RATIO, TAKE_OVERS, TAKEN_OVER,
     },
 };
 
@@ -26,6 +26,17 @@ pub(super) struct StoreAttached<'a> {
 impl InternalEvent for StoreAttached<'_> {
     fn emit(self) {
         info!(store = self.place, freed = self.freed, "the store is open");
+    }
+}
+
+/// The store has migrations of a newer version, which declares that this one can work with them.
+pub(super) struct NewerStoreAccepted<'a> {
+    pub(super) migrations: &'a str,
+}
+
+impl InternalEvent for NewerStoreAccepted<'_> {
+    fn emit(self) {
+        info!(migrations = self.migrations, "the store has compatible migrations of a newer version");
     }
 }
 
@@ -194,6 +205,19 @@ impl InternalEvent for InstancesCounted {
         info!(processes = self.live, "the processes that share the store have changed");
         #[expect(clippy::cast_precision_loss, reason = "there are few")]
         gauge!(INSTANCES).set(self.live as f64);
+    }
+}
+
+/// The limit is divided differently than before.
+pub(super) struct LimitDivided {
+    pub(super) allowance: Allowance,
+}
+
+impl InternalEvent for LimitDivided {
+    fn emit(self) {
+        let Allowance { members, share, .. } = self.allowance;
+        info!(members, share, "rate limit divided among the processes of the store");
+        gauge!(LIMIT_MEMBERS).set(f64::from(members));
     }
 }
 

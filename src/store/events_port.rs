@@ -73,7 +73,7 @@ impl EventStore for Store {
     }
 
     fn values(&self, keys: Vec<String>, now: UnixMs) -> StoreFuture<'_, Vec<Option<String>>> {
-        Box::pin(async move { self.read(events::values(&self.shared.reading, &keys, now)).await })
+        Box::pin(async move { self.read(events::values(&self.shared.reading, &keys, self.expiry(now))).await })
     }
 }
 

@@ -43,6 +43,15 @@ impl FileLock {
     }
 }
 
+impl FileLock {
+    /// Whether a process holds the lock of a file. Nothing is created.
+    pub(super) fn is_held(database: &Path) -> bool {
+        // Shared, and for a moment only.
+        let Ok(file) = File::open(beside(database)) else { return false };
+        matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+    }
+}
+
 fn beside(database: &Path) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(".lock");
@@ -60,7 +69,9 @@ mod tests {
         let first = FileLock::take(&database).unwrap();
         let refused = FileLock::take(&database).unwrap_err();
         assert!(matches!(refused, LockError::Held(Some(pid)) if pid == std::process::id()), "{refused:?}");
+        assert!(FileLock::is_held(&database));
         drop(first);
+        assert!(!FileLock::is_held(&database));
         FileLock::take(&database).unwrap();
     }
 }

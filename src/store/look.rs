@@ -3,17 +3,26 @@
 use std::time::{Duration, Instant};
 
 use guildhall_actors::access::GeneratedAdminKey;
+use guildhall_core::clock::Offset;
 use sea_orm::{ConnectionTrait as _, DbBackend};
 use tokio::time::timeout;
 
 use super::{
-    OpenError, admin_key,
+    OpenError, ProcessEnd, admin_key,
     connect::{self, Reader},
+    file_lock::FileLock,
+    members::NOW,
     migrate::{self, Step},
+    operation_row::time,
+    process_ends,
     read::totals,
     rows::query,
+    trouble::Trouble,
 };
-use crate::settings::{Store as Settings, StoreUrl};
+use crate::{
+    clock::{SystemTimeSource, TimeSource as _},
+    settings::{Store as Settings, StoreUrl},
+};
 
 /// What there is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,8 +35,12 @@ pub struct Looked {
     pub took: Duration,
     /// What is kept under the key that was asked for.
     pub kept: Option<String>,
+    /// Processes that a part has ended, newest first.
+    pub process_ends: Vec<ProcessEnd>,
     /// The generated admin key that processes of the store accept.
     pub admin_key: Option<GeneratedAdminKey>,
+    /// By how many milliseconds this machine's clock is certainly ahead of the database's; negative if it is behind.
+    pub clock_ahead_ms: i64,
 }
 
 /// Looks at a store, and at what it keeps under a key. Nothing if its file is not there yet.
@@ -61,7 +74,49 @@ async fn read(reading: &Reader, key: &str) -> Result<Looked, OpenError> {
         rows.first().map_or(Ok(String::new()), |row| row.try_get_by_index(0)).map_err(OpenError::engine)?;
     let steps = migrate::steps(reading).await?;
     // A store that lacks the table has kept nothing.
-    let kept = totals::state(reading, key).await.unwrap_or(None);
+    let kept = totals::state(reading, key, SystemTimeSource.wall()).await.unwrap_or(None);
     let admin_key = admin_key::read(reading).await.unwrap_or(None);
-    Ok(Looked { engine: format!("{name} {version}").trim_end().to_owned(), steps, took, kept, admin_key })
+    let clock_ahead_ms = match reading.get_database_backend() {
+        DbBackend::Postgres => clock_ahead(reading).await.map_err(OpenError::trouble)?,
+        _ => 0,
+    };
+    let process_ends = process_ends::read(reading).await.unwrap_or_default();
+    let engine = format!("{name} {version}").trim_end().to_owned();
+    Ok(Looked { engine, steps, took, kept, process_ends, admin_key, clock_ahead_ms })
+}
+
+/// By how much the wall clock is outside of what the exchange with the database can explain.
+async fn clock_ahead(reading: &Reader) -> Result<i64, Trouble> {
+    let source = SystemTimeSource;
+    let sent = source.monotonic();
+    let rows = query(reading, &format!("SELECT {NOW}"), Vec::new()).await?;
+    let received = source.monotonic();
+    let shown: i64 = rows.first().map_or(Ok(0), |row| row.try_get_by_index(0))?;
+    let database = Offset::measured(time(shown), Duration::from_millis(1), sent, received);
+    let (before, wall, after) = (source.monotonic(), source.wall(), source.monotonic());
+    Ok(database.distance(Offset::measured(wall, Duration::ZERO, before, after).mid()))
+}
+
+/// Whether a process uses a store: one that holds the lock of its file, or has a lease in its database.
+///
+/// # Errors
+///
+/// When it cannot be read.
+pub async fn is_in_use(settings: &Settings) -> Result<bool, OpenError> {
+    const ALIVE: &str =
+        "SELECT COUNT(*) FROM instances WHERE lease_until > (EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::bigint";
+    match &settings.url {
+        StoreUrl::Sqlite(path) => Ok(FileLock::is_held(path)),
+        StoreUrl::Postgres { .. } => {
+            let within = settings.timeout;
+            let reading = connect::reading(settings).map_err(OpenError::engine)?;
+            let counted = timeout(within, query(&reading, ALIVE, Vec::new())).await;
+            drop(timeout(within, reading.close()).await);
+            let late = OpenError::Lost(format!("no answer within {} ms", within.as_millis()));
+            // A database without the table has never been used.
+            let Ok(rows) = counted.map_err(|_| late)? else { return Ok(false) };
+            let count: i64 = rows.first().map_or(Ok(0), |row| row.try_get_by_index(0)).map_err(OpenError::engine)?;
+            Ok(count > 0)
+        }
+    }
 }

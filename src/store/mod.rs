@@ -17,6 +17,7 @@ mod changes_port;
 #[cfg(test)]
 mod confined;
 mod connect;
+mod crashes;
 mod events;
 mod events_port;
 mod file_bound;
@@ -29,6 +30,7 @@ mod operation_row;
 #[cfg(test)]
 mod plans;
 mod port;
+mod process_ends;
 mod read;
 mod row_security;
 mod rows;
@@ -40,7 +42,12 @@ use std::{
     time::Duration,
 };
 
-use guildhall_actors::access::Note;
+use guildhall_actors::{
+    access::Note,
+    operations::{OperationStore, StoreError},
+    supervision::{self, Part, PartEnd},
+};
+use guildhall_core::time::UnixMs;
 use guildhall_core::usage::UsageLimits;
 use sea_orm::{DatabaseConnection, DbErr};
 use tokio::{
@@ -52,10 +59,12 @@ use tokio::{
 use self::events::FileBounded;
 pub use self::{
     admin_key::{Claim, claim as claim_admin_key},
+    crashes::record_crash,
     file_bound::{FileBound, file_bound},
     leases::SqlLeases,
-    look::{Looked, look},
-    members::Notice,
+    look::{Looked, is_in_use, look},
+    members::{DivisionRequest, LimitDivision, Notice},
+    process_ends::ProcessEnd,
 };
 use self::{
     connect::{Reader, Session, View},
@@ -67,6 +76,7 @@ use self::{
     write::{Request, Writer},
 };
 use crate::{
+    clock::{ClockRecord, Clocks, SystemTimeSource, TimeSource},
     events::emit,
     private_files,
     settings::{Store as Settings, StoreUrl},
@@ -74,6 +84,12 @@ use crate::{
 
 /// How often it is tried to open a store whose connection is lost meanwhile.
 const TRIES: u32 = 5;
+
+/// Nothing that expires is stored for longer than this, or than idempotency keys are.
+const LONGEST_KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// The key of the value that the clocks of this process continue from.
+const CLOCK_KEY: &str = "guildhall:clock";
 
 /// Why a store cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -97,14 +113,30 @@ pub enum OpenError {
         /// The process, if it is known.
         pid: Option<u32>,
     },
-    /// The store is newer than this program.
+    /// The store is newer than this program can work with.
     #[error(
-        "the store has the migration {unknown}, which this version of guildhall does not know; run the version that \
-         made it, or a newer one"
+        "the store has the migration {unknown}, which this version of guildhall does not know{}; run the version that \
+         made it, or a newer one", knows(*.needs)
     )]
     Newer {
         /// What is not known.
         unknown: String,
+        /// The migration that a program has to know to work with it, if that is recorded.
+        needs: Option<u32>,
+    },
+    /// A migration that the store has is not the one that this program has.
+    #[error(
+        "the migration {name} has changed since it was applied: the store has SQL with the hash {stored}, this version of \
+         guildhall {known}; run the version that applied it. A migration is never edited: undo the edit, and make the change \
+         in a new one"
+    )]
+    Changed {
+        /// Which.
+        name: String,
+        /// The hash of the SQL that was run.
+        stored: String,
+        /// The hash of the SQL that this program has.
+        known: String,
     },
     /// The store is older than this program, which may not bring it up to date.
     #[error("the store lacks {missing}; run `guildhall migrate up`, or set store.migrate = true")]
@@ -157,6 +189,10 @@ pub enum OpenError {
     Engine(String),
 }
 
+fn knows(migration: Option<u32>) -> String {
+    migration.map_or_else(String::new, |number| format!(" (it needs a version that knows migration {number:04})"))
+}
+
 fn named(pid: Option<u32>) -> String {
     pid.map_or_else(String::new, |pid| format!(" (process {pid})"))
 }
@@ -202,10 +238,14 @@ pub struct Store {
 
 #[derive(Debug)]
 struct Shared {
+    settings: Settings,
+    /// What the processes of the store speak on.
+    channel: String,
     requests: mpsc::Sender<Request>,
     reading: Reader,
     row_security: Option<RowSecurity>,
     members: Arc<Members>,
+    clocks: Clocks,
     /// What each caller may store.
     limits: UsageLimits,
     /// How large a file may grow; 0 is no bound.
@@ -227,7 +267,16 @@ impl Store {
     ///
     /// When it cannot be reached, is in use, or does not fit this program.
     pub async fn open(settings: &Settings) -> Result<Self, OpenError> {
-        Self::open_as(settings, Standing::Here).await
+        Self::open_as(settings, Standing::Here, Arc::new(SystemTimeSource)).await
+    }
+
+    /// Opens it as [`Self::open`] does, on a machine with these clocks.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`].
+    pub async fn open_with_clocks(settings: &Settings, source: Arc<dyn TimeSource>) -> Result<Self, OpenError> {
+        Self::open_as(settings, Standing::Here, source).await
     }
 
     /// Opens it as [`Self::open`] does, but leaves the work to the other processes until this one has
@@ -237,10 +286,10 @@ impl Store {
     ///
     /// As [`Self::open`].
     pub async fn approach(settings: &Settings) -> Result<Self, OpenError> {
-        Self::open_as(settings, Standing::Arriving).await
+        Self::open_as(settings, Standing::Arriving, Arc::new(SystemTimeSource)).await
     }
 
-    async fn open_as(settings: &Settings, standing: Standing) -> Result<Self, OpenError> {
+    async fn open_as(settings: &Settings, standing: Standing, source: Arc<dyn TimeSource>) -> Result<Self, OpenError> {
         let file = lock_file(settings)?.map(Arc::new);
         let bound = file_bound(settings);
         if let Some(bound) = bound {
@@ -249,7 +298,7 @@ impl Store {
         let settings = &Settings { max_bytes: bound.map_or(0, |bound| bound.bytes), ..settings.clone() };
         let mut tried = 1;
         loop {
-            match Self::open_once(settings, file.clone(), standing).await {
+            match Self::open_once(settings, file.clone(), standing, &source).await {
                 // It may have been lost because this process, or the server, stood still for a moment; or another process
                 // stands still in the middle of something, which the server ends soon.
                 Err(OpenError::Lost(_) | OpenError::Busy(_)) if tried < TRIES => tried += 1,
@@ -262,6 +311,7 @@ impl Store {
         settings: &Settings,
         file: Option<Arc<FileLock>>,
         standing: Standing,
+        source: &Arc<dyn TimeSource>,
     ) -> Result<Self, OpenError> {
         migrate::prepare(settings).await?;
         let mend = if settings.migrate { Mend::Yes } else { Mend::No };
@@ -273,30 +323,47 @@ impl Store {
         let (stop, stopped) = watch::channel(false);
         let (end, ended) = watch::channel(false);
         let channel = channel(&reading).await.map_err(trouble)?;
+        let longest = settings.keep_keys.max(LONGEST_KEPT);
+        let clocks = clocks(settings, Arc::clone(source), longest).await.map_err(trouble)?;
         let members = if file.is_some() { Members::alone() } else { Members::among_others(standing) };
         let listening = connect::listening(settings).map_err(OpenError::engine)?;
         let keeper = match &listening {
             Some(_) => {
                 let connection = connect::writing(settings).await.map_err(OpenError::engine)?;
                 let (members, session) = (Arc::clone(&members), Session::of(settings));
-                Some(Keeper::start(settings, members, connection, session, channel.clone()).await.map_err(trouble)?)
+                let start =
+                    Keeper::start(settings, members, clocks.clone(), connection, session, channel.clone()).await;
+                Some(start.map_err(trouble)?)
             }
             None => None,
         };
-        let attaching =
-            Writer::attach(settings.clone(), file, Arc::clone(&members), channel.clone(), row_security.clone(), tell);
-        let mut tasks = vec![tokio::spawn(attaching.await.map_err(trouble)?.run(waiting, stopped))];
-        tasks.extend(keeper.map(|keeper| tokio::spawn(keeper.run(ended))));
-        let ear =
-            listening.map(|pool| tokio::spawn(members::listen(Arc::clone(&members), pool, channel, settings.timeout)));
+        let writer = Writer::attach(
+            settings.clone(),
+            file,
+            Arc::clone(&members),
+            clocks.clone(),
+            channel.clone(),
+            row_security.clone(),
+            tell,
+        );
+        let writer = writer.await.map_err(trouble)?.run(waiting, stopped);
+        let mut tasks = vec![supervision::spawn(Part::StoreWriter, writer)];
+        tasks.extend(keeper.map(|keeper| supervision::spawn(Part::Heartbeat, keeper.run(ended))));
+        let ear = listening.map(|pool| {
+            let listening = members::listen(Arc::clone(&members), pool, channel.clone(), settings.timeout);
+            supervision::spawn(Part::StoreListener, listening)
+        });
         let (timeout, tasks) = (settings.timeout, Mutex::new(tasks));
         let limits = settings.usage.within_file(settings.max_bytes);
         let max_bytes = settings.max_bytes;
         let shared = Shared {
+            settings: settings.clone(),
+            channel,
             requests,
             reading,
             row_security,
             members,
+            clocks,
             limits,
             max_bytes,
             timeout,
@@ -324,6 +391,29 @@ impl Store {
         Ok(self.shared.reading.view(self.shared.row_security.as_ref(), self.tenant.as_deref()).await?)
     }
 
+    /// Store time, by which everything durable is written and expires.
+    #[must_use]
+    pub fn clocks(&self) -> &Clocks {
+        &self.shared.clocks
+    }
+
+    /// The time that may be compared with when something expires, if the caller says that it is `now`.
+    fn expiry(&self, now: UnixMs) -> UnixMs {
+        now.before(self.shared.clocks.expiry_lag())
+    }
+
+    /// Stores what the next process needs to know of the clocks.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot be read or written.
+    pub async fn save_clocks(&self) -> Result<(), StoreError> {
+        let stored = OperationStore::state(self, CLOCK_KEY).await?;
+        let record = self.shared.clocks.record(&clock_record(stored.as_deref()));
+        let text = serde_json::to_string(&record).map_err(|error| StoreError::Corrupt(error.to_string()))?;
+        self.set_state(CLOCK_KEY, Some(text), None).await
+    }
+
     /// Whether it can be written to, now and from now on.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<Health> {
@@ -342,6 +432,14 @@ impl Store {
         self.shared.members.has_others()
     }
 
+    /// Divides a rate limit among the processes that share this store. Nothing if no other process can: then all of it is
+    /// this one's.
+    #[must_use]
+    pub fn divide_limit(&self, request: DivisionRequest) -> Option<LimitDivision> {
+        let members = &self.shared.members;
+        self.shared.ear.is_some().then(|| LimitDivision::join(Arc::clone(members), request))
+    }
+
     /// Takes this process's part of the work from now on. To say so twice is as good as once.
     pub fn arrive(&self) {
         self.shared.members.arrive();
@@ -350,6 +448,31 @@ impl Store {
     /// Tells the others that this process is about to give its queues back.
     pub async fn leave(&self) {
         self.shared.members.leave(self.shared.timeout).await;
+    }
+
+    /// Gives back everything that this process has, for a process that has to end at once: without its writer and its
+    /// heartbeat, which may be what has failed. Nothing is sent or written by it from now on but why it ends. What cannot be
+    /// given back is free when its lease ends.
+    pub async fn give_up(&self, end: &PartEnd) {
+        let Shared { settings, channel, members, clocks, .. } = &*self.shared;
+        members.give_up().await;
+        match settings.url {
+            // The lock of a file ends with the process.
+            StoreUrl::Sqlite(_) => {}
+            StoreUrl::Postgres { .. } => {
+                Keeper::leave_at_once(settings, Arc::clone(members), clocks.clone(), channel.clone()).await;
+            }
+        }
+        process_ends::record(settings, end, clocks.now()).await;
+    }
+
+    /// The processes of this store that a part has ended, newest first.
+    ///
+    /// # Errors
+    ///
+    /// When the store does not answer.
+    pub async fn process_ends(&self) -> Result<Vec<ProcessEnd>, StoreError> {
+        self.read(process_ends::read(&self.shared.reading)).await
     }
 
     /// Writes what waits, then lets go of the store. What is asked after that is not available.
@@ -401,6 +524,44 @@ async fn channel(reading: &Reader) -> Result<String, Trouble> {
     }
     let rows = query(reading, "SELECT left('guildhall_' || current_schema(), 63)", Vec::new()).await?;
     Ok(rows.first().map_or(Ok(String::new()), |row| row.try_get_by_index(0))?)
+}
+
+/// The clocks of a store, as earlier processes left them.
+async fn clocks(settings: &Settings, source: Arc<dyn TimeSource>, longest: Duration) -> Result<Clocks, Trouble> {
+    // Not one of those that read: whichever of a file's connections is closed last has to be able to write.
+    let on = connect::writing(settings).await?;
+    let read = timeout(settings.timeout, read_clocks(&on, &Session::of(settings), source, longest)).await;
+    let_go(on).await;
+    read.unwrap_or_else(|_| Err(write::late()))
+}
+
+async fn read_clocks(
+    on: &DatabaseConnection,
+    session: &Session,
+    source: Arc<dyn TimeSource>,
+    longest: Duration,
+) -> Result<Clocks, Trouble> {
+    use sea_orm::{ConnectionTrait as _, DbBackend, TransactionTrait as _};
+    // PgBouncer gives a transaction one server.
+    let on = on.begin().await?;
+    session.prepare(&on).await?;
+    let clocks = if on.get_database_backend() == DbBackend::Postgres {
+        let sent = source.monotonic();
+        let rows = query(&on, &format!("SELECT {}", members::NOW), Vec::new()).await?;
+        let shown: i64 = rows.first().map_or(Ok(0), |row| row.try_get_by_index(0))?;
+        Clocks::of_database(source, longest, operation_row::time(shown), sent)
+    } else {
+        Clocks::of_machine(source, longest)
+    };
+    let stored = read::totals::state(&on, CLOCK_KEY, clocks.now()).await?;
+    on.commit().await?;
+    clocks.resume(clock_record(stored.as_deref()));
+    Ok(clocks)
+}
+
+/// A record that cannot be read is as good as none: the clocks are measured again.
+fn clock_record(stored: Option<&str>) -> ClockRecord {
+    stored.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
 /// Lets go of a connection. The server notices by itself if this comes to nothing.

@@ -1,37 +1,128 @@
 //! From rows to operations.
 
-use std::sync::Arc;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
-use guildhall_actors::operations::{Attempt, DelayedBy, IdempotencyKey, NewOperation, Shown, Stored};
+use guildhall_actors::{
+    crash::{self, Input},
+    failpoint,
+    operations::{Attempt, DelayedBy, IdempotencyKey, NewOperation, Shown, Stored, UnknownOutcome, Unreadable},
+    supervision::Part,
+    telemetry::{crash::UnreadableLeftOut, emit},
+};
 use guildhall_core::{
     access::{Bounds, ScopeSet},
     lane::Lane,
-    operation::{Failure, Kind, OperationId, Queue, State},
+    operation::{Failure, Kind, OperationId, Progress, Queue, State},
     time::UnixMs,
     trace::Trace,
 };
 use sea_orm::QueryResult;
 use uuid::Uuid;
 
-use super::trouble::Trouble;
+use super::trouble::{Meaning, Trouble};
 
 /// What [`stored`] reads, with `operations o` and `intents i`.
 pub(super) const STORED: &str = "o.id, o.tenant, o.queue, o.guild_id, o.seq, o.kind, o.payload, o.payload_hash, o.lane,
     o.state, o.attempts, o.delays, o.max_attempts, o.eligible_at, o.deadline_at, o.parked, o.deployment_id, o.trace,
-    o.reason, o.error, o.redrive_of, o.created_at, i.at, o.bounds, o.caller, o.scopes, o.put_off";
+    o.reason, o.error, o.redrive_of, o.created_at, i.at, o.bounds, o.caller, o.scopes, o.put_off,
+    o.progress, o.unknown_outcome";
 
 /// What [`shown`] reads beside, with `idempotency k`.
 pub(super) const SHOWN: &str = "o.result, o.updated_at, o.finished_at, k.scope, k.key";
 
 /// How many columns [`STORED`] has.
-pub(super) const AFTER_STORED: usize = 27;
+pub(super) const AFTER_STORED: usize = 29;
 
 /// How many columns [`STORED`] and [`SHOWN`] have together.
 pub(super) const AFTER_SHOWN: usize = AFTER_STORED + 5;
 
-/// Reads the columns of [`STORED`].
+/// What is done about a value that makes no sense.
+#[derive(Clone, Copy, Debug)]
+enum Reading {
+    /// The row cannot be read: it must not be continued with a guess.
+    ToContinue,
+    /// Another value takes its place, so that people can see the rest.
+    ToShow,
+}
+
+impl Reading {
+    fn or<T>(self, read: Result<T, Trouble>, instead: T) -> Result<T, Trouble> {
+        match self {
+            Self::ToContinue => read,
+            Self::ToShow => Ok(read.unwrap_or(instead)),
+        }
+    }
+}
+
+/// Reads the columns of [`STORED`], to continue the operation.
 pub(super) fn stored(row: &QueryResult) -> Result<Stored, Trouble> {
+    read(row, Reading::ToContinue)
+}
+
+/// Reads the columns of [`STORED`] of rows one by one: one that cannot be read, or whose reading panics, is told apart.
+pub(super) fn stored_or_unreadable(row: &QueryResult) -> Result<Result<Stored, Unreadable>, Trouble> {
+    // Without a name it cannot be set aside.
+    let id = OperationId::from_uuid(row.try_get_by_index(0)?);
+    let read = catch_unwind(AssertUnwindSafe(|| {
+        let _entered = crash::enter(Some(Input::Operation(id)));
+        failpoint::input(Part::OperationGuild, || format!("load {id}"));
+        stored(row)
+    }));
+    let problem = match read {
+        Ok(Ok(stored)) => return Ok(Ok(stored)),
+        Ok(Err(trouble)) => trouble.says(),
+        Err(_) => "reading it panicked; the log has the message. Report it as a bug".to_owned(),
+    };
+    Ok(Err(unreadable(row, id, problem)))
+}
+
+/// What can be said of a row of [`STORED`] that cannot be read.
+fn unreadable(row: &QueryResult, id: OperationId, problem: String) -> Unreadable {
+    // What cannot be read may be there.
+    let has = |index| !matches!(row.try_get_by_index::<Option<String>>(index), Ok(None));
+    let intent = !matches!(row.try_get_by_index::<Option<i64>>(22), Ok(None));
+    let state = row.try_get_by_index::<String>(9).ok().and_then(|name| State::from_name(&name));
+    let started = match state {
+        Some(state) => matches!(state, State::Running | State::Reconciling),
+        None => true,
+    };
+    Unreadable {
+        id,
+        guild: row.try_get_by_index::<Option<i64>>(3).ok().flatten().map(i64::cast_unsigned),
+        seq: row.try_get_by_index::<i64>(4).ok().and_then(|seq| u64::try_from(seq).ok()).unwrap_or(0),
+        attempts: small(row, 10).unwrap_or(0),
+        delays: small(row, 11).unwrap_or(0),
+        may_have_been_sent: started || intent || has(27) || has(28),
+        problem,
+    }
+}
+
+/// Reads rows to show them; those that cannot be read at all are left out, so that the others can be seen.
+pub(super) fn readable<T>(
+    rows: &[QueryResult],
+    read: impl Fn(&QueryResult) -> Result<T, Trouble>,
+) -> Result<Vec<T>, Trouble> {
+    rows.iter().filter_map(|row| unless_corrupt(read(row)).transpose()).collect()
+}
+
+/// Nothing for a row that cannot be read at all.
+pub(super) fn unless_corrupt<T>(read: Result<T, Trouble>) -> Result<Option<T>, Trouble> {
+    match read {
+        Ok(one) => Ok(Some(one)),
+        Err(trouble) if trouble.meaning() == Meaning::Corrupt => {
+            emit(UnreadableLeftOut { problem: &trouble.says() });
+            Ok(None)
+        }
+        Err(trouble) => Err(trouble),
+    }
+}
+
+fn read(row: &QueryResult, reading: Reading) -> Result<Stored, Trouble> {
     let id: Uuid = row.try_get_by_index(0)?;
+    let _entered = crash::enter(Some(Input::Operation(OperationId::from_uuid(id))));
     let wrong = |what: &str| Trouble::Corrupt(format!("operation {id} has {what}"));
     let tenant: String = row.try_get_by_index(1)?;
     let kind: String = row.try_get_by_index(5)?;
@@ -39,6 +130,8 @@ pub(super) fn stored(row: &QueryResult) -> Result<Stored, Trouble> {
     let lane: String = row.try_get_by_index(8)?;
     let state: String = row.try_get_by_index(9)?;
     let error: Option<String> = row.try_get_by_index(19)?;
+    let progress: Option<String> = row.try_get_by_index(27)?;
+    let unknown: Option<String> = row.try_get_by_index(28)?;
     let trace: Option<String> = row.try_get_by_index(17)?;
     let deployment: Option<Uuid> = row.try_get_by_index(16)?;
     let redrive_of: Option<Uuid> = row.try_get_by_index(20)?;
@@ -50,11 +143,12 @@ pub(super) fn stored(row: &QueryResult) -> Result<Stored, Trouble> {
         caller: Arc::from(row.try_get_by_index::<String>(24)?),
         bounds: Bounds::from_number(row.try_get_by_index(23)?),
         scopes: ScopeSet::from_number(row.try_get_by_index(25)?),
-        kind: Kind::from_name(&kind).ok_or_else(|| wrong("a kind that nobody knows"))?,
+        kind: Kind::from_name(&kind)
+            .ok_or_else(|| wrong(&format!("the kind {kind:?}, which this version does not know")))?,
         payload: row.try_get_by_index(6)?,
-        payload_hash: hash.try_into().map_err(|_| wrong("a hash of a wrong length"))?,
-        lane: lane_named(&lane).ok_or_else(|| wrong("a lane that nobody knows"))?,
-        max_attempts: small(row, 12)?,
+        payload_hash: reading.or(hash.try_into().map_err(|_| wrong("a hash of a wrong length")), [0; 32])?,
+        lane: reading.or(lane_named(&lane).ok_or_else(|| wrong("an unknown lane")), Lane::Operation)?,
+        max_attempts: reading.or(small(row, 12), 0)?,
         eligible_at: time(row.try_get_by_index(13)?),
         delayed_by: if row.try_get_by_index::<i64>(26)? == 0 { DelayedBy::Caller } else { DelayedBy::Policy },
         deadline_at: row.try_get_by_index::<Option<i64>>(14)?.map(time),
@@ -71,17 +165,19 @@ pub(super) fn stored(row: &QueryResult) -> Result<Stored, Trouble> {
         // That of a scheduled one is the order of acceptance, and no place.
         seq: u64::try_from(row.try_get_by_index::<i64>(4)?).unwrap_or(0),
         state: state_named(&state)?,
-        attempts: small(row, 10)?,
-        delays: small(row, 11)?,
+        attempts: reading.or(small(row, 10), 0)?,
+        delays: reading.or(small(row, 11), 0)?,
         parked: row.try_get_by_index::<i64>(15)? != 0,
         intent: row.try_get_by_index::<Option<i64>>(22)?.map(time),
-        error: error.map(|text| failure(&text)).transpose()?,
+        progress: reading.or(progress.map(|text| self::progress(&text)).transpose(), None)?.unwrap_or_default(),
+        error: reading.or(error.map(|text| failure(&text)).transpose(), None)?,
+        unknown_outcome: reading.or(unknown.map(|text| unknown_outcome(&text)).transpose(), None)?,
     })
 }
 
 /// Reads the columns of [`STORED`] and [`SHOWN`]; without the tries.
 pub(super) fn shown(row: &QueryResult) -> Result<Shown, Trouble> {
-    let mut stored = stored(row)?;
+    let mut stored = read(row, Reading::ToShow)?;
     let scope: Option<String> = row.try_get_by_index(AFTER_STORED + 3)?;
     let key: Option<String> = row.try_get_by_index(AFTER_STORED + 4)?;
     stored.operation.idempotency = scope.zip(key).map(|(scope, key)| IdempotencyKey { scope: Arc::from(scope), key });
@@ -109,6 +205,14 @@ pub(super) fn attempt(row: &QueryResult) -> Result<Attempt, Trouble> {
 
 pub(super) fn failure(text: &str) -> Result<Failure, Trouble> {
     serde_json::from_str(text).map_err(|error| Trouble::Corrupt(format!("a failure that is none: {error}")))
+}
+
+fn unknown_outcome(text: &str) -> Result<UnknownOutcome, Trouble> {
+    serde_json::from_str(text).map_err(|error| Trouble::Corrupt(format!("invalid unknown_outcome: {error}")))
+}
+
+fn progress(text: &str) -> Result<Progress, Trouble> {
+    serde_json::from_str(text).map_err(|error| Trouble::Corrupt(format!("progress that cannot be read: {error}")))
 }
 
 pub(super) fn state_named(name: &str) -> Result<State, Trouble> {

@@ -174,6 +174,10 @@ impl OperationStore for Store {
         Box::pin(async move {
             let mut page = look!(self, |view| operations::load(&view, queue, after, limit)).await?;
             page.operations.retain(|stored| self.is_own(&stored.operation.tenant));
+            if self.tenant.is_some() {
+                // Whose they are may be what cannot be read.
+                page.unreadable.clear();
+            }
             Ok(page)
         })
     }
@@ -196,6 +200,10 @@ impl OperationStore for Store {
 
     fn bound(&self, kind: ManagedKind, ids: Vec<u64>) -> StoreFuture<'_, Vec<u64>> {
         Box::pin(async move { self.read(resolve::bound(&self.shared.reading, kind, &ids)).await })
+    }
+
+    fn release_held(&self, now: UnixMs, limit: usize) -> StoreFuture<'_, usize> {
+        Box::pin(async move { Ok(answer!(self, Job::ReleaseHeld(now, limit), MadeDue)) })
     }
 
     fn next_due(&self) -> StoreFuture<'_, Option<UnixMs>> {
@@ -250,7 +258,11 @@ impl OperationStore for Store {
     }
 
     fn instances(&self) -> StoreFuture<'_, Vec<Instance>> {
-        Box::pin(self.read(instances::instances(&self.shared.reading, self.shared.members.me())))
+        Box::pin(self.read(instances::instances(
+            &self.shared.reading,
+            self.shared.members.me(),
+            self.shared.clocks.now(),
+        )))
     }
 
     fn depths(&self) -> StoreFuture<'_, BTreeMap<&'static str, u64>> {
@@ -268,7 +280,9 @@ impl OperationStore for Store {
 
     fn state(&self, key: &str) -> StoreFuture<'_, Option<String>> {
         let key = kept(key);
-        Box::pin(async move { self.read(totals::state(&self.shared.reading, &key)).await })
+        Box::pin(async move {
+            self.read(totals::state(&self.shared.reading, &key, self.expiry(self.shared.clocks.now()))).await
+        })
     }
 
     fn set_state(&self, key: &str, value: Option<String>, expires_at: Option<UnixMs>) -> StoreFuture<'_, ()> {

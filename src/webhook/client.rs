@@ -79,7 +79,7 @@ impl Client {
             uri: target.uri()?,
             secrets: target.secrets.clone(),
             answers: target.answers,
-            clock: WallClock::system(),
+            clock: config.clock.clone(),
             max_answer_bytes: config.max_answer_bytes,
             max_retry_after: config.max_retry_after,
             kept_for: config.kept_for,

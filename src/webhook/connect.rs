@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use guildhall_actors::supervision::spawn_work;
 use http::Uri;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
@@ -139,7 +140,7 @@ impl Dialler {
             let place = lookups.acquire_owned().await.expect("invariant: nobody closes it");
             let name = name.clone();
             // On its own, so that its place is taken until it has ended, whoever still waits for it.
-            let looking = tokio::spawn(async move {
+            let looking = spawn_work(async move {
                 let found = resolve.resolve(&name, port).await;
                 drop(place);
                 found

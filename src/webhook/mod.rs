@@ -29,6 +29,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use guildhall_actors::operations::WallClock;
+
 use actix::Addr;
 use guildhall_actors::circuit_breaker::{CallError, CircuitBreaker};
 use guildhall_actors::events::{Asks, Body, Brain, BrainFuture, Said};
@@ -48,7 +50,7 @@ pub(crate) use self::trust::may_be_plain;
 use crate::events::emit;
 
 /// What webhooks need to know.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct WebhookConfig {
     /// How long it may take to get a connection: the lookup of the name and TLS included.
     pub connect_timeout: Duration,
@@ -66,6 +68,8 @@ pub struct WebhookConfig {
     pub kept_for: KeptFor,
     /// A file of authorities that are trusted besides those everybody trusts.
     pub ca_file: Option<PathBuf>,
+    /// What requests are signed by.
+    pub clock: WallClock,
 }
 
 impl Default for WebhookConfig {
@@ -79,6 +83,7 @@ impl Default for WebhookConfig {
             max_retry_after: Duration::from_secs(600),
             kept_for: KeptFor::default(),
             ca_file: None,
+            clock: WallClock::system(),
         }
     }
 }

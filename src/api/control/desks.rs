@@ -13,7 +13,7 @@ use guildhall_actors::{
 };
 use guildhall_core::answer::Credential;
 
-use super::{Control, Keys, Served, refusal};
+use super::{Control, Keys, Reload, Served, refusal};
 use crate::api::problem::{Problem, Told};
 
 /// The gate, and whose calls go through it.
@@ -47,6 +47,17 @@ pub(super) struct Desks {
     shards: OnceLock<ShardDesk>,
     budgets: OnceLock<Arc<Treasury>>,
     erasure: OnceLock<Erasure>,
+    reload: OnceLock<Reloads>,
+}
+
+/// What reloads the settings.
+#[derive(Clone)]
+struct Reloads(Arc<dyn Reload>);
+
+impl std::fmt::Debug for Reloads {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Reloads")
+    }
 }
 
 /// What erases stored data.
@@ -73,6 +84,11 @@ impl Control {
     /// From now on these are the budgets. Others change nothing.
     pub fn open_budgets(&self, budgets: Arc<Treasury>) {
         drop(self.desks.budgets.set(budgets));
+    }
+
+    /// Sets what reloads the settings. Only the first call has an effect.
+    pub fn open_reload(&self, reload: Arc<dyn Reload>) {
+        drop(self.desks.reload.set(Reloads(reload)));
     }
 
     /// Sets what erases stored data. Only the first call has an effect.
@@ -128,6 +144,15 @@ impl Served {
     {
         let budgets = Arc::clone(self.control.desks.budgets.get().ok_or(Problem::Starting)?);
         self.run(|| question(budgets)).await
+    }
+
+    pub(super) async fn ask_reload<T, F>(&self, question: impl FnOnce(Arc<dyn Reload>) -> F) -> Result<T, Told>
+    where
+        F: Future<Output = T> + Send + 'static,
+        T: Send + 'static,
+    {
+        let Reloads(reload) = self.control.desks.reload.get().ok_or(Problem::Starting)?.clone();
+        self.run(|| question(reload)).await
     }
 
     pub(super) async fn ask_erasure<T, F>(&self, question: impl FnOnce(Arc<dyn ErasureStore>) -> F) -> Result<T, Told>

@@ -42,16 +42,27 @@ fn shown(seen: &GateView, credential: Credential, now: UnixMs) -> Value {
     let own = limits.credentials.iter().find(|view| view.credential == credential);
     let closed = own.map_or(0, |own| own.closed_ms);
     let lanes = Lane::ALL.iter().zip(limits.lanes);
+    let sharing = match (own.is_some_and(|own| own.shared.is_some()), limits.division) {
+        (true, _) => "redis",
+        (false, Some(_)) => "store",
+        (false, None) => "alone",
+    };
+    let usable = limits.division.map_or(limits.limit, |division| division.share);
+    let redis = own.and_then(|own| own.shared.as_ref());
+    let members = redis.map(|shared| shared.members).or(limits.division.map(|division| division.members));
     json!({
         "global": {
-            "limit": own.map_or(limits.limit, |own| own.limit),
+            "limit": own.map_or(usable, |own| own.limit),
+            "total": limits.limit,
+            "sharing": sharing,
+            "members": members,
             "window_ms": limits.window_ms,
-            "available": own.map_or(limits.limit, |own| own.available),
+            "available": own.map_or(usable, |own| own.available),
             "in_flight": own.map_or(0, |own| own.in_flight),
             "waiting": limits.waiting,
             "blocked_until": (closed > 0).then(|| view::time(now + Duration::from_millis(closed))),
-            "shared": own.is_some_and(|own| own.shared.is_some()),
-            "mode": own.and_then(|own| own.shared.as_ref()).map(|shared| shared.mode.name()),
+            "shared": sharing != "alone",
+            "mode": redis.map(|shared| shared.mode.name()),
         },
         "lanes": lanes.map(|(lane, waiting)| json!({"lane": lane.name(), "waiting": waiting})).collect::<Vec<_>>(),
         "buckets": limits.known,

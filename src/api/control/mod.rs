@@ -23,6 +23,7 @@ mod operations;
 mod prefer;
 mod read;
 mod refusal;
+mod reload;
 mod routes;
 mod shards;
 mod stream;
@@ -47,6 +48,7 @@ use guildhall_actors::{
     access::{Action, Caller, Key, KeyStore},
     operations::{Changes, Desk, Waits, WaitsConfig, WallClock, desk::DeskError},
     policies::SharedPolicies,
+    supervision::spawn_work_on,
 };
 use guildhall_core::{access::KeyId, time::UnixMs};
 use tokio::{
@@ -58,6 +60,7 @@ use self::{desks::Desks, stream::Streams};
 pub use self::{
     desks::{GateDesk, ShardDesk},
     kept::Shelf,
+    reload::{Reload, ReloadError, ReloadReport, ReloadedItem, Reloading},
     routes::{WAYS, Way},
     stream::StreamsConfig,
 };
@@ -122,6 +125,7 @@ pub struct Control {
     desks: Arc<Desks>,
     keyring: Arc<Keyring>,
     lookup: KeyLookup,
+    clock: WallClock,
     calls: Arc<Semaphore>,
     large: Arc<Semaphore>,
     following: Arc<OnceLock<Following>>,
@@ -167,7 +171,8 @@ impl Control {
             shelf: Arc::default(),
             keys: Arc::default(),
             desks: Arc::default(),
-            lookup: KeyLookup::new(Arc::clone(&keyring)),
+            lookup: KeyLookup::new(Arc::clone(&keyring), WallClock::system()),
+            clock: WallClock::system(),
             keyring,
             calls: Arc::new(Semaphore::new(config.calls_most)),
             large: Arc::new(Semaphore::new(config.large_most)),
@@ -191,6 +196,11 @@ impl Control {
         self.policies.share(shared);
     }
 
+    /// Counts requests by these rates from now on. Where a policy has not changed, callers have what they had.
+    pub fn set_policies(&self, policies: PoliciesConfig) {
+        self.policies.reconfigure(policies);
+    }
+
     /// From now on this is the desk. A second one changes nothing.
     pub fn open(&self, desk: Arc<Desk>) {
         drop(self.desk.set(desk));
@@ -199,6 +209,13 @@ impl Control {
     /// From now on this is where keys are, and notes of what was done with them. A second one changes nothing.
     pub fn open_keys(&self, keys: Arc<dyn KeyStore>) {
         drop(self.keys.set(Keys(keys)));
+    }
+
+    /// The same API, whose keys and records are by this clock. To be called before it is used.
+    #[must_use]
+    pub fn on_clock(self, clock: &WallClock) -> Self {
+        let lookup = KeyLookup::new(Arc::clone(&self.keyring), clock.clone());
+        Self { clock: clock.clone(), lookup, ..self }
     }
 
     /// From now on the admin key is the one whose digest is in the store of keys: another process may replace it.
@@ -234,7 +251,7 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) fn new(control: Control, runtime: Handle) -> Self {
-        Self { control, runtime, clock: WallClock::system() }
+        Self { clock: control.clock.clone(), control, runtime }
     }
 
     fn now(&self) -> UnixMs {
@@ -291,7 +308,7 @@ impl Served {
         if self.control.keyring.writes_down(&caller.key, Instant::now()) {
             let note = caller.note(Action::Refused, self.now()).saying(what);
             // A store that is away tells of itself.
-            self.runtime.spawn(async move { drop(keys.note(note).await) });
+            spawn_work_on(&self.runtime, async move { drop(keys.note(note).await) });
         }
     }
 
@@ -357,7 +374,7 @@ impl Served {
     {
         let permit = Arc::clone(&self.control.calls).try_acquire_owned().map_err(|_| Problem::Busy)?;
         let answer = work();
-        let task = self.runtime.spawn(async move {
+        let task = spawn_work_on(&self.runtime, async move {
             let answer = answer.await;
             drop(permit);
             answer

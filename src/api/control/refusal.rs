@@ -6,6 +6,7 @@ use guildhall_actors::operations::{
 };
 
 use guildhall_core::usage::{Bound, BoundExceeded};
+use serde_json::json;
 
 use crate::api::problem::{Problem, Told};
 
@@ -117,8 +118,9 @@ pub(super) fn of_desk(error: &DeskError) -> Told {
         DeskError::NoOperation(_) | DeskError::NoLetter(_) | DeskError::NoGuild(_) => {
             Problem::NotFound.says(format!("{error}."))
         }
-        DeskError::Unfit { state, .. } | DeskError::Tried { state, .. } => {
-            Problem::Conflict.says(format!("{error}.")).with("state", state.name())
+        DeskError::Unfit { state, .. } => Problem::Conflict.says(format!("{error}.")).with("state", state.name()),
+        DeskError::Tried { state, progress, .. } => {
+            Problem::Conflict.says(format!("{error}.")).with("state", state.name()).with("progress", json!(progress))
         }
         DeskError::AlreadyRedriven { by, .. } => {
             let told = Problem::AlreadyRedriven.says(format!("{error}."));

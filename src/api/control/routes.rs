@@ -15,8 +15,8 @@ use guildhall_core::{
 use percent_encoding::percent_decode_str;
 
 use super::{
-    Served, audit, breakers, budgets, erase, guilds, instances, kept, keys, letters, limits, operations, shards,
-    stream, usage,
+    Served, audit, breakers, budgets, erase, guilds, instances, kept, keys, letters, limits, operations, reload,
+    shards, stream, usage,
 };
 use crate::api::problem::{Problem, Told};
 
@@ -96,6 +96,7 @@ pub const WAYS: &[Way] = &[
     way("DELETE", "/keys/{id}", Scope::Admin, Light, to!(keys::revoke)),
     way("POST", "/keys/{id}/rotate", Scope::Admin, Light, to!(keys::rotate)),
     way("GET", "/audit", Scope::Audit, Light, to!(audit::list)),
+    way("POST", "/reload", Scope::Admin, Light, to!(reload::reload)),
     way("POST", "/erase", Scope::Admin, Heavy, to!(erase::erase)),
     way("GET", "/limits", Scope::FleetRead, Light, to!(limits::show)),
     way("GET", "/limits/buckets", Scope::FleetRead, Light, to!(limits::buckets)),

@@ -91,7 +91,7 @@ mod tests {
     use guildhall_core::{
         access::{Bounds, Grant, ScopeSet},
         lane::Lane,
-        operation::{Failure, Kind, OperationId, QueueKey},
+        operation::{Failure, Kind, OperationId, Progress, QueueKey},
     };
 
     use super::*;
@@ -123,7 +123,18 @@ mod tests {
         };
         let used = attempts.last().map_or(0, |attempt| attempt.n);
         let (updated_at, error) = (UnixMs::new(900), Some(Failure::new(FailureClass::Transient, "why")));
-        let stored = Stored { operation, seq: 1, state, attempts: used, delays: 0, parked: false, intent: None, error };
+        let stored = Stored {
+            operation,
+            seq: 1,
+            state,
+            attempts: used,
+            delays: 0,
+            parked: false,
+            intent: None,
+            progress: Progress::default(),
+            error,
+            unknown_outcome: None,
+        };
         let finished_at = state.is_final().then_some(updated_at);
         Shown { stored, result: None, updated_at, finished_at, attempts, waits_for: None }
     }

@@ -116,6 +116,7 @@ pub(super) fn in_list(shown: &Shown) -> Value {
         "eligible_at": time(operation.eligible_at),
         "deadline_at": operation.deadline_at.map(time),
         "waits_for": waits_for(shown),
+        "progress": progress(shown),
         "error": stored.error.as_ref().map(failure),
         "result": shown.result.as_deref().map(embedded),
         "trace": operation.trace,
@@ -126,6 +127,22 @@ pub(super) fn in_list(shown: &Shown) -> Value {
         "finished_at": shown.finished_at.map(time),
         "href": place(operation.id),
     })
+}
+
+/// What an operation of several calls has done so far. The result of one that has succeeded says all of it.
+fn progress(shown: &Shown) -> Value {
+    match shown.stored.state {
+        State::Succeeded => json!([]),
+        State::Scheduled
+        | State::Queued
+        | State::Running
+        | State::Delayed
+        | State::Retrying
+        | State::Reconciling
+        | State::Dead
+        | State::Cancelled
+        | State::NeedsReview => json!(shown.stored.progress),
+    }
 }
 
 /// What an operation waits for and until when, as far as that is known; `null` for one that does not wait.

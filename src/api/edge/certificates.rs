@@ -91,9 +91,16 @@ pub enum CertificatesError {
 /// The certificate that is shown. Cloning it gives another view of the same one.
 #[derive(Clone, Debug)]
 pub struct Certificates {
-    files: Tls,
+    files: Arc<RwLock<Tls>>,
     shown: Arc<Shown>,
     config: Arc<ServerConfig>,
+}
+
+/// A certificate with its key that can be shown.
+#[derive(Debug)]
+pub struct CheckedCertificate {
+    files: Tls,
+    pair: Arc<CertifiedKey>,
 }
 
 #[derive(Debug)]
@@ -118,7 +125,32 @@ impl Certificates {
             .with_no_client_auth()
             .with_cert_resolver(Arc::clone(&shown) as Arc<dyn ResolvesServerCert>);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self { files: files.clone(), shown, config: Arc::new(config) })
+        Ok(Self { files: Arc::new(RwLock::new(files.clone())), shown, config: Arc::new(config) })
+    }
+
+    /// Reads a certificate and its key, and shows nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::load`].
+    pub fn check(files: &Tls) -> Result<CheckedCertificate, CertificatesError> {
+        Ok(CheckedCertificate { files: files.clone(), pair: Arc::new(read(files)?) })
+    }
+
+    /// Whether another certificate is shown than this one.
+    #[must_use]
+    pub fn differs_from(&self, checked: &CheckedCertificate) -> bool {
+        self.shown.0.read().unwrap_or_else(PoisonError::into_inner).cert != checked.pair.cert
+    }
+
+    /// Shows this certificate to new connections, and follows its files from now on.
+    pub fn show(&self, checked: CheckedCertificate) {
+        *self.files.write().unwrap_or_else(PoisonError::into_inner) = checked.files;
+        *self.shown.0.write().unwrap_or_else(PoisonError::into_inner) = checked.pair;
+    }
+
+    fn files(&self) -> Tls {
+        self.files.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
@@ -129,18 +161,19 @@ impl Certificates {
     pub async fn follow(self, every: Duration) {
         let mut tick = tokio::time::interval(every);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut seen = stamps(&self.files);
+        let mut seen = stamps(&self.files());
         loop {
             tick.tick().await;
-            let now = stamps(&self.files);
+            let files = self.files();
+            let now = stamps(&files);
             if now == seen {
                 continue;
             }
             seen = now;
-            match read(&self.files) {
+            match read(&files) {
                 Ok(new) => {
                     *self.shown.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
-                    emit(CertificateLoaded { file: &self.files.cert_file });
+                    emit(CertificateLoaded { file: &files.cert_file });
                 }
                 Err(error) => emit(CertificateKept { error: &error }),
             }

@@ -15,7 +15,7 @@ mod visit;
 
 use std::time::Duration;
 
-pub use self::certificates::{Certificates, CertificatesError};
+pub use self::certificates::{Certificates, CertificatesError, CheckedCertificate};
 pub(super) use self::{doors::Doors, serve::serve, visit::only_health_on_the_doorstep};
 
 /// What connections may cost.

@@ -20,6 +20,7 @@ use actix_web::{
 use guildhall_actors::{
     events::{Events, Posted},
     operations::WallClock,
+    supervision::Part,
 };
 use guildhall_core::event::{EventName, read_interaction};
 use serde_json::json;
@@ -75,7 +76,7 @@ impl Bound {
             keep_alive: KEEP_ALIVE,
         };
         let address = self.address();
-        let listener = self.within(edge).open(move || {
+        let listener = self.within(edge).open(Part::InteractionsListener, move || {
             let all = scope("").wrap(from_fn(take)).default_service(web::to(HttpResponse::NotFound));
             App::new().app_data(endpoint.clone()).app_data(room.clone()).service(all)
         })?;

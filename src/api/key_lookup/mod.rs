@@ -21,6 +21,7 @@ use std::{
 use guildhall_actors::{
     access::{Key, KeyStore},
     operations::{StoreError, WallClock},
+    supervision::{Part, spawn_finite_on, spawn_work_on},
 };
 use guildhall_core::access::KeyId;
 use tokio::{
@@ -97,14 +98,14 @@ pub(super) struct KeySource {
 }
 
 impl KeyLookup {
-    pub(super) fn new(keyring: Arc<Keyring>) -> Self {
+    pub(super) fn new(keyring: Arc<Keyring>, clock: WallClock) -> Self {
         let state = State {
             queue: LookupQueue::new(LIMITS),
             waiters: HashMap::new(),
             workers: 0,
             directory: Directory::default(),
         };
-        let shared = Shared { keyring, state: Mutex::new(state), loaded: OnceCell::new(), clock: WallClock::system() };
+        let shared = Shared { keyring, state: Mutex::new(state), loaded: OnceCell::new(), clock };
         Self { shared: Arc::new(shared) }
     }
 
@@ -151,7 +152,7 @@ impl KeyLookup {
     async fn load(&self, source: &KeySource) -> Result<(), StoreError> {
         self.shared.lock().directory.begin_refresh(Instant::now());
         let (shared, keys) = (Arc::clone(&self.shared), Arc::clone(&source.keys));
-        let loading = source.runtime.spawn(async move { shared.refresh(&*keys).await });
+        let loading = spawn_work_on(&source.runtime, async move { shared.refresh(&*keys).await });
         loading.await.unwrap_or_else(|_| Err(StoreError::Unavailable("the process is ending".to_owned())))
     }
 
@@ -162,7 +163,7 @@ impl KeyLookup {
         if !exists && state.directory.begin_refresh(Instant::now()) {
             let (shared, keys) = (Arc::clone(&self.shared), Arc::clone(&source.keys));
             // An error is reported by the store; the next unknown id tries again.
-            source.runtime.spawn(async move { drop(shared.refresh(&*keys).await) });
+            spawn_work_on(&source.runtime, async move { drop(shared.refresh(&*keys).await) });
         }
         let waiter = ((!exists).then_some(address), id);
         if let Some(found) = state.waiters.get(&waiter) {
@@ -181,7 +182,7 @@ impl KeyLookup {
         if state.workers < WORKERS {
             state.workers += 1;
             let (shared, keys) = (Arc::clone(&self.shared), Arc::clone(&source.keys));
-            source.runtime.spawn(async move { Worker(shared).run(&*keys).await });
+            spawn_finite_on(&source.runtime, Part::KeyLookup, async move { Worker(shared).run(&*keys).await });
         }
         Some(found)
     }

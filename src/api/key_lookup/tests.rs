@@ -128,7 +128,7 @@ struct Fixture {
 
 impl Fixture {
     fn new(keys: SlowKeys) -> Self {
-        Self { keys: Arc::new(keys), lookup: KeyLookup::new(Arc::default()) }
+        Self { keys: Arc::new(keys), lookup: KeyLookup::new(Arc::default(), WallClock::system()) }
     }
 
     fn find(&self, id: KeyId, address: &str) -> JoinHandle<Outcome> {

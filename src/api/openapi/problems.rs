@@ -47,6 +47,7 @@ pub(super) fn schemas() -> Vec<(&'static str, Shape)> {
         may("errors", list(named("FieldError")).says("Every field that is wrong.")),
         may("needs", text().says("The scope that the key lacks.")),
         may("state", text().says("What the operation or breaker is, so that this cannot be done to it.")),
+        may("progress", list(named("ProgressStep")).says("What the operation has done so far.")),
         may("operation_id", named("OperationId").says("The operation that has the key, or does it again already.")),
         may("pending", count().says("How many operations the queue holds.")),
         may("bound", text().says("Which bound on stored data would be passed.")),

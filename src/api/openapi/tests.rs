@@ -72,7 +72,7 @@ const fn is_listed(problem: Problem) -> bool {
     match problem {
         P::NotFound | P::MethodNotAllowed | P::BodyTooLarge | P::BodyTooSlow | P::Unauthorized | P::Forbidden => true,
         P::BadRequest | P::NotJson | P::InvalidOperation | P::KeyReused | P::Conflict | P::AlreadyRedriven => true,
-        P::ShareFull | P::StoreFull => true,
+        P::ShareFull | P::StoreFull | P::InvalidSettings => true,
         P::QueueFull | P::Starting | P::Busy | P::StoreUnavailable | P::BudgetUnavailable | P::Internal => true,
         P::TooManyRequests | P::TooManyConnections | P::Draining => true,
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use guildhall_actors::rest::{Answered, Body, Outcome, Request, Rest as _};
+use guildhall_actors::rest::{Answered, Body, Outcome, Request};
 use guildhall_core::{answer::Class, command::Scope, lane::Lane};
 use http::{HeaderMap, HeaderValue, Method, header};
 use serde_json::Value;
@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::refusal::{DAILY_CREATES, SyncError, refusal};
 use crate::{
-    app::rest::Rest,
+    app::command_gate::CommandGate,
     discord::rest::raw,
     events::{CommandsWait, emit},
 };
@@ -23,14 +23,14 @@ const UNTOLD: Duration = Duration::from_secs(1);
 
 /// Calls about the commands of one place, with one time limit for all of them.
 pub(super) struct Errand<'a> {
-    rest: &'a Rest,
+    gate: &'a CommandGate,
     scope: Scope,
     deadline: Instant,
 }
 
 impl<'a> Errand<'a> {
-    pub(super) fn new(rest: &'a Rest, scope: Scope, within: Duration) -> Self {
-        Self { rest, scope, deadline: Instant::now() + within }
+    pub(super) fn new(gate: &'a CommandGate, scope: Scope, within: Duration) -> Self {
+        Self { gate, scope, deadline: Instant::now() + within }
     }
 
     /// What Discord answers to a call that does no harm when it is made twice.
@@ -45,7 +45,7 @@ impl<'a> Errand<'a> {
     async fn answer(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Answered, SyncError> {
         let mut wait = FIRST_WAIT;
         loop {
-            let (why, after) = match self.rest.gate.call(self.request(method.clone(), path, body)).await {
+            let (why, after) = match self.gate.call(self.request(method.clone(), path, body)).await {
                 Outcome::Answered(answered) => match answered.class {
                     // A limit of a day, whatever it is dressed as: not one that is waited for.
                     _ if answered.code == Some(DAILY_CREATES) => return Ok(answered),
@@ -80,7 +80,7 @@ impl<'a> Errand<'a> {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
             Body::Whole(body.to_string().into())
         });
-        let request = raw(method, path, headers, body, self.rest.credential());
+        let request = raw(method, path, headers, body, self.gate.credential());
         let mut request = request.expect("invariant: made of plain words and numbers");
         request.lane = Lane::Interactive;
         request.max_wait = self.deadline.saturating_duration_since(Instant::now());

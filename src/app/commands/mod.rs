@@ -16,8 +16,11 @@ use serde_json::Value;
 
 use self::errand::Errand;
 pub use self::refusal::SyncError;
-use super::rest::Rest;
-use crate::settings::{Settings, Token};
+use super::command_gate::CommandGate;
+use crate::{
+    client::Client,
+    settings::{Settings, Token},
+};
 
 /// How long all of it may take, with what Discord asks to wait.
 const WITHIN: Duration = Duration::from_secs(90);
@@ -40,7 +43,7 @@ pub struct Synced {
     pub sent: bool,
 }
 
-/// Makes Discord have these commands, and no others. Must run within an actix `System`.
+/// Makes Discord have these commands, and no others: through `daemon` if it runs. Must run within an actix `System`.
 ///
 /// # Errors
 ///
@@ -51,11 +54,12 @@ pub async fn sync(
     wanted: &Commands,
     scope: Scope,
     mode: SyncMode,
+    daemon: &Result<Client, String>,
 ) -> Result<Synced, SyncError> {
-    let rest = Rest::start(settings, token, None)?;
-    let errand = Errand::new(&rest, scope, WITHIN);
+    let gate = CommandGate::find(settings, &token, daemon).await?;
+    let errand = Errand::new(&gate, scope, WITHIN);
     let synced = run(&errand, wanted, scope, mode).await;
-    rest.leave().await;
+    gate.leave().await;
     synced
 }
 

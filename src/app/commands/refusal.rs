@@ -7,7 +7,7 @@ use guildhall_core::command::{FieldError, Scope};
 use http::StatusCode;
 use serde_json::Value;
 
-use crate::app::{DiscoveryError, RestError};
+use crate::app::{CommandGateError, DiscoveryError};
 
 /// More than 200 commands were made in a day.
 pub(super) const DAILY_CREATES: u32 = 30_034;
@@ -21,7 +21,7 @@ const TOLD: usize = 50;
 pub enum SyncError {
     /// Calls to Discord cannot be made.
     #[error(transparent)]
-    Rest(#[from] RestError),
+    Gate(#[from] CommandGateError),
     /// Discord does not know the token.
     #[error("{}", DiscoveryError::Unauthorized)]
     Unauthorized,
@@ -137,6 +137,10 @@ pub(super) fn refusal(answered: &Answered, scope: Scope) -> SyncError {
         (_, Some(INVALID_FORM)) => {
             let mut complaints = Vec::new();
             complain("commands", &body["errors"], &mut complaints);
+            if complaints.is_empty() {
+                let says = body["message"].as_str().unwrap_or("it does not say why").to_owned();
+                return SyncError::Refused { status, code, says };
+            }
             SyncError::Invalid(complaints)
         }
         (StatusCode::UNAUTHORIZED, _) => SyncError::Unauthorized,

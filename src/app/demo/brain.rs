@@ -10,6 +10,7 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
+use guildhall_actors::supervision::spawn_work;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
@@ -51,7 +52,7 @@ impl Brain {
         let secret = format!("whsec_{}", STANDARD.encode(&bytes));
         let key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &bytes));
         let heard = Arc::<Mutex<Heard>>::default();
-        let serving = tokio::spawn(serve(listener, key, Arc::clone(&heard)));
+        let serving = spawn_work(serve(listener, key, Arc::clone(&heard)));
         Ok(Self { address, secret, heard, serving })
     }
 
@@ -97,7 +98,7 @@ async fn serve(listener: TcpListener, key: Arc<hmac::Key>, heard: Arc<Mutex<Hear
             async move { Ok::<_, Infallible>(answer(request, &key, &heard).await) }
         });
         // A daemon that is killed breaks it off, and that is what is shown.
-        tokio::spawn(async move { drop(http1::Builder::new().serve_connection(TokioIo::new(stream), service).await) });
+        spawn_work(async move { drop(http1::Builder::new().serve_connection(TokioIo::new(stream), service).await) });
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use guildhall_actors::supervision::spawn_work;
 use serde_json::json;
 use tokio::{sync::watch, task::JoinHandle};
 
@@ -24,7 +25,7 @@ impl Stream {
     /// Begins to write, in the simulator that is there.
     pub(super) fn start(sim: SocketAddr) -> Self {
         let ((tell, sent), (enough, told)) = (watch::channel(0), watch::channel(false));
-        let writing = tokio::spawn(write(Http::new(sim, None), tell, told));
+        let writing = spawn_work(write(Http::new(sim, None), tell, told));
         Self { sent, enough, writing }
     }
 

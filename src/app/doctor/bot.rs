@@ -57,6 +57,7 @@ pub(super) fn failed(check: &str, trouble: &Trouble) -> Finding {
     match trouble {
         Trouble::Stopped(_) => Finding::skip(check, trouble.seen()),
         Trouble::Limited(_) => Finding::warn(check, trouble.seen(), trouble.advice()),
+        Trouble::Held(_) => Finding::warn(check, trouble.seen(), trouble.advice()),
         Trouble::Unreachable(_) | Trouble::Unauthorized | Trouble::Refused { .. } => {
             Finding::fail(check, trouble.seen(), trouble.advice())
         }

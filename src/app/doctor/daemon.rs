@@ -1,6 +1,9 @@
 //! The running daemon, if there is one: whether it is ready, and how much of the ban budget is used.
 
-use guildhall_actors::operations::WallClock;
+use guildhall_actors::{
+    operations::WallClock,
+    telemetry::{events::BROKEN, operations::RESTARTS},
+};
 use guildhall_core::{memory::GateMemory, time::UnixMs};
 use http::Method;
 use serde_json::Value;
@@ -11,6 +14,8 @@ use crate::{
     plain::plain,
     settings::Settings,
 };
+
+const GUILD_RESTARTS: &str = "guild restarts";
 
 /// Which part of the ban budget, in percent, stops background work, and which all but interactions.
 const STOPS: (u64, u64) = (50, 80);
@@ -52,6 +57,37 @@ fn reasons(report: &Value) -> String {
     let reasons = parts.filter_map(|(part, state)| Some(format!("{part}: {}", plain(state["reason"].as_str()?))));
     let reasons: Vec<_> = reasons.collect();
     if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) }
+}
+
+/// How many guild actors the daemon has restarted, by its own metrics.
+pub(super) async fn guild_restarts(daemon: Result<&Client, &String>) -> Finding {
+    let client = match daemon {
+        Ok(client) => client,
+        Err(why) => return Finding::skip(GUILD_RESTARTS, format!("unknown: {why}")),
+    };
+    match client.look_raw("/metrics").await {
+        Ok((200, text)) => judge_guild_restarts(&String::from_utf8_lossy(&text)),
+        Ok((status, _)) => Finding::skip(GUILD_RESTARTS, format!("unknown: /metrics answers {status}")),
+        Err(fault) => Finding::skip(GUILD_RESTARTS, format!("unknown: {fault}")),
+    }
+}
+
+fn judge_guild_restarts(metrics: &str) -> Finding {
+    let [operations, events] = [RESTARTS, BROKEN].map(|name| sum_of(metrics, name));
+    let seen = format!("since its start the daemon restarted {operations} guilds of operations and {events} of events");
+    if operations + events == 0 {
+        return Finding::ok(GUILD_RESTARTS, seen);
+    }
+    let advice =
+        "see `panicked` in its log for what broke them; `guildhall dlq list` shows operations that were set aside";
+    Finding::warn(GUILD_RESTARTS, seen, advice)
+}
+
+/// The sum of a counter over its labels, of metrics as Prometheus reads them.
+fn sum_of(metrics: &str, name: &str) -> u64 {
+    let samples = metrics.lines().filter_map(|line| line.strip_prefix(name));
+    let samples = samples.filter(|rest| rest.starts_with([' ', '{']));
+    samples.filter_map(|rest| rest.rsplit(' ').next()?.parse::<u64>().ok()).sum()
 }
 
 /// How much of what leads to a ban is used: as the daemon says, else as its gate has kept it.
@@ -110,6 +146,19 @@ mod tests {
             [Verdict::Ok, Verdict::Ok, Verdict::Warn, Verdict::Fail]
         );
         assert_eq!(judge(1, 0, "").verdict, Verdict::Fail);
+    }
+
+    #[test]
+    fn restarts_of_guilds_are_added_up_over_labels() {
+        let metrics = format!(
+            "# TYPE {RESTARTS} counter\n{RESTARTS} 2\n\n{BROKEN}{{handler=\"a b\"}} 1\n{BROKEN}{{handler=\"c\"}} 3\n\
+             {RESTARTS}_of_another 7\n"
+        );
+        assert_eq!((sum_of(&metrics, RESTARTS), sum_of(&metrics, BROKEN)), (2, 4));
+        let finding = judge_guild_restarts(&metrics);
+        assert_eq!(finding.verdict, Verdict::Warn);
+        assert!(finding.seen.contains("2 guilds of operations and 4 of events"), "{}", finding.seen);
+        assert_eq!(judge_guild_restarts("").verdict, Verdict::Ok);
     }
 
     #[test]

@@ -2,19 +2,23 @@
 
 use std::time::{Duration, SystemTime};
 
-use guildhall_actors::rest::{Received, Request, TransportError};
-use guildhall_core::answer::{Class, Credential};
-use http::{Method, header};
+use guildhall_actors::rest::{NotSent, Outcome, Request};
+use guildhall_core::{
+    answer::{Class, Credential},
+    lane::Lane,
+};
+use http::{HeaderMap, Method, header};
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 
+use super::{Examination, Finding};
 use crate::{
-    app::DiscoveryError,
-    discord::{
-        application_of,
-        rest::{HyperTransport, TransportConfig},
+    app::{
+        DiscoveryError,
+        command_gate::{CommandGate, CommandGateError},
     },
-    settings::Settings,
+    discord::rest::{HyperTransport, TransportConfig},
+    settings::{Settings, Token},
 };
 
 /// The longest that one call may take.
@@ -27,8 +31,7 @@ const LIMIT_WAIT: Duration = Duration::from_secs(5);
 
 /// Calls Discord as the bot.
 pub(super) struct Caller {
-    transport: Option<HyperTransport>,
-    credential: Credential,
+    gate: Option<CommandGate>,
     next: Instant,
     /// Why nothing more is asked.
     stopped: Option<String>,
@@ -48,6 +51,8 @@ pub(super) struct Dated {
 pub(super) enum Trouble {
     /// Discord is not asked any more, and why.
     Stopped(String),
+    /// The gate does not let the call out.
+    Held(String),
     /// It is not reached.
     Unreachable(String),
     /// It does not know the token.
@@ -63,6 +68,7 @@ impl Trouble {
     pub(super) fn seen(&self) -> String {
         match self {
             Self::Stopped(why) => format!("Discord was not asked: {why}"),
+            Self::Held(why) => format!("the gate held the call back: {why}"),
             Self::Unreachable(why) => format!("Discord does not answer: {why}"),
             Self::Unauthorized => "Discord refused the token (401)".to_owned(),
             Self::Limited(_) => "Discord asks to be left alone (429)".to_owned(),
@@ -77,6 +83,9 @@ impl Trouble {
     pub(super) fn advice(&self) -> String {
         match self {
             Self::Stopped(_) => "see to what stands above first".to_owned(),
+            Self::Held(_) => {
+                "`guildhall limits` and `guildhall breakers` show what is closed, and until when".to_owned()
+            }
             Self::Unreachable(_) => {
                 "see that this machine reaches discord.api_url: its network, its name server, what stands between"
                     .to_owned()
@@ -93,6 +102,7 @@ impl Trouble {
     /// Why nothing more should be asked after it.
     fn stops(&self) -> Option<String> {
         match self {
+            Self::Held(_) => Some("the gate held a call back".to_owned()),
             Self::Unreachable(_) => Some("it did not answer before".to_owned()),
             Self::Unauthorized => Some("it refused the token".to_owned()),
             Self::Limited(_) => Some("it asked to be left alone".to_owned()),
@@ -102,29 +112,41 @@ impl Trouble {
 }
 
 impl Caller {
-    /// One that has called nobody yet.
-    pub(super) fn new(settings: &Settings) -> Self {
-        let mut caller = Self {
-            transport: None,
-            credential: Credential::Anonymous,
-            next: Instant::now(),
-            stopped: None,
-            date: None,
-        };
+    /// One that has called nobody yet, and the gate that it calls through.
+    pub(super) async fn new(examination: &Examination<'_>, tell: &mut impl FnMut(Finding)) -> Self {
+        const CHECK: &str = "gate";
+        let mut caller = Self { gate: None, next: Instant::now(), stopped: None, date: None };
+        let mut settings = examination.settings.clone();
         let Some(token) = settings.discord.token.clone() else {
             caller.stopped = Some("there is no token".to_owned());
             return caller;
         };
-        // A token that does not name its application is a simulator's.
-        caller.credential = Credential::Application(application_of(&token).unwrap_or(1));
-        let mut config = TransportConfig::new(settings, token);
-        config.connect_timeout = config.connect_timeout.min(WITHIN);
-        config.request_timeout = config.request_timeout.min(WITHIN);
-        match HyperTransport::new(config) {
-            Ok(transport) => caller.transport = Some(transport),
-            Err(error) => caller.stopped = Some(error.to_string()),
+        settings.rest.connect_timeout = settings.rest.connect_timeout.min(WITHIN);
+        settings.rest.request_timeout = settings.rest.request_timeout.min(WITHIN);
+        match CommandGate::find(&settings, &token, &examination.daemon).await {
+            Ok(gate) => {
+                tell(Finding::ok(CHECK, gate.describe()));
+                if gate.is_daemon() {
+                    caller.date = clock_of(&settings, token).await;
+                }
+                caller.gate = Some(gate);
+            }
+            Err(CommandGateError::DaemonRuns { why, .. }) => {
+                caller.stopped = Some("a daemon runs, and does not ask for this command".to_owned());
+                tell(Finding::skip(CHECK, format!("a daemon runs, and Discord is not asked beside it: {why}")));
+            }
+            Err(error @ (CommandGateError::Rest(_) | CommandGateError::Store(_))) => {
+                caller.stopped = Some(error.to_string());
+            }
         }
         caller
+    }
+
+    /// Says goodbye to the processes that share the limits.
+    pub(super) async fn leave(&self) {
+        if let Some(gate) = &self.gate {
+            gate.leave().await;
+        }
     }
 
     /// What the clocks showed at the first answer that had a date.
@@ -158,22 +180,47 @@ impl Caller {
         if let Some(why) = &self.stopped {
             return Err(Trouble::Stopped(why.clone()));
         }
-        let Some(transport) = &self.transport else { return Err(Trouble::Stopped("there is no way to it".to_owned())) };
+        let Some(gate) = &self.gate else { return Err(Trouble::Stopped("there is no way to it".to_owned())) };
         sleep_until(self.next).await;
-        let asked = SystemTime::now();
-        let received = transport.exchange(Request::new(Method::GET, path, self.credential)).await;
+        let asked = Asked(SystemTime::now());
+        let mut request = Request::new(Method::GET, path, gate.credential());
+        request.lane = Lane::Interactive;
+        request.max_wait = WITHIN;
+        let outcome = gate.call(request).await;
         self.next = Instant::now() + PAUSE;
-        if let Ok(received) = &received {
-            let theirs = received.headers.get(header::DATE).and_then(|date| date.to_str().ok());
-            let theirs = theirs.and_then(|date| httpdate::parse_http_date(date).ok());
-            self.date = self.date.or(theirs.map(|theirs| Dated { theirs, asked, answered: SystemTime::now() }));
+        if let Outcome::Answered(answered) = &outcome {
+            self.date = self.date.or(asked.dated(&answered.headers));
         }
-        read(received)
+        read(outcome)
     }
 }
 
-fn read(received: Result<Received, TransportError>) -> Result<Value, Trouble> {
-    let received = received.map_err(|error| Trouble::Unreachable(error.to_string()))?;
+/// When something was asked.
+struct Asked(SystemTime);
+
+impl Asked {
+    fn dated(&self, headers: &HeaderMap) -> Option<Dated> {
+        let theirs = headers.get(header::DATE).and_then(|date| date.to_str().ok());
+        let theirs = theirs.and_then(|date| httpdate::parse_http_date(date).ok())?;
+        Some(Dated { theirs, asked: self.0, answered: SystemTime::now() })
+    }
+}
+
+/// What Discord's clock shows. One call without the token, which is part of no bot's limit: a daemon passes on no headers.
+async fn clock_of(settings: &Settings, token: Token) -> Option<Dated> {
+    let transport = HyperTransport::new(TransportConfig::new(settings, token)).ok()?;
+    let asked = Asked(SystemTime::now());
+    let received = transport.exchange(Request::new(Method::GET, "/gateway", Credential::Anonymous)).await.ok()?;
+    asked.dated(&received.headers)
+}
+
+fn read(outcome: Outcome) -> Result<Value, Trouble> {
+    let received = match outcome {
+        Outcome::Answered(answered) => answered,
+        Outcome::NotSent(NotSent { reason: "unreachable", why, .. }) => return Err(Trouble::Unreachable(why)),
+        Outcome::NotSent(not_sent) => return Err(Trouble::Held(not_sent.why)),
+        Outcome::Unknown(unknown) => return Err(Trouble::Unreachable(unknown.to_string())),
+    };
     let body = serde_json::from_slice::<Value>(&received.body);
     let refused = |says: &str| Trouble::Refused {
         status: received.status.as_u16(),

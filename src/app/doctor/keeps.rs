@@ -6,18 +6,28 @@ use std::{
     time::Duration,
 };
 
-use guildhall_core::state_key::GATE;
+use guildhall_actors::operations::WallClock;
+use guildhall_core::{state_key::GATE, time::UnixMs};
 
 use super::Finding;
 use crate::{
     discord::application_of,
     redis::{self, RedisConfig},
     settings::{Settings, Store, StoreUrl},
-    store::{self, Looked, migrate::Step},
+    store::{
+        self, Looked, ProcessEnd,
+        migrate::{Fit, Step},
+    },
 };
+
+/// Processes that ended longer ago are not worth a warning.
+const LATELY: Duration = Duration::from_secs(24 * 3_600);
 
 /// An answer that takes longer is worth a word.
 const SLOW: Duration = Duration::from_millis(100);
+
+/// Clocks that differ by no more than this are the same.
+const CLOCK_OK_MS: u64 = 2_000;
 
 /// Whether the store is there and fits this program; what was seen of it.
 pub(super) async fn store(settings: &Settings, tell: &mut impl FnMut(Finding)) -> Option<Looked> {
@@ -46,9 +56,13 @@ pub(super) async fn store(settings: &Settings, tell: &mut impl FnMut(Finding)) -
                 let origin = if bound.derived { "derived from the free disk space" } else { "store.max_bytes" };
                 tell(Finding::ok("store", format!("its file may grow to {} bytes ({origin})", bound.bytes)));
             }
+            tell(restarts(&looked.process_ends, WallClock::system().now()));
             if looked.took > SLOW {
                 let advice = "every accepted operation waits for it: bring it closer, or see what else uses it";
                 tell(Finding::warn("store", format!("it took {} ms to answer", looked.took.as_millis()), advice));
+            }
+            if let Some(finding) = judge_clock(looked.clock_ahead_ms) {
+                tell(finding);
             }
             Some(looked)
         }
@@ -61,11 +75,58 @@ pub(super) async fn store(settings: &Settings, tell: &mut impl FnMut(Finding)) -
     }
 }
 
+/// Whether parts have ended processes of this store lately.
+fn restarts(ends: &[ProcessEnd], now: UnixMs) -> Finding {
+    const CHECK: &str = "restarts";
+    let lately = ends.iter().filter(|end| now.since(end.at) < LATELY).count();
+    match ends.first() {
+        None => Finding::ok(CHECK, "no part has ended a process"),
+        Some(ProcessEnd { instance, part, cause, at }) => {
+            let ago = now.since(*at).as_secs() / 60;
+            let seen =
+                format!("{lately} processes ended by a part in 24 h; last: {part} {cause}, {instance}, {ago} min ago");
+            if lately == 0 {
+                return Finding::ok(CHECK, seen);
+            }
+            let advice = "see `part ended` in the log of that process, and docs/runbooks/GuildhallCrashLoop.md";
+            Finding::warn(CHECK, seen, advice)
+        }
+    }
+}
+
+/// Whether this machine's clock shows what the database's does, if it does not.
+fn judge_clock(ahead_ms: i64) -> Option<Finding> {
+    let (off, which) = (ahead_ms.unsigned_abs(), if ahead_ms > 0 { "ahead of" } else { "behind" });
+    if off <= CLOCK_OK_MS {
+        return None;
+    }
+    #[expect(clippy::cast_precision_loss, reason = "one digit is shown")]
+    let seen = format!("this machine's clock is {:.1} s {which} the database's", off as f64 / 1e3);
+    let advice = "let both machines synchronize their clocks (chrony, systemd-timesyncd): operations are stored by the \
+                  database's clock, and logs and metrics of this machine do not match it";
+    Some(Finding::warn("store", seen, advice))
+}
+
 /// Whether what a store has is what this program knows.
 fn fits(settings: &Store, seen: &str, steps: &[Step]) -> Finding {
-    if let Some(newer) = steps.iter().find(|step| !step.known) {
-        let seen = format!("{seen}; it has the migration {}, which this version does not know", newer.name);
-        return Finding::fail("store", seen, "run the version of guildhall that made it, or a newer one");
+    for step in steps {
+        let name = &step.name;
+        match step.fit() {
+            Fit::Pending | Fit::Applied | Fit::Newer => {}
+            Fit::Changed { stored, known } => {
+                let seen = format!("{seen}; its migration {name} was made of other SQL ({stored}, not {known})");
+                return Finding::fail("store", seen, "run the version of guildhall that applied it");
+            }
+            Fit::Incompatible { .. } => {
+                let seen = format!("{seen}; it has the migration {name}, which this version cannot work with");
+                return Finding::fail("store", seen, "run the version of guildhall that made it, or a newer one");
+            }
+        }
+    }
+    let newer = steps.iter().filter(|step| step.fit() == Fit::Newer).count();
+    if newer > 0 {
+        let seen = format!("{seen}; it has {newer} compatible migrations of a newer version");
+        return Finding::warn("store", seen, "finish the upgrade: run the newer version everywhere");
     }
     let missing = steps.iter().filter(|step| !step.applied).count();
     match (missing, settings.migrate) {
@@ -98,7 +159,11 @@ fn unwritable(path: &Path) -> Option<String> {
 /// Whether Redis is there, and keeps what it is told.
 pub(super) async fn redis(settings: &Settings, tell: &mut impl FnMut(Finding)) {
     let Some(config) = RedisConfig::new(&settings.redis) else {
-        return tell(Finding::skip("redis", "not configured: this process shares its limits with no other"));
+        let seen = match &settings.store.url {
+            StoreUrl::Sqlite(_) => "not configured: the process of this store has the rate limit to itself",
+            StoreUrl::Postgres { .. } => "not configured: the processes of this store divide the rate limit",
+        };
+        return tell(Finding::skip("redis", seen));
     };
     let (url, patience) = (config.url.clone(), config.timeout);
     let looked = match redis::look(config).await {
@@ -173,6 +238,21 @@ mod tests {
         let kept = redis::Looked { memory_most: 1_000_000, policy: "noeviction".to_owned(), ..looked() };
         assert_eq!(eviction(&kept).verdict, Verdict::Ok);
         assert_eq!(persistence(&redis::Looked { is_disk_broken: true, ..looked() }).verdict, Verdict::Fail);
+    }
+
+    #[test]
+    fn a_process_that_a_part_ended_is_a_warning_for_a_day() {
+        let end = ProcessEnd {
+            instance: "a-1".to_owned(),
+            part: "token_bucket".to_owned(),
+            cause: "panicked at a.rs:1:2".to_owned(),
+            at: UnixMs::new(0),
+        };
+        assert_eq!(restarts(&[], UnixMs::new(1)).verdict, Verdict::Ok);
+        let warned = restarts(std::slice::from_ref(&end), UnixMs::new(120_000));
+        assert!(warned.verdict == Verdict::Warn, "{warned:?}");
+        assert!(warned.seen.contains("token_bucket panicked at a.rs:1:2, a-1, 2 min ago"), "{warned:?}");
+        assert_eq!(restarts(&[end], UnixMs::new(90_000_000)).verdict, Verdict::Ok);
     }
 
     #[test]

@@ -6,7 +6,8 @@
 //!           ─▶ the running daemon: ready? ban budget                   ─┘
 //! ```
 //!
-//! It only looks. Discord is asked a few things, one at a time and with a pause between them, and no more once it says no.
+//! It only looks. Discord is asked a few things, one at a time and with a pause between them, and no more once it says no: through
+//! the gate of the running daemon, or a gate that knows what the last one kept.
 
 mod admin_key;
 mod bot;
@@ -86,18 +87,22 @@ pub struct Examination<'a> {
 /// Looks at everything, and tells each finding as soon as it is there.
 pub async fn examine(examination: &Examination<'_>, mut tell: impl FnMut(Finding)) {
     let settings = examination.settings;
-    let mut caller = Caller::new(settings);
+    // Before the store is opened: SQLite would create files of the mode that is reported.
+    let mut permissions = Vec::new();
+    files::permissions(settings, &mut |finding| permissions.push(finding));
+    let mut caller = Caller::new(examination, &mut tell).await;
     let bot = bot::token(settings, &mut caller, &mut tell).await;
     tell(bot::intents(settings, &mut caller).await);
     tell(bot::sessions(settings, &mut caller).await);
     tell(bot::clock(&caller));
-    // Before the store is opened: SQLite would create files of the mode that is reported.
-    files::permissions(settings, &mut tell);
+    permissions.into_iter().for_each(&mut tell);
     let looked = keeps::store(settings, &mut tell).await;
     tell(admin_key::examine(settings, looked.as_ref()));
     keeps::redis(settings, &mut tell).await;
     tell(Finding::skip("rabbitmq", "not configured: this version has no broker"));
     let is_there = daemon::ready(&examination.daemon, &mut tell).await;
+    tell(daemon::guild_restarts(is_there.as_ref().copied()).await);
     tell(daemon::ban_budget(settings, is_there, looked.and_then(|looked| looked.kept)).await);
     roles::look(examination, bot, &mut caller, &mut tell).await;
+    caller.leave().await;
 }

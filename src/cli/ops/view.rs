@@ -1,6 +1,6 @@
 //! Operations as people see them.
 
-use guildhall_core::operation::State;
+use guildhall_core::operation::{Progress, State};
 use serde_json::{Value, json};
 
 use crate::cli::output::{Cell, Paint, Table, Tint, fields, short, text, time};
@@ -111,6 +111,11 @@ pub(super) fn whole(operation: &Value, paint: Paint) -> String {
     if operation["parked"] == true {
         pairs.push(("parked", "yes: those that share nothing with it may pass".into()));
     }
+    // Steps of a newer daemon are not known here: `--output json` shows them.
+    let progress = serde_json::from_value(operation["progress"].clone()).unwrap_or_else(|_| Progress::default());
+    if !progress.is_empty() {
+        pairs.push(("done", progress.to_string().into()));
+    }
     let error = &operation["error"];
     if !error.is_null() {
         let status = error["status"].as_u64().map_or_else(String::new, |status| format!(", Discord's status {status}"));
@@ -209,5 +214,18 @@ mod tests {
         );
         assert!(whole.contains("payload  {\"name\":\"Pilots\"}\n") && !whole.contains("finished"), "{whole}");
         assert!(whole.ends_with("2026-01-31T12:00:01Z  dead      1    403\n"), "{whole}");
+    }
+
+    #[test]
+    fn partial_operation_shows_its_steps() {
+        let mut partial = operation();
+        assert!(!whole(&partial, Paint::none()).contains("done "));
+        partial["progress"] = json!([
+            {"step": "message_sent", "channel_id": "9", "message_id": "10", "key": "rules"},
+            {"step": "role_overwrite_set", "channel_id": "9", "role_id": "7"},
+        ]);
+        let shown = whole(&partial, Paint::none());
+        let steps = "sent message 10 in channel 9, set the overwrite of role 7 in channel 9\n";
+        assert!(shown.contains(steps), "{shown}");
     }
 }

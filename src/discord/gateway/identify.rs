@@ -14,6 +14,7 @@ use std::{
 use guildhall_actors::{
     events::{EventStore, Identifies, Identify},
     operations::WallClock,
+    supervision::{Part, spawn_finite_on},
 };
 use tokio::{
     runtime::Handle,
@@ -85,7 +86,8 @@ impl Queue for IdentifyQueue {
     fn enqueue(&self, shard: u32) -> oneshot::Receiver<()> {
         let (go, waits) = oneshot::channel();
         let desk = Arc::clone(&self.desk);
-        self.runtime.spawn(async move { desk.serve(shard, go).await });
+        // If it broke, the shard would wait for ever.
+        spawn_finite_on(&self.runtime, Part::Identify, async move { desk.serve(shard, go).await });
         waits
     }
 }

@@ -15,15 +15,24 @@ mod observe;
 mod patience;
 mod roster;
 mod runner;
+mod template;
 mod turn;
 mod vitals;
 
-use std::{collections::BTreeMap, io, sync::Arc, thread, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
 
 use guildhall_actors::{
     events::{Allowance, Feed, KeptSession},
+    failpoint,
     operations::WallClock,
     right::Right,
+    supervision::{self, Part, spawn_work},
 };
 use tokio::{
     runtime::{Builder, Runtime},
@@ -38,11 +47,12 @@ pub use self::{
     identify::{IdentifyLimits, IdentifyQueue, SessionsLeft},
     observe::{Observer, Session, ShardEvent},
     patience::Reconnects,
-    roster::Roster,
+    roster::{Resume, Roster},
 };
 use self::{
     roster::{Opening, Run, Work},
     runner::{Manners, Runner},
+    template::Template,
     turn::Turn,
 };
 use super::FatalClose;
@@ -75,6 +85,8 @@ pub struct ShardsConfig<Q> {
     pub reconnects: Reconnects,
     /// How long a connection may take to be made and greeted.
     pub hello_within: Duration,
+    /// When events are received is told by it.
+    pub clock: WallClock,
 }
 
 /// How a shard ended.
@@ -97,6 +109,18 @@ pub struct Shards {
     /// Its end is that of the threads.
     _alive: watch::Sender<()>,
     roster: Roster,
+    set_token: Setter,
+}
+
+/// Sets the token of new connections to the gateway.
+pub type TokenSetter = Arc<dyn Fn(&Token) + Send + Sync>;
+
+struct Setter(TokenSetter);
+
+impl std::fmt::Debug for Setter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Setter")
+    }
 }
 
 impl Shards {
@@ -120,7 +144,8 @@ impl Shards {
         let mut kept: BTreeMap<u32, KeptSession> = usable(std::mem::take(&mut config.resume), config.shards).collect();
         let shards = Self::ready(config, observer)?;
         for number in range.numbers() {
-            shards.roster.open(number, feeds(number), kept.remove(&number), Right::always());
+            let resume = kept.remove(&number).map(|session| Resume { session, unread: BTreeSet::new() });
+            shards.roster.open(number, feeds(number), resume, Right::always());
         }
         Ok(shards)
     }
@@ -137,17 +162,22 @@ impl Shards {
         let observer: Observer = Arc::new(observer);
         let manners =
             Manners { buffer: config.buffer, reconnects: config.reconnects, hello_within: config.hello_within };
-        let mut builder = ConfigBuilder::new(config.token.expose().to_owned(), config.intents)
-            .identify_properties(IdentifyProperties::new("guildhall", "guildhall", std::env::consts::OS))
-            .queue(config.queue.clone());
-        if let Some(url) = config.gateway_url {
-            builder = builder.proxy_url(url);
-        }
-        if let Some(presence) = config.presence {
-            builder = builder.presence(presence);
-        }
-        // One configuration, cloned: it holds the TLS context, which all shards share.
-        let twilight = builder.build();
+        let (intents, queue) = (config.intents, config.queue.clone());
+        let (gateway_url, presence) = (config.gateway_url, config.presence);
+        let template = Arc::new(Template::new(&config.token, move |token: &Token| {
+            let mut builder = ConfigBuilder::new(token.expose().to_owned(), intents)
+                .identify_properties(IdentifyProperties::new("guildhall", "guildhall", std::env::consts::OS))
+                .queue(queue.clone());
+            if let Some(url) = &gateway_url {
+                builder = builder.proxy_url(url.clone());
+            }
+            if let Some(presence) = &presence {
+                builder = builder.presence(presence.clone());
+            }
+            builder.build()
+        }));
+        let new_token = Arc::clone(&template);
+        let set_token: TokenSetter = Arc::new(move |token| new_token.set_token(token));
         let (alive, lives) = watch::channel(());
         let count = config.range.numbers().len();
         let (tell, ends) = mpsc::channel(count);
@@ -156,27 +186,38 @@ impl Shards {
             let runtime = Builder::new_current_thread().enable_all().build()?;
             let (desk, hired) = mpsc::channel(count);
             let lives = lives.clone();
-            thread::Builder::new().name(format!("shards-{place}")).spawn(move || work(&runtime, lives, hired))?;
+            let name = format!("shards-{place}");
+            supervision::thread(Part::ShardThread, name, move || work(&runtime, lives, hired))?;
             desks.push(desk);
         }
         let shards = config.shards;
         let hire = move |opening: Opening| -> Run {
-            let Opening { number, feed, session, right, stopped, restarts, vitals } = opening;
+            let Opening { number, feed, resume, right, stopped, restarts, vitals } = opening;
+            let mut unread = BTreeSet::new();
             let turn = Turn::new(config.queue.clone());
-            let mut own = ConfigBuilder::from(twilight.clone()).queue(turn);
-            if let Some(kept) = session {
+            let mut own = ConfigBuilder::from(template.config()).queue(turn);
+            if let Some(Resume { session: kept, unread: its }) = resume {
+                unread = its;
                 own = own.session(TwilightSession::new(kept.confirmed, kept.session.as_ref().to_owned()));
                 if let Some(url) = kept.resume_url {
                     own = own.resume_url(url);
                 }
             }
             let shard = Shard::with_config(ShardId::new(number, shards), own.build());
-            let clock = WallClock::system();
-            let runner = Runner::new(shard, feed, Arc::clone(&observer), clock, manners, right, vitals);
+            let clock = config.clock.clone();
+            let runner =
+                Runner::new(shard, Arc::clone(&template), feed, Arc::clone(&observer), clock, manners, right, vitals)
+                    .leaving(unread);
             Box::pin(runner.run(stopped, restarts))
         };
         let roster = Roster::new(Box::new(hire), desks, tell);
-        Ok(Self { ends, _alive: alive, roster })
+        Ok(Self { ends, _alive: alive, roster, set_token: Setter(set_token) })
+    }
+
+    /// Sets the token that connections are made with from now on; those that there are stay.
+    #[must_use]
+    pub fn token_setter(&self) -> TokenSetter {
+        Arc::clone(&self.set_token.0)
     }
 
     /// Waits until a shard ends that nobody has closed, and that was not lost. Nothing is lost when the wait is cancelled.
@@ -215,12 +256,15 @@ fn usable(kept: Vec<KeptSession>, shards: u32) -> impl Iterator<Item = (u32, Kep
 /// Runs shards on a thread until nobody wants them any more.
 fn work(runtime: &Runtime, mut lives: watch::Receiver<()>, mut hired: mpsc::Receiver<Work>) {
     runtime.block_on(async move {
+        let mut ticks = pin!(failpoint::ticks(Part::ShardThread));
         loop {
             tokio::select! {
                 biased;
                 // Nothing is ever sent: this is the end of the other end.
                 _ = lives.changed() => return,
-                Some(work) = hired.recv() => drop(tokio::spawn(work)),
+                // It has a guard of its own.
+                Some(work) = hired.recv() => drop(spawn_work(work)),
+                never = &mut ticks => match never {},
             }
         }
     });

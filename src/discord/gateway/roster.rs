@@ -1,7 +1,7 @@
 //! Which shards of a process are open, and the way to open and close each.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -11,6 +11,7 @@ use std::{
 use guildhall_actors::{
     events::{Feed, KeptSession, ShardView},
     right::Right,
+    supervision::{Part, PartGuard},
 };
 use tokio::{
     sync::{mpsc, watch},
@@ -24,11 +25,20 @@ pub(super) type Run = Pin<Box<dyn Future<Output = ShardEnd> + Send>>;
 /// The same, with all that is to be done when it has.
 pub(super) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// A session that a shard goes on with.
+#[derive(Debug)]
+pub struct Resume {
+    /// The session.
+    pub session: KeptSession,
+    /// Sequence numbers of events that are handed on without being read: they ended processes.
+    pub unread: BTreeSet<u64>,
+}
+
 /// What a shard is opened with.
 pub(super) struct Opening {
     pub(super) number: u32,
     pub(super) feed: Feed,
-    pub(super) session: Option<KeptSession>,
+    pub(super) resume: Option<Resume>,
     pub(super) right: Right,
     pub(super) stopped: watch::Receiver<bool>,
     /// Changes when it is to connect anew.
@@ -77,7 +87,7 @@ impl Roster {
 
     /// Opens a shard, which resumes this session if there is one, and closes by itself when the right ends. Nothing if it is
     /// open.
-    pub fn open(&self, number: u32, feed: Feed, session: Option<KeptSession>, right: Right) {
+    pub fn open(&self, number: u32, feed: Feed, resume: Option<Resume>, right: Right) {
         let (stop, stopped) = watch::channel(false);
         let (cut, mut is_cut) = watch::channel(false);
         let (restart, restarts) = watch::channel(());
@@ -89,8 +99,9 @@ impl Roster {
             }
             open.insert(number, Place { stop, cut, restart, vitals: Arc::clone(&vitals) });
         }
-        let run = (self.inner.hire)(Opening { number, feed, session, right, stopped, restarts, vitals });
-        let leaving = Leaving { inner: Arc::clone(&self.inner), number, end: ShardEnd::Panicked };
+        let run = (self.inner.hire)(Opening { number, feed, resume, right, stopped, restarts, vitals });
+        let guard = Some(PartGuard::new(Part::Shard));
+        let leaving = Leaving { guard, inner: Arc::clone(&self.inner), number, end: ShardEnd::Panicked };
         let work = Box::pin(async move {
             // All of it, not only what is set below.
             let mut leaving = leaving;
@@ -183,6 +194,8 @@ impl Inner {
 
 /// A shard that runs. However it ends, that is told.
 struct Leaving {
+    /// First, so that a panic is noticed before what follows from it.
+    guard: Option<PartGuard>,
     inner: Arc<Inner>,
     number: u32,
     end: ShardEnd,
@@ -190,6 +203,13 @@ struct Leaving {
 
 impl Drop for Leaving {
     fn drop(&mut self) {
+        match (self.end, self.guard.take()) {
+            (ShardEnd::Panicked, guard) => drop(guard),
+            // Closed as asked, lost to another process, or refused by Discord, which the daemon acts on.
+            (ShardEnd::Closed | ShardEnd::Lost | ShardEnd::Refused(_), guard) => {
+                guard.into_iter().for_each(PartGuard::finish);
+            }
+        }
         self.inner.open().remove(&self.number);
         match self.end {
             ShardEnd::Closed | ShardEnd::Lost => {}

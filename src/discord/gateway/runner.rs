@@ -5,15 +5,18 @@
 //!                                        └─ full: close with 4000, wait for room, RESUME from the last one kept
 //! ```
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures_util::{FutureExt as _, StreamExt as _};
 use guildhall_actors::{
-    events::{Allowance, Feed, ShardState as Doing},
+    crash::{self, EventScope},
+    events::{Allowance, Feed, ShardState as Doing, unread_event},
+    failpoint,
     operations::WallClock,
     right::Right,
+    supervision::Part,
 };
-use guildhall_core::event::{self, Class, Event, EventName, Frame};
+use guildhall_core::event::{self, Class, Event, EventName, Frame, Origin};
 use guildhall_core::time::UnixMs;
 use tokio::{
     sync::watch,
@@ -36,6 +39,7 @@ use super::{
     line::{Line, Why},
     observe::{Observer, Session, ShardEvent},
     patience::{Patience, Reconnects},
+    template::Template,
     turn::Turn,
     vitals::Vitals,
 };
@@ -65,6 +69,9 @@ pub(super) struct Manners {
 
 pub(super) struct Runner<Q> {
     shard: Shard<Turn<Q>>,
+    template: Arc<Template<Q>>,
+    /// The token that the shard has: the one of this generation of the template.
+    token_generation: u64,
     feed: Feed,
     observer: Observer,
     clock: WallClock,
@@ -79,6 +86,8 @@ pub(super) struct Runner<Q> {
     session: Arc<str>,
     /// The number of the last dispatch that was kept.
     last: u64,
+    /// Numbers of the first session whose frames are not read: they ended processes.
+    unread: BTreeSet<u64>,
     backlog: Backlog,
     line: Line,
     greeted_by: Instant,
@@ -141,8 +150,10 @@ fn permissions_changed(event: &Event) -> Option<u64> {
 
 impl<Q: Queue + Clone + Unpin> Runner<Q> {
     /// A shard that may have a session to go on with.
+    #[expect(clippy::too_many_arguments, reason = "it is called once")]
     pub(super) fn new(
         shard: Shard<Turn<Q>>,
+        template: Arc<Template<Q>>,
         feed: Feed,
         observer: Observer,
         clock: WallClock,
@@ -160,8 +171,11 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
             rests: false,
             session,
             last,
+            unread: BTreeSet::new(),
             backlog: Backlog::new(shard.id().number(), manners.buffer),
             shard,
+            token_generation: template.generation(),
+            template,
             feed,
             observer,
             clock,
@@ -179,6 +193,12 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
         }
     }
 
+    /// Hands frames of these numbers on without reading them. They are of the session that it resumes.
+    pub(super) fn leaving(mut self, unread: BTreeSet<u64>) -> Self {
+        self.unread = unread;
+        self
+    }
+
     pub(super) fn number(&self) -> u32 {
         self.shard.id().number()
     }
@@ -193,6 +213,7 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
             if !self.right.holds() {
                 return self.leave().await;
             }
+            self.renew_token();
             let waits = self.flush();
             let answered_by = self.answered_by();
             let next = tokio::select! {
@@ -270,11 +291,17 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
         let at = self.now();
         // A copy of the name for these alone, so that to count who shares it is left to one thread after the other.
         self.session = Arc::from(&*self.session);
+        let mut session = Arc::clone(&self.session);
+        let scope = crash::enter_events(&session);
         loop {
             let Some(Ok(Message::Text(text))) = item else { return self.other(item) };
             frames += 1;
             bytes += text.len();
-            self.frame(text, at);
+            self.frame(text, at, &scope);
+            if !Arc::ptr_eq(&session, &self.session) {
+                session = Arc::clone(&self.session);
+                scope.begin(&session);
+            }
             if self.backlog.must_pause() {
                 self.flush();
                 if self.backlog.must_pause() {
@@ -328,7 +355,8 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
             // Only after a fatal close, which was answered above; without a code there is no better advice.
             None => Next::End(self.refused(0)),
             Some(Ok(Message::Text(text))) => {
-                self.frame(text, self.now());
+                let scope = crash::enter_events(&self.session);
+                self.frame(text, self.now(), &scope);
                 Next::Read
             }
         }
@@ -369,9 +397,33 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
         (Instant::now(), self.clock.now())
     }
 
-    fn frame(&mut self, text: String, (read_at, at): (Instant, UnixMs)) {
-        self.last_frame = read_at;
+    /// Takes a frame. If that breaks the shard, it was this one: its session is that of the scope.
+    fn frame(&mut self, text: String, at: (Instant, UnixMs), scope: &EventScope) {
+        failpoint::message(Part::Shard);
+        let seq = self.new_number();
+        seq.inspect(|seq| scope.at(*seq));
+        self.last_frame = at.0;
         self.line.carries();
+        match seq.filter(|seq| self.unread.remove(seq)) {
+            Some(seq) => {
+                let origin = Origin { session: Arc::clone(&self.session), shard: self.number(), seq };
+                self.event(unread_event(text, origin, at.1), at.0);
+            }
+            None => {
+                failpoint::input(Part::Shard, || text.as_str());
+                self.read(text, at);
+            }
+        }
+        scope.rest();
+    }
+
+    /// The number of the frame that twilight has just read, if it is an event of the session that is known here.
+    fn new_number(&self) -> Option<u64> {
+        let session = self.shard.session()?;
+        (session.sequence() != self.last && *session.id() == *self.session).then(|| session.sequence())
+    }
+
+    fn read(&mut self, text: String, (read_at, at): (Instant, UnixMs)) {
         // The first frame of a line is its HELLO; of a line whose end nobody told of, twilight has seen it.
         let is_new = self.line.is_dialling() || self.shard.state() != ShardState::Active;
         let hello = if is_new { hello::heartbeats_of(&text) } else { None };
@@ -416,6 +468,8 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
     fn began(&mut self, seq: u64) {
         let Some(session) = self.shard.session() else { return };
         self.session = session.id().into();
+        // They are numbers of the session before.
+        self.unread.clear();
         self.vitals.has_session(&self.session);
         self.backlog.began(Arc::clone(&self.session), self.shard.resume_url().map(str::to_owned));
         self.backlog.passed(&self.session, seq);
@@ -495,9 +549,19 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
         ShardEnd::Refused(fatal)
     }
 
+    /// Uses a new token once there is no connection with the old one.
+    fn renew_token(&mut self) {
+        let generation = self.template.generation();
+        if generation != self.token_generation && matches!(self.shard.state(), ShardState::Disconnected { .. }) {
+            self.shard = self.fresh();
+            self.token_generation = generation;
+        }
+    }
+
     /// The same shard, not connected: it goes on with its session after the last one kept.
     fn fresh(&self) -> Shard<Turn<Q>> {
-        let mut config = ConfigBuilder::from(self.shard.config().clone());
+        let queue = self.shard.config().queue().clone();
+        let mut config = ConfigBuilder::from(self.template.config()).queue(queue);
         if let Some(session) = self.shard.session() {
             config = config.session(TwilightSession::new(self.last, session.id().to_owned()));
             if let Some(url) = self.shard.resume_url() {
@@ -626,7 +690,9 @@ impl<Q: Queue + Clone + Unpin> Runner<Q> {
         while let Some(text) = self.reads_on().await {
             keeps = keeps && !self.backlog.must_pause();
             if keeps {
-                self.frame(text, self.now());
+                let scope = crash::enter_events(&self.session);
+                self.frame(text, self.now(), &scope);
+                drop(scope);
                 self.flush();
             }
         }

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use guildhall_actors::supervision::{Part, spawn_finite};
 use tokio::{sync::oneshot, time::Instant};
 use twilight_gateway::queue::Queue;
 
@@ -29,7 +30,8 @@ impl<Q: Queue> Queue for Turn<Q> {
         set(&self.came, None);
         let (mut go, waits) = oneshot::channel();
         let (asked, came) = (self.queue.enqueue(shard), Arc::clone(&self.came));
-        tokio::spawn(async move {
+        // If it broke, the shard would wait for ever.
+        spawn_finite(Part::Identify, async move {
             tokio::select! {
                 biased;
                 // It has lost its interest, and so has the queue when it is told.

@@ -1,9 +1,9 @@
 //! Channels and categories.
 
-use guildhall_actors::operations::Done;
+use guildhall_actors::operations::{Done, Reconciled};
 use guildhall_core::access::Denials;
 use guildhall_core::operation::payload::{ChannelType, CreateChannel, DeleteChannel, EnsureChannel, NewChannel};
-use guildhall_core::operation::{FailureClass, ManagedKind};
+use guildhall_core::operation::{Failure, FailureClass, ManagedKind};
 use http::Method;
 use serde::Serialize;
 use twilight_model::id::Id;
@@ -13,9 +13,11 @@ use super::danger;
 use super::errand::{Errand, id, named, read};
 use super::likeness;
 use super::overwrites::{self, Wire};
+use super::reconcile;
 use super::seen::{SeenChannel, SeenId};
 use super::told::{self, How};
 use super::verdict::{Again, Stop};
+use super::verify::found_if;
 
 /// A channel's form: all of it to make one, what differs to change one. Twilight's builders do not take a forum's topic
 /// in its full length.
@@ -189,4 +191,40 @@ pub(super) async fn delete(errand: &Errand<'_>, payload: &DeleteChannel) -> Resu
     let channel: Id<ChannelMarker> = id(&payload.channel)?;
     let answer = errand.change(errand.builders().delete_channel(channel)).await;
     told::deleted(answer.map(|answered| answered.status.as_u16()), Some((ManagedKind::Channel, channel.get())))
+}
+
+/// One that the bot cannot view is there.
+pub(super) async fn verify_deleted(errand: &Errand<'_>, payload: &DeleteChannel) -> Result<Reconciled, Stop> {
+    let channel: Id<ChannelMarker> = id(&payload.channel)?;
+    let is_gone = match get(errand, channel.get()).await {
+        Ok(seen) => seen.is_none(),
+        Err(Stop::Failed(Failure { class: FailureClass::Forbidden, .. })) => false,
+        Err(stop) => return Err(stop),
+    };
+    Ok(found_if(is_gone, || told::was_deleted((ManagedKind::Channel, channel.get()))))
+}
+
+/// Whether the channel of the key is as it should be, or the one that would be adopted; else whether one was made.
+pub(super) async fn verify_ensured(errand: &Errand<'_>, payload: &EnsureChannel) -> Result<Reconciled, Stop> {
+    let wanted = &payload.channel;
+    let is_right = |seen: &SeenChannel| -> Result<bool, Stop> {
+        Ok(Form::whole(wanted)?.beside(wanted.kind, seen).says_nothing())
+    };
+    let bound = errand.work.bound.map(|(channel, _)| channel);
+    if let Some(bound) = bound
+        && let Some(seen) = get(errand, bound).await?
+    {
+        let done = || told::object(ManagedKind::Channel, bound, How::Updated, None, 200);
+        return Ok(found_if(is_right(&seen)?, done));
+    }
+    if payload.adopt
+        && let Some(seen) = adoptable(errand, payload).await?
+    {
+        let done = || Done {
+            unbind: bound.map(|gone| (ManagedKind::Channel, gone)).into_iter().collect(),
+            ..told::object(ManagedKind::Channel, seen.id, How::Adopted, Some(&payload.key), 200)
+        };
+        return Ok(found_if(is_right(&seen)?, done));
+    }
+    reconcile::reconcile(errand).await
 }

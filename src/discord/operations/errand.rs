@@ -1,14 +1,17 @@
 //! One operation on its way: it makes the calls, with the operation's marker, lane and patience.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use guildhall_actors::access::RoleCache;
 use guildhall_actors::operations::Work;
-use guildhall_actors::rest::{Answered, Body, Request};
+use guildhall_actors::rest::{Answered, Body, Effects, Request};
 use guildhall_core::access::Whose;
 use guildhall_core::answer::Credential;
 use guildhall_core::invalid::Submitter;
 use guildhall_core::operation::payload::Location;
 use guildhall_core::operation::{FailureClass, ManagedKind, Reference};
+use guildhall_core::time::UnixMs;
 use http::{HeaderMap, HeaderValue, Method, header};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,8 +20,10 @@ use twilight_http::request::TryIntoRequest;
 use twilight_model::id::Id;
 use twilight_model::id::marker::GuildMarker;
 
+use super::snowflake::lowest_at;
 use super::verdict::{self, Again, Stop};
 use super::{PerformConfig, Performer};
+use crate::clock::{Clocks, SystemTimeSource, TimeSource as _};
 use crate::discord::rest::{Calls, raw, with_reason};
 
 /// An operation, and what it is done with.
@@ -45,6 +50,19 @@ impl<'a> Errand<'a> {
 
     pub(super) fn config(&self) -> &'a PerformConfig {
         &self.performer.config
+    }
+
+    /// Store time.
+    pub(super) fn now(&self) -> UnixMs {
+        self.performer.clocks.as_ref().map_or_else(|| SystemTimeSource.wall(), Clocks::now)
+    }
+
+    /// The lowest id of anything that the operation can have made, with a margin. Ids have Discord's time, and the intent
+    /// has store time.
+    pub(super) fn lowest_id(&self, margin: Duration) -> u64 {
+        let intent = self.work.intent_at;
+        let intent = self.performer.clocks.as_ref().map_or(intent, |clocks| clocks.discord_time_of(intent));
+        lowest_at(intent, margin)
     }
 
     pub(super) fn calls(&self) -> &'a Calls {
@@ -100,9 +118,13 @@ impl<'a> Errand<'a> {
         self.read(self.calls().build::<T>(builder)?.request).await
     }
 
-    /// Reads something with a call that is built already.
+    /// Reads something with a call that is built already. Opening a channel of direct messages counts as reading: it shows
+    /// nobody anything, and is the same the next time.
     pub(super) async fn read<T: DeserializeOwned>(&self, request: Request) -> Result<T, Stop> {
-        read(&self.send(request, Again::Harmless).await?, Again::Harmless)
+        self.work.journal.on_read();
+        let answer =
+            self.exchange(request, Again::Harmless).await.and_then(|answered| read(&answered, Again::Harmless));
+        answer.map_err(Stop::without_effect)
     }
 
     /// Changes something, in a way that may be repeated.
@@ -132,8 +154,16 @@ impl<'a> Errand<'a> {
         self.send(request, again).await
     }
 
-    /// Sends a call.
+    /// Sends a call. One with an effect leaves once it is stored that it may be in flight.
     pub(super) async fn send(&self, mut request: Request, again: Again) -> Result<Answered, Stop> {
+        match request.effects {
+            Effects::None => self.work.journal.on_read(),
+            Effects::Idempotent | Effects::Creates => request.before_send = self.work.journal.hook(),
+        }
+        self.exchange(request, again).await
+    }
+
+    async fn exchange(&self, mut request: Request, again: Again) -> Result<Answered, Stop> {
         request.lane = self.work.lane;
         request.max_wait = self.work.max_wait;
         request.guild = request.guild.or(self.work.guild);
@@ -141,10 +171,13 @@ impl<'a> Errand<'a> {
             Charge::Submitter => Submitter::of(&self.work.caller, &self.work.tenant),
             Charge::Daemon => Submitter::default(),
         };
-        let is_own_guild = request.guild == self.work.guild;
+        let (is_own_guild, reads) = (request.guild == self.work.guild, request.method == Method::GET);
         request.right = self.work.right.clone();
         request.trace = self.work.trace;
-        let judged = verdict::judge(self.performer.rest.call(request).await, again);
+        let mut judged = verdict::judge(self.performer.rest.call(request).await, again);
+        if reads {
+            judged = judged.map_err(Stop::without_effect);
+        }
         if is_own_guild { judged.map_err(Stop::in_queue_of_guild) } else { judged }
     }
 }

@@ -1,6 +1,6 @@
 //! Answers to interactions.
 
-use guildhall_actors::operations::Done;
+use guildhall_actors::operations::{Done, Reconciled};
 use guildhall_core::operation::payload::{DeferReply, EditOriginal, SendFollowup};
 use http::Method;
 use serde_json::json;
@@ -8,9 +8,11 @@ use twilight_model::channel::message::MessageFlags;
 use twilight_model::http::interaction::{InteractionResponse, InteractionResponseData, InteractionResponseType};
 
 use super::errand::{Errand, named, read};
-use super::messages::form;
-use super::seen::SeenId;
+use super::likeness;
+use super::messages::{by_likeness, form};
+use super::seen::{SeenId, SeenMessage};
 use super::verdict::{Again, Stop};
+use super::verify::found_if;
 
 /// Discord's code for an interaction that has its first response already.
 const ALREADY_ACKNOWLEDGED: u32 = 40_060;
@@ -51,10 +53,39 @@ pub(super) async fn follow_up(errand: &Errand<'_>, payload: &SendFollowup) -> Re
 }
 
 pub(super) async fn edit_original(errand: &Errand<'_>, payload: &EditOriginal) -> Result<Done, Stop> {
-    let path = format!("/webhooks/{}/{}/messages/@original", errand.application(), payload.token);
+    let path = original_path(errand, &payload.token);
     let request = errand.json(Method::PATCH, &path, Some(&form(&payload.body)))?;
     let answered = errand.send(request, Again::Harmless).await?;
     let edited: SeenId = read(&answered, Again::Harmless)?;
-    let result = json!({ "message_id": edited.id.to_string() });
-    Ok(Done { result, made: Some(edited.id), status: Some(answered.status.as_u16()), ..Done::default() })
+    Ok(edited_message(edited.id, answered.status.as_u16()))
+}
+
+fn edited_message(id: u64, status: u16) -> Done {
+    let result = json!({ "message_id": id.to_string() });
+    Done { result, made: Some(id), status: Some(status), ..Done::default() }
+}
+
+fn original_path(errand: &Errand<'_>, token: &str) -> String {
+    format!("/webhooks/{}/{token}/messages/@original", errand.application())
+}
+
+/// The first response; nothing if there is none. A token that has expired tells nothing.
+async fn original(errand: &Errand<'_>, token: &str) -> Result<Option<SeenMessage>, Stop> {
+    let request = errand.json(Method::GET, &original_path(errand, token), None::<&()>)?;
+    match errand.read(request).await {
+        Ok(seen) => Ok(Some(seen)),
+        Err(stop) if stop.is_gone() => Ok(None),
+        Err(stop) => Err(stop),
+    }
+}
+
+/// Whether the interaction has its first response, whoever gave it.
+pub(super) async fn verify_deferred(errand: &Errand<'_>, payload: &DeferReply) -> Result<Reconciled, Stop> {
+    let is_deferred = original(errand, &payload.token).await?.is_some();
+    Ok(found_if(is_deferred, || Done { result: json!({ "already": true }), status: Some(200), ..Done::default() }))
+}
+
+pub(super) async fn verify_edited(errand: &Errand<'_>, payload: &EditOriginal) -> Result<Reconciled, Stop> {
+    let Some(seen) = original(errand, &payload.token).await? else { return Ok(Reconciled::Absent) };
+    Ok(by_likeness(likeness::of_edit(&payload.body, &seen), seen.id, || edited_message(seen.id, 200)))
 }

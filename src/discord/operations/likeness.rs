@@ -34,6 +34,43 @@ pub(super) fn of_message(body: &MessageBody, seen: &SeenMessage) -> Likeness {
     }
 }
 
+/// How much a message is like an edit of it: what the edit does not say is not compared.
+pub(super) fn of_edit(body: &MessageBody, seen: &SeenMessage) -> Likeness {
+    if body.content.is_some() && !same_content(body.content.as_deref(), &seen.content) {
+        return Likeness::Other;
+    }
+    let mut likeness = Likeness::Same;
+    if let Some(wanted) = &body.embeds {
+        // Those that Discord adds for links are of other types.
+        let own: Vec<&Value> = seen.embeds.iter().filter(|embed| is_sent(embed)).collect();
+        if own.len() != wanted.len() || wanted.iter().zip(&own).any(|(wanted, seen)| texts_differ(wanted, seen)) {
+            return Likeness::Other;
+        }
+        if !wanted.iter().zip(own).all(|(wanted, seen)| within(wanted, seen)) {
+            likeness = Likeness::Alike;
+        }
+    }
+    if let Some(wanted) = &body.components {
+        if wanted.len() != seen.components.len() {
+            return Likeness::Other;
+        }
+        if !same_list(wanted, &seen.components) {
+            likeness = Likeness::Alike;
+        }
+    }
+    likeness
+}
+
+fn is_sent(embed: &Value) -> bool {
+    embed["type"].as_str().is_none_or(|kind| kind == "rich")
+}
+
+/// Whether two embeds say different things: Discord leaves titles and descriptions as they are, but for white space.
+fn texts_differ(wanted: &Value, seen: &Value) -> bool {
+    let text = |embed: &Value, field: &str| embed[field].as_str().unwrap_or_default().trim().to_owned();
+    ["title", "description"].iter().any(|field| text(wanted, field) != text(seen, field))
+}
+
 fn listed(list: Option<&[Value]>) -> &[Value] {
     list.unwrap_or_default()
 }
@@ -162,6 +199,19 @@ mod tests {
         assert_eq!(of_message(&body(Some("x"), &json!([{}, {}])), &kept), Likeness::Other);
         let buttons = seen("x", &json!([]), &json!([{ "type": 1, "id": 1 }]));
         assert_eq!(of_message(&body(Some("x"), &json!([])), &buttons), Likeness::Other);
+    }
+
+    #[test]
+    fn an_edit_is_compared_by_what_it_says() {
+        let kept = seen("x", &json!([{ "type": "rich", "title": "Hi", "color": 5 }, { "type": "link" }]), &json!([]));
+        assert_eq!(of_edit(&body(Some("x"), &json!(null)), &kept), Likeness::Same);
+        assert_eq!(of_edit(&body(None, &json!([{ "title": "Hi", "color": 5 }])), &kept), Likeness::Same);
+        assert_eq!(of_edit(&body(None, &json!([{ "title": "Hi", "color": 6 }])), &kept), Likeness::Alike);
+        assert_eq!(of_edit(&body(None, &json!([{ "title": "Ho", "color": 5 }])), &kept), Likeness::Other);
+        assert_eq!(of_edit(&body(None, &json!([])), &kept), Likeness::Other, "it should have no embeds of its own");
+        assert_eq!(of_edit(&body(Some("y"), &json!(null)), &kept), Likeness::Other);
+        let buttons = MessageBody { components: Some(vec![json!({ "type": 1 })]), ..MessageBody::default() };
+        assert_eq!(of_edit(&buttons, &kept), Likeness::Other);
     }
 
     #[test]

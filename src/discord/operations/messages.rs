@@ -1,19 +1,20 @@
 //! Messages, in channels and to users.
 
-use guildhall_actors::operations::Done;
+use guildhall_actors::operations::{Done, Reconciled};
 use guildhall_core::operation::payload::{DeleteMessage, EditMessage, EnsureMessage, MessageBody, SendDm, SendMessage};
-use guildhall_core::operation::{FailureClass, ManagedKind};
+use guildhall_core::operation::{FailureClass, ManagedKind, ProgressStep};
 use http::Method;
 use serde_json::{Map, Value, json};
 use twilight_model::id::Id;
 use twilight_model::id::marker::{ChannelMarker, MessageMarker};
 
 use super::errand::{Errand, id, named, read};
-use super::likeness;
-use super::reconcile::{OwnMessage, Scan};
+use super::likeness::{self, Likeness};
+use super::reconcile::{self, OwnMessage, Scan};
 use super::seen::{SeenId, SeenMessage};
 use super::told::{self, How};
 use super::verdict::{Again, Stop};
+use super::verify::found_if;
 
 /// What a message says, as Discord takes it. It mentions nobody unless it says whom.
 pub(super) fn form(body: &MessageBody) -> Map<String, Value> {
@@ -93,8 +94,9 @@ pub(super) async fn delete(errand: &Errand<'_>, payload: &DeleteMessage) -> Resu
     told::deleted(answer.map(|answered| answered.status.as_u16()), Some((ManagedKind::Message, message.get())))
 }
 
-/// Sees to a message. Without pinning that is one call that makes it, or one that changes it. With pinning a first try
-/// may have stopped in between, so a message that this operation sent before is looked for first.
+/// Sees to a message. Without pinning that is one call that makes it, or one that changes it. With pinning it may be two: what
+/// the first one did is in the journal, and binds the key to the message, so that the next execution goes on from there. If the
+/// process ended before that was stored, the message is looked for first.
 pub(super) async fn ensure(errand: &Errand<'_>, payload: &EnsureMessage) -> Result<Done, Stop> {
     let channel: Id<ChannelMarker> = id(&payload.channel)?;
     let bound = errand.work.bound;
@@ -103,8 +105,15 @@ pub(super) async fn ensure(errand: &Errand<'_>, payload: &EnsureMessage) -> Resu
         && let Some(seen) = get(errand, channel, message).await?
     {
         let said = adjust(errand, channel, &payload.body, &seen).await?;
+        if said {
+            errand.work.journal.step(ProgressStep::MessageEdited { channel_id: channel.get(), message_id: message });
+        }
         let pinned = pin(errand, channel, &seen, payload.pin).await?;
-        let how = if said || pinned { How::Updated } else { How::Unchanged };
+        let how = match done_before(errand, message) {
+            Some(how) => how,
+            None if said || pinned => How::Updated,
+            None => How::Unchanged,
+        };
         return Ok(told::message(channel.get(), message, how, None, 200));
     }
     let earlier = match payload.pin {
@@ -115,6 +124,10 @@ pub(super) async fn ensure(errand: &Errand<'_>, payload: &EnsureMessage) -> Resu
         Some(seen) => (seen, How::Found, 200),
         None => {
             let (made, status) = post(errand, channel, &payload.body, None).await?;
+            if payload.pin == Some(true) {
+                let (channel_id, key) = (channel.get(), Some(payload.key.clone()));
+                errand.work.journal.step(ProgressStep::MessageSent { channel_id, message_id: made, key });
+            }
             (SeenMessage::unpinned(made), How::Created, status)
         }
     };
@@ -123,6 +136,18 @@ pub(super) async fn ensure(errand: &Errand<'_>, payload: &EnsureMessage) -> Resu
     // One in another channel is left there; it is only known no longer.
     done.unbind = bound.map(|(gone, _)| (ManagedKind::Message, gone)).into_iter().collect();
     Ok(done)
+}
+
+/// What earlier executions of this operation have done to a message.
+fn done_before(errand: &Errand<'_>, message: u64) -> Option<How> {
+    errand.work.progress.steps().iter().find_map(|step| {
+        let (done, how) = match step {
+            ProgressStep::MessageSent { message_id, .. } => (*message_id, How::Created),
+            ProgressStep::MessageEdited { message_id, .. } => (*message_id, How::Updated),
+            ProgressStep::RoleOverwriteSet { .. } | ProgressStep::MemberOverwriteSet { .. } => return None,
+        };
+        (done == message).then_some(how)
+    })
 }
 
 /// What an earlier try of this operation sent.
@@ -193,4 +218,46 @@ async fn pin(
     let answer = errand.send_marked(request, Again::Harmless).await;
     answer.map_err(|stop| told::vanished(stop, "the message"))?;
     Ok(true)
+}
+
+/// A message that is gone was not edited as far as anyone can see.
+pub(super) async fn verify_edited(errand: &Errand<'_>, payload: &EditMessage) -> Result<Reconciled, Stop> {
+    let (channel, message): (Id<ChannelMarker>, Id<MessageMarker>) = (id(&payload.channel)?, id(&payload.message)?);
+    let Some(seen) = get(errand, channel, message.get()).await? else { return Ok(Reconciled::Absent) };
+    let done = || told::message(channel.get(), message.get(), How::Updated, None, 200);
+    Ok(by_likeness(likeness::of_edit(&payload.body, &seen), message.get(), done))
+}
+
+/// What a message says about an edit that may have taken effect.
+pub(super) fn by_likeness(likeness: Likeness, message: u64, done: impl FnOnce() -> Done) -> Reconciled {
+    match likeness {
+        Likeness::Same => Reconciled::Found(done()),
+        Likeness::Other => Reconciled::Absent,
+        Likeness::Alike => Reconciled::Unclear(format!(
+            "message {message} has the text that was asked for, but its embeds or components differ: check whether it was \
+             edited"
+        )),
+    }
+}
+
+pub(super) async fn verify_deleted(errand: &Errand<'_>, payload: &DeleteMessage) -> Result<Reconciled, Stop> {
+    let (channel, message): (Id<ChannelMarker>, Id<MessageMarker>) = (id(&payload.channel)?, id(&payload.message)?);
+    let is_gone = get(errand, channel, message.get()).await?.is_none();
+    Ok(found_if(is_gone, || told::was_deleted((ManagedKind::Message, message.get()))))
+}
+
+/// Whether the message of the key is as it should be; else whether one was sent, and pinned if it should be.
+pub(super) async fn verify_ensured(errand: &Errand<'_>, payload: &EnsureMessage) -> Result<Reconciled, Stop> {
+    let channel: Id<ChannelMarker> = id(&payload.channel)?;
+    if let Some((message, home)) = errand.work.bound
+        && home.is_none_or(|home| home == channel.get())
+        && let Some(seen) = get(errand, channel, message).await?
+    {
+        if payload.pin.is_some_and(|pin| pin != seen.pinned) {
+            return Ok(Reconciled::Absent);
+        }
+        let done = || told::message(channel.get(), message, How::Updated, None, 200);
+        return Ok(by_likeness(likeness::of_edit(&payload.body, &seen), message, done));
+    }
+    reconcile::sent_and_pinned(errand, payload).await
 }

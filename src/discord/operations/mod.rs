@@ -3,9 +3,11 @@
 //! ```text
 //!  Work ──perform────▶ roles, channels, messages, … ──Errand──▶ Rest ──▶ verdict ──▶ Done │ Held │ Failed
 //!  Work ──reconcile──▶ audit log, lists, scans      ──Errand──▶ Rest ──▶ verdict ──▶ Found │ Absent │ Unclear │ Held
+//!  Work ──verify─────▶ the object itself            ──Errand──▶ Rest ──▶ verdict ──▶ Found │ Absent │ Unclear │ Held
 //! ```
 //!
-//! Everything that can be sent twice without harm is simply sent again when in doubt. What makes something new is told
+//! Everything that can be sent twice without harm is simply sent again when in doubt; if it may not be sent again,
+//! [`verify`] checks whether its effect is in place before it ends. What makes something new is told
 //! apart: a role or a channel carries its operation's marker in the audit log's reason, a message carries it as an
 //! enforced nonce, and a doubt about either is `Ambiguous` until [`reconcile`] has looked.
 
@@ -27,6 +29,7 @@ mod seen;
 mod snowflake;
 mod told;
 mod verdict;
+mod verify;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,14 +45,15 @@ use self::errand::{Charge, Errand};
 pub use self::known::Known;
 use self::verdict::Stop;
 use super::rest::Calls;
+use crate::clock::Clocks;
 
 /// How operations are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PerformConfig {
     /// The largest answer that is kept as an operation's result, in bytes.
     pub most_result: usize,
-    /// How far this process's clock and Discord's may be apart. What was made earlier than this before an intent was not
-    /// made by it.
+    /// How far clocks may be apart beyond what was measured. What was made earlier than this before an intent was not made
+    /// by it.
     pub clock_slack: Duration,
     /// How far before an intent the audit log is searched. Longer than the clock's slack: a marker cannot be mistaken.
     pub log_reach: Duration,
@@ -82,6 +86,7 @@ pub struct Performer {
     bot: Id<UserMarker>,
     known: Box<dyn Known>,
     roles: Arc<RoleCache>,
+    clocks: Option<Clocks>,
     config: PerformConfig,
 }
 
@@ -110,13 +115,29 @@ impl Performer {
         config: PerformConfig,
     ) -> Self {
         let roles = Arc::new(RoleCache::new(RoleCacheConfig::default()));
-        Self { rest, calls: Calls::new(application), application, bot, known: Box::new(known), roles, config }
+        Self {
+            rest,
+            calls: Calls::new(application),
+            application,
+            bot,
+            known: Box::new(known),
+            roles,
+            clocks: None,
+            config,
+        }
     }
 
     /// Uses this cache of roles' permissions, which others can look into and remove entries from.
     #[must_use]
     pub fn with_roles(self, roles: Arc<RoleCache>) -> Self {
         Self { roles, ..self }
+    }
+
+    /// Looks for what was made by Discord's clock as these clocks have measured it. Without them it is taken for the same
+    /// as this machine's.
+    #[must_use]
+    pub fn with_clocks(self, clocks: Clocks) -> Self {
+        Self { clocks: Some(clocks), ..self }
     }
 }
 
@@ -161,6 +182,13 @@ impl Perform for Performer {
     fn reconcile(&self, work: Work) -> PerformFuture<'_, Reconciled> {
         Box::pin(async move {
             let found = reconcile::reconcile(&Errand::new(self, &work, Charge::Daemon)).await;
+            found.unwrap_or_else(|stop| stop.unasked(self.config.ask_again))
+        })
+    }
+
+    fn verify(&self, work: Work) -> PerformFuture<'_, Reconciled> {
+        Box::pin(async move {
+            let found = verify::verify(&Errand::new(self, &work, Charge::Daemon)).await;
             found.unwrap_or_else(|stop| stop.unasked(self.config.ask_again))
         })
     }

@@ -1,13 +1,19 @@
 //! Positions of roles and channels.
 
-use guildhall_actors::operations::Done;
+use std::collections::BTreeMap;
+
+use guildhall_actors::operations::{Done, Reconciled};
 use guildhall_core::operation::payload::{Place, Reorder, Reordered};
 use serde_json::json;
 use twilight_model::guild::RolePosition;
 use twilight_model::http::channel_position::Position;
+use twilight_model::id::Id;
+use twilight_model::id::marker::GenericMarker;
 
 use super::errand::{Errand, id};
+use super::seen::{SeenChannel, SeenRole};
 use super::verdict::Stop;
+use super::verify::found_if;
 
 /// Puts roles or channels in order, all in one call.
 pub(super) async fn reorder(errand: &Errand<'_>, payload: &Reorder) -> Result<Done, Stop> {
@@ -22,8 +28,11 @@ pub(super) async fn reorder(errand: &Errand<'_>, payload: &Reorder) -> Result<Do
             errand.change(errand.builders().update_guild_channel_positions(guild, &places)).await?
         }
     };
-    let result = json!({ "moved": payload.places.len() });
-    Ok(Done { result, status: Some(answered.status.as_u16()), ..Done::default() })
+    Ok(moved(payload, answered.status.as_u16()))
+}
+
+fn moved(payload: &Reorder, status: u16) -> Done {
+    Done { result: json!({ "moved": payload.places.len() }), status: Some(status), ..Done::default() }
 }
 
 fn of_role(place: &Place) -> Result<RolePosition, Stop> {
@@ -37,4 +46,95 @@ fn of_channel(place: &Place) -> Result<Position, Stop> {
         parent_id: place.parent.as_ref().map(id).transpose()?.map(Some),
         position: Some(Some(place.position.into())),
     })
+}
+
+/// Channels of one parent have an order; those that are heard have one of their own.
+type Group = (Option<u64>, bool);
+
+/// A role or a channel in a list.
+#[derive(Clone, Copy, Debug)]
+struct Listed {
+    id: u64,
+    position: i64,
+    group: Group,
+}
+
+pub(super) async fn verify_reordered(errand: &Errand<'_>, payload: &Reorder) -> Result<Reconciled, Stop> {
+    let guild = errand.guild()?;
+    let listed: Vec<Listed> = match payload.what {
+        Reordered::Roles => {
+            let roles: Vec<SeenRole> = errand.look(errand.builders().roles(guild)).await?;
+            roles.iter().map(|role| Listed { id: role.id, position: role.position, group: (None, false) }).collect()
+        }
+        Reordered::Channels => {
+            let channels: Vec<SeenChannel> = errand.look(errand.builders().guild_channels(guild)).await?;
+            channels.iter().map(listed_channel).collect()
+        }
+    };
+    let mut wanted = BTreeMap::new();
+    for place in &payload.places {
+        let object = id::<GenericMarker>(&place.object)?.get();
+        let parent = place.parent.as_ref().map(id::<GenericMarker>).transpose()?.map(Id::get);
+        let Some(seen) = listed.iter().find(|seen| seen.id == object) else { return Ok(Reconciled::Absent) };
+        if parent.is_some() && parent != seen.group.0 {
+            return Ok(Reconciled::Absent);
+        }
+        wanted.insert(object, i64::from(place.position));
+    }
+    Ok(found_if(is_in_order(listed, &wanted), || moved(payload, 200)))
+}
+
+fn listed_channel(channel: &SeenChannel) -> Listed {
+    /// Voice and stage.
+    const HEARD: [u8; 2] = [2, 13];
+    let group = (channel.parent_id, HEARD.contains(&channel.kind));
+    Listed { id: channel.id, position: channel.position.unwrap_or_default(), group }
+}
+
+/// Whether all objects are where they should be. Discord may number them differently than it was asked to, so it is enough
+/// if moving them there would not change their order.
+fn is_in_order(mut listed: Vec<Listed>, wanted: &BTreeMap<u64, i64>) -> bool {
+    let target = |one: &Listed| wanted.get(&one.id).copied().unwrap_or(one.position);
+    let is_elsewhere = |one: &Listed| target(one) != one.position;
+    if !listed.iter().any(is_elsewhere) {
+        return true;
+    }
+    listed.sort_unstable_by_key(|one| (one.group, one.position, one.id));
+    listed.windows(2).filter(|pair| pair[0].group == pair[1].group).all(|pair| {
+        // Of two that would share a position, the one that is moved takes it.
+        if pair.iter().any(is_elsewhere) {
+            target(&pair[0]) < target(&pair[1])
+        } else {
+            target(&pair[0]) <= target(&pair[1])
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn in_order(positions: &[i64], wanted: &[(u64, i64)]) -> bool {
+        let listed = positions.iter().zip(1..).map(|(&position, id)| Listed { id, position, group: (None, false) });
+        is_in_order(listed.collect(), &wanted.iter().copied().collect())
+    }
+
+    #[test]
+    fn order_holds_where_everything_is_at_its_position() {
+        assert!(in_order(&[0, 1, 2, 3], &[(2, 1), (4, 3)]));
+        assert!(in_order(&[0, 5, 5], &[(2, 5), (3, 5)]), "two may share a position");
+    }
+
+    #[test]
+    fn order_holds_if_moving_would_change_nothing() {
+        assert!(in_order(&[0, 1, 2, 3], &[(4, 900)]), "Discord numbers the last one 3");
+        assert!(in_order(&[0, 1, 2, 3], &[(3, 10), (4, 20)]));
+    }
+
+    #[test]
+    fn order_does_not_hold_where_one_would_pass_another() {
+        assert!(!in_order(&[0, 1, 2, 3], &[(2, 2)]), "it should have taken the place of the third");
+        assert!(!in_order(&[0, 1, 2, 3], &[(2, 3)]));
+        assert!(!in_order(&[0, 1, 2, 3], &[(3, 20), (4, 10)]));
+    }
 }

@@ -1,6 +1,7 @@
 //! What some may do in a channel.
 
-use guildhall_actors::operations::Done;
+use guildhall_actors::operations::{Done, Reconciled};
+use guildhall_core::operation::ProgressStep;
 use guildhall_core::operation::payload::{
     Overwrite, OverwriteMode, OverwriteTarget, ReplaceOverwrites, UpdatePermissions,
 };
@@ -14,6 +15,7 @@ use twilight_model::id::marker::{ChannelMarker, GenericMarker};
 use super::errand::{Errand, id, named};
 use super::seen::{SeenChannel, SeenOverwrite};
 use super::verdict::{Again, Stop};
+use super::verify::found_if;
 
 /// An overwrite as Discord takes it in a channel's form.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -48,6 +50,23 @@ impl Wire {
         self
     }
 
+    /// Whether a channel has it. One that says nothing is as good as none.
+    fn is_in(self, seen: &[SeenOverwrite]) -> bool {
+        match seen.iter().find(|old| old.id == self.id.get()) {
+            Some(old) => *old == self.seen(),
+            None => self.allow | self.deny == 0,
+        }
+    }
+
+    /// That it was set.
+    fn step(self, channel: Id<ChannelMarker>) -> ProgressStep {
+        let (channel_id, id) = (channel.get(), self.id.get());
+        match self.kind {
+            0 => ProgressStep::RoleOverwriteSet { channel_id, role_id: id },
+            _ => ProgressStep::MemberOverwriteSet { channel_id, user_id: id },
+        }
+    }
+
     pub(super) const fn seen(self) -> SeenOverwrite {
         SeenOverwrite { id: self.id.get(), kind: self.kind, allow: self.allow, deny: self.deny }
     }
@@ -78,11 +97,14 @@ pub(super) fn same(wanted: &[Wire], seen: &[SeenOverwrite]) -> bool {
     sorted(&mut wanted.iter().map(|wire| wire.seen())) == sorted(&mut seen.iter().copied())
 }
 
-/// Sets each overwrite by itself, so that those of others are left alone. Merging skips what is so already.
+/// Sets each overwrite by itself, so that those of others are left alone. Merging skips what is so already; what an earlier
+/// execution has set is not set again.
 pub(super) async fn update(errand: &Errand<'_>, payload: &UpdatePermissions) -> Result<Done, Stop> {
     let channel: Id<ChannelMarker> = id(&payload.channel)?;
-    let wanted = wired(&payload.overwrites)?;
-    let (mut changed, mut status) = (0, 200);
+    let mut wanted = wired(&payload.overwrites)?;
+    let before = wanted.len();
+    wanted.retain(|wire| !errand.work.progress.steps().contains(&wire.step(channel)));
+    let (mut changed, mut status) = (before - wanted.len(), 200);
     let wanted: Vec<Wire> = match payload.mode {
         OverwriteMode::Replace => wanted,
         OverwriteMode::Merge => {
@@ -95,6 +117,7 @@ pub(super) async fn update(errand: &Errand<'_>, payload: &UpdatePermissions) -> 
         let overwrite = wire.typed();
         let answered = errand.change(errand.builders().update_channel_permission(channel, &overwrite)).await?;
         (changed, status) = (changed + 1, answered.status.as_u16());
+        errand.work.journal.step(wire.step(channel));
     }
     let result = json!({ "channel_id": channel, "changed": changed });
     Ok(Done { result, status: Some(status), ..Done::default() })
@@ -107,6 +130,40 @@ pub(super) async fn replace(errand: &Errand<'_>, payload: &ReplaceOverwrites) ->
     let answered = errand.send_marked(request, Again::Harmless).await?;
     let result = json!({ "channel_id": channel });
     Ok(Done { result, status: Some(answered.status.as_u16()), ..Done::default() })
+}
+
+/// The overwrites of a channel; nothing if there is no such channel.
+async fn overwrites_of(errand: &Errand<'_>, channel: Id<ChannelMarker>) -> Result<Option<Vec<SeenOverwrite>>, Stop> {
+    match errand.look::<SeenChannel>(errand.builders().channel(channel)).await {
+        Ok(seen) => Ok(Some(seen.permission_overwrites)),
+        Err(stop) if stop.is_gone() => Ok(None),
+        Err(stop) => Err(stop),
+    }
+}
+
+pub(super) async fn verify_updated(errand: &Errand<'_>, payload: &UpdatePermissions) -> Result<Reconciled, Stop> {
+    let channel: Id<ChannelMarker> = id(&payload.channel)?;
+    let wanted = wired(&payload.overwrites)?;
+    let Some(seen) = overwrites_of(errand, channel).await? else { return Ok(Reconciled::Absent) };
+    let in_place = wanted.iter().all(|wire| match payload.mode {
+        OverwriteMode::Replace => wire.is_in(&seen),
+        OverwriteMode::Merge => wire.over(&seen).is_in(&seen),
+    });
+    Ok(found_if(in_place, || {
+        let result = json!({ "channel_id": channel, "changed": wanted.len() });
+        Done { result, status: Some(200), ..Done::default() }
+    }))
+}
+
+pub(super) async fn verify_replaced(errand: &Errand<'_>, payload: &ReplaceOverwrites) -> Result<Reconciled, Stop> {
+    let channel: Id<ChannelMarker> = id(&payload.channel)?;
+    let wanted = wired(&payload.overwrites)?;
+    let Some(seen) = overwrites_of(errand, channel).await? else { return Ok(Reconciled::Absent) };
+    Ok(found_if(same(&wanted, &seen), || Done {
+        result: json!({ "channel_id": channel }),
+        status: Some(200),
+        ..Done::default()
+    }))
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Roles, and who has them.
 
-use guildhall_actors::operations::Done;
+use std::collections::BTreeSet;
+
+use guildhall_actors::operations::{Done, Reconciled};
 use guildhall_core::operation::ManagedKind;
 use guildhall_core::operation::payload::{
     AssignRole, CreateRole, DeleteRole, EnsureRole, NewRole, RemoveRole, SetMemberRoles,
@@ -8,12 +10,14 @@ use guildhall_core::operation::payload::{
 use serde_json::json;
 use twilight_model::guild::Permissions;
 use twilight_model::id::Id;
-use twilight_model::id::marker::RoleMarker;
+use twilight_model::id::marker::{RoleMarker, UserMarker};
 
 use super::errand::{Errand, id, named, read};
-use super::seen::{SeenId, SeenRole};
+use super::reconcile;
+use super::seen::{SeenId, SeenMember, SeenRole};
 use super::told::{self, How};
 use super::verdict::{Again, Stop};
+use super::verify::found_if;
 
 pub(super) async fn create(errand: &Errand<'_>, payload: &CreateRole) -> Result<Done, Stop> {
     make(errand, &payload.role, payload.key.as_deref()).await
@@ -80,27 +84,56 @@ async fn adoptable<'r>(
 
 /// Changes what differs; whether something did.
 async fn adjust(errand: &Errand<'_>, wanted: &NewRole, seen: &SeenRole) -> Result<bool, Stop> {
+    if !differs(wanted, seen) {
+        return Ok(false);
+    }
     let mut call = errand.builders().update_role(errand.guild()?, named(seen.id)?);
-    let mut differs = false;
     if wanted.name.trim() != seen.name.trim() {
-        (call, differs) = (call.name(Some(&wanted.name)), true);
+        call = call.name(Some(&wanted.name));
     }
     if let Some(permissions) = wanted.permissions.filter(|permissions| *permissions != seen.permissions) {
-        (call, differs) = (call.permissions(Permissions::from_bits_retain(permissions)), true);
+        call = call.permissions(Permissions::from_bits_retain(permissions));
     }
     if let Some(color) = wanted.color.filter(|color| *color != seen.color) {
-        (call, differs) = (call.color(Some(color)), true);
+        call = call.color(Some(color));
     }
     if let Some(hoist) = wanted.hoist.filter(|hoist| *hoist != seen.hoist) {
-        (call, differs) = (call.hoist(hoist), true);
+        call = call.hoist(hoist);
     }
     if let Some(mentionable) = wanted.mentionable.filter(|mentionable| *mentionable != seen.mentionable) {
-        (call, differs) = (call.mentionable(mentionable), true);
+        call = call.mentionable(mentionable);
     }
-    if differs {
-        errand.change(call).await.map_err(|stop| told::vanished(stop, "the role"))?;
+    errand.change(call).await.map_err(|stop| told::vanished(stop, "the role"))?;
+    Ok(true)
+}
+
+/// Whether a role is not as it should be.
+fn differs(wanted: &NewRole, seen: &SeenRole) -> bool {
+    wanted.name.trim() != seen.name.trim()
+        || wanted.permissions.is_some_and(|permissions| permissions != seen.permissions)
+        || wanted.color.is_some_and(|color| color != seen.color)
+        || wanted.hoist.is_some_and(|hoist| hoist != seen.hoist)
+        || wanted.mentionable.is_some_and(|mentionable| mentionable != seen.mentionable)
+}
+
+/// Whether the role of the key is as it should be, or the one that would be adopted; else whether one was made.
+pub(super) async fn verify_ensured(errand: &Errand<'_>, payload: &EnsureRole) -> Result<Reconciled, Stop> {
+    let roles: Vec<SeenRole> = errand.look(errand.builders().roles(errand.guild()?)).await?;
+    let bound = errand.work.bound.map(|(role, _)| role);
+    if let Some(role) = bound.and_then(|bound| roles.iter().find(|role| role.id == bound)) {
+        let done = || told::object(ManagedKind::Role, role.id, How::Updated, None, 200);
+        return Ok(found_if(!differs(&payload.role, role), done));
     }
-    Ok(differs)
+    if payload.adopt
+        && let Some(role) = adoptable(errand, payload, &roles).await?
+    {
+        let done = || Done {
+            unbind: bound.map(|gone| (ManagedKind::Role, gone)).into_iter().collect(),
+            ..told::object(ManagedKind::Role, role.id, How::Adopted, Some(&payload.key), 200)
+        };
+        return Ok(found_if(!differs(&payload.role, role), done));
+    }
+    reconcile::reconcile(errand).await
 }
 
 pub(super) async fn delete(errand: &Errand<'_>, payload: &DeleteRole) -> Result<Done, Stop> {
@@ -109,20 +142,51 @@ pub(super) async fn delete(errand: &Errand<'_>, payload: &DeleteRole) -> Result<
     told::deleted(answer.map(|answered| answered.status.as_u16()), Some((ManagedKind::Role, role.get())))
 }
 
+/// A guild's roles are always listed whole.
+pub(super) async fn verify_deleted(errand: &Errand<'_>, payload: &DeleteRole) -> Result<Reconciled, Stop> {
+    let role: Id<RoleMarker> = id(&payload.role)?;
+    let roles: Vec<SeenRole> = errand.look(errand.builders().roles(errand.guild()?)).await?;
+    let is_gone = roles.iter().all(|seen| seen.id != role.get());
+    Ok(found_if(is_gone, || told::was_deleted((ManagedKind::Role, role.get()))))
+}
+
 pub(super) async fn assign(errand: &Errand<'_>, payload: &AssignRole) -> Result<Done, Stop> {
     let (user, role) = (named(payload.user)?, id::<RoleMarker>(&payload.role)?);
     let answered = errand.change(errand.builders().add_guild_member_role(errand.guild()?, user, role)).await?;
-    let result = json!({ "user_id": user, "role_id": role });
-    Ok(Done { result, status: Some(answered.status.as_u16()), ..Done::default() })
+    Ok(of_member(user, role, answered.status.as_u16()))
+}
+
+fn of_member(user: Id<UserMarker>, role: Id<RoleMarker>, status: u16) -> Done {
+    Done { result: json!({ "user_id": user, "role_id": role }), status: Some(status), ..Done::default() }
+}
+
+/// The roles of a member; nothing if there is no such member.
+async fn roles_of(errand: &Errand<'_>, user: Id<UserMarker>) -> Result<Option<Vec<u64>>, Stop> {
+    match errand.look::<SeenMember>(errand.builders().guild_member(errand.guild()?, user)).await {
+        Ok(member) => Ok(Some(member.roles)),
+        Err(stop) if stop.is_gone() => Ok(None),
+        Err(stop) => Err(stop),
+    }
+}
+
+pub(super) async fn verify_assigned(errand: &Errand<'_>, payload: &AssignRole) -> Result<Reconciled, Stop> {
+    let (user, role) = (named(payload.user)?, id::<RoleMarker>(&payload.role)?);
+    let has = roles_of(errand, user).await?.is_some_and(|roles| roles.contains(&role.get()));
+    Ok(found_if(has, || of_member(user, role, 200)))
 }
 
 /// Somebody who is no member, or a role that is gone: nobody has it, and that was asked for.
 pub(super) async fn remove(errand: &Errand<'_>, payload: &RemoveRole) -> Result<Done, Stop> {
     let (user, role) = (named(payload.user)?, id::<RoleMarker>(&payload.role)?);
     let answer = errand.change(errand.builders().remove_guild_member_role(errand.guild()?, user, role)).await;
-    let mut done = told::deleted(answer.map(|answered| answered.status.as_u16()), None)?;
-    done.result = json!({ "user_id": user, "role_id": role });
-    Ok(done)
+    let done = told::deleted(answer.map(|answered| answered.status.as_u16()), None)?;
+    Ok(of_member(user, role, done.status.unwrap_or(204)))
+}
+
+pub(super) async fn verify_removed(errand: &Errand<'_>, payload: &RemoveRole) -> Result<Reconciled, Stop> {
+    let (user, role) = (named(payload.user)?, id::<RoleMarker>(&payload.role)?);
+    let has = roles_of(errand, user).await?.is_some_and(|roles| roles.contains(&role.get()));
+    Ok(found_if(!has, || of_member(user, role, 200)))
 }
 
 pub(super) async fn set(errand: &Errand<'_>, payload: &SetMemberRoles) -> Result<Done, Stop> {
@@ -130,6 +194,17 @@ pub(super) async fn set(errand: &Errand<'_>, payload: &SetMemberRoles) -> Result
     let roles: Vec<Id<RoleMarker>> = payload.roles.iter().map(id).collect::<Result<_, _>>()?;
     let call = errand.builders().update_guild_member(errand.guild()?, user).roles(&roles);
     let answered = errand.change(call).await?;
-    let result = json!({ "user_id": user, "role_ids": roles });
-    Ok(Done { result, status: Some(answered.status.as_u16()), ..Done::default() })
+    Ok(of_member_set(user, &roles, answered.status.as_u16()))
+}
+
+fn of_member_set(user: Id<UserMarker>, roles: &[Id<RoleMarker>], status: u16) -> Done {
+    Done { result: json!({ "user_id": user, "role_ids": roles }), status: Some(status), ..Done::default() }
+}
+
+pub(super) async fn verify_set(errand: &Errand<'_>, payload: &SetMemberRoles) -> Result<Reconciled, Stop> {
+    let user = named(payload.user)?;
+    let roles: Vec<Id<RoleMarker>> = payload.roles.iter().map(id).collect::<Result<_, _>>()?;
+    let wanted: BTreeSet<u64> = roles.iter().map(|role| role.get()).collect();
+    let held = roles_of(errand, user).await?.map(|held| held.into_iter().collect::<BTreeSet<u64>>());
+    Ok(found_if(held == Some(wanted), || of_member_set(user, &roles, 200)))
 }

@@ -45,6 +45,8 @@ pub(super) struct SeenRole {
     pub(super) hoist: bool,
     #[serde(default)]
     pub(super) mentionable: bool,
+    #[serde(default)]
+    pub(super) position: i64,
     /// Whether it belongs to an integration, and cannot be changed.
     #[serde(default)]
     pub(super) managed: bool,

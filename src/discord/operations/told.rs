@@ -80,6 +80,11 @@ pub(super) fn deleted(answer: Result<u16, Stop>, gone: Option<(ManagedKind, u64)
     })
 }
 
+/// What is told of something that is gone since an earlier attempt deleted it.
+pub(super) fn was_deleted(gone: (ManagedKind, u64)) -> Done {
+    Done { result: json!({ "deleted": true }), unbind: vec![gone], status: Some(200), ..Done::default() }
+}
+
 /// What a person is told who has to choose between several objects.
 pub(super) fn several_match(what: &str, name: &str, key: &str, ids: &[u64]) -> Stop {
     let shown: Vec<String> = ids.iter().take(10).map(u64::to_string).collect();

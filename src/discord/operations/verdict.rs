@@ -12,7 +12,9 @@
 //! | 404 | `NotFound`; deletes take it for done |
 //! | a quota (30xxx: too many roles, channels, pins, …) | `Conflict`: the guild is not as the operation took it to be |
 //! | any other 4xx | `Validation`, with every field that is wrong |
-//! | 5xx, a cut connection, no answer in time, an answer that cannot be read | `Transient`; `Ambiguous` if the call makes something |
+//! | 5xx, a cut connection, no answer in time, an answer that cannot be read | unknown: `Transient`; `Ambiguous` if the call makes something |
+//!
+//! A call that only reads has no effect, so its outcome is never unknown: it failed.
 
 use std::time::Duration;
 
@@ -42,8 +44,10 @@ pub(super) enum Again {
 pub(super) enum Stop {
     /// Nothing happened: later.
     Held { retry_after: Option<Duration>, hold: Hold, reason: &'static str, why: String, status: Option<u16> },
-    /// It failed.
+    /// It failed, and took no effect.
     Failed(Failure),
+    /// It may have taken effect: it was not answered, or the answer does not tell.
+    Unknown(Failure),
 }
 
 impl Stop {
@@ -58,6 +62,14 @@ impl Stop {
             Self::Held { retry_after, reason: reason @ GUILD_SHARE, why, status, hold: _ } => {
                 Self::Held { retry_after, hold: Hold::All, reason, why, status }
             }
+            Self::Held { .. } | Self::Failed(_) | Self::Unknown(_) => self,
+        }
+    }
+
+    /// The same for a call that only reads: it had no effect.
+    pub(super) fn without_effect(self) -> Self {
+        match self {
+            Self::Unknown(failure) => Self::Failed(failure),
             Self::Held { .. } | Self::Failed(_) => self,
         }
     }
@@ -68,7 +80,7 @@ impl Stop {
             Self::Failed(Failure { status: Some(found), code: Some(code), .. }) => {
                 *found == status && codes.contains(code)
             }
-            Self::Failed(_) | Self::Held { .. } => false,
+            Self::Failed(_) | Self::Unknown(_) | Self::Held { .. } => false,
         }
     }
 
@@ -80,19 +92,22 @@ impl Stop {
             Self::Failed(Failure { status: Some(404), code: Some(code), .. }) => {
                 (10_001..11_000).contains(code) && *code != UNKNOWN_GUILD
             }
-            Self::Failed(_) | Self::Held { .. } => false,
+            Self::Failed(_) | Self::Unknown(_) | Self::Held { .. } => false,
         }
     }
 
     /// What it means for a question that was asked to find something out.
     pub(super) fn unasked(self, ask_again: Duration) -> Reconciled {
         match self {
-            Self::Held { retry_after, hold, why, .. } => {
+            Self::Held { retry_after, hold, reason, why, .. } => {
+                // A search tells its reason by its text alone.
+                let why = if why.ends_with(reason) { why } else { format!("{why}: {reason}") };
                 Reconciled::Held { retry_after: retry_after.unwrap_or(ask_again), hold, why }
             }
+            Self::Unknown(Failure { message, .. }) => Reconciled::Failed(message),
             Self::Failed(Failure { class, message, .. }) => match class {
                 FailureClass::Transient | FailureClass::Ambiguous | FailureClass::RateLimited => {
-                    Reconciled::Held { retry_after: ask_again, hold: Hold::Route, why: message }
+                    Reconciled::Failed(message)
                 }
                 FailureClass::Validation
                 | FailureClass::Forbidden
@@ -112,6 +127,7 @@ impl From<Stop> for Performed {
                 Self::Held { retry_after, hold, reason, why, status }
             }
             Stop::Failed(failure) => Self::Failed(failure),
+            Stop::Unknown(failure) => Self::Unknown(failure),
         }
     }
 }
@@ -143,7 +159,7 @@ pub(super) fn doubt(again: Again, status: Option<u16>, why: String) -> Stop {
         Again::Harmless => FailureClass::Transient,
         Again::Doubles => FailureClass::Ambiguous,
     };
-    Stop::Failed(Failure { class, message: why, status, code: None })
+    Stop::Unknown(Failure { status, ..Failure::new(class, why) })
 }
 
 fn unsent(NotSent { retry_after, why, reason }: NotSent) -> Stop {
@@ -182,7 +198,7 @@ fn judge_answer(answered: Answered, again: Again) -> Result<Answered, Stop> {
     };
     let failed = |class, advice: &str| {
         let message = format!("{}{advice}", told());
-        Err(Stop::Failed(Failure { class, message, status: Some(status), code: answered.code }))
+        Err(Stop::Failed(Failure { status: Some(status), code: answered.code, ..Failure::new(class, message) }))
     };
     let held =
         |retry_after, hold, reason| Err(Stop::Held { retry_after, hold, reason, why: told(), status: Some(status) });
@@ -231,7 +247,7 @@ mod tests {
     fn hold_of(stop: Stop) -> Hold {
         match stop {
             Stop::Held { hold, .. } => hold,
-            Stop::Failed(failure) => panic!("not held: {failure}"),
+            Stop::Failed(failure) | Stop::Unknown(failure) => panic!("not held: {failure}"),
         }
     }
 
@@ -256,7 +272,8 @@ mod tests {
     #[test]
     fn a_doubt_is_ambiguous_only_about_what_would_be_made_twice() {
         let class = |again| match judge(Outcome::Unknown(Unknown { why: "cut".into() }), again).unwrap_err() {
-            Stop::Failed(failure) => failure.class,
+            Stop::Unknown(failure) => failure.class,
+            Stop::Failed(failure) => panic!("the outcome is known: {failure}"),
             Stop::Held { why, .. } => panic!("{why}"),
         };
         assert_eq!(class(Again::Harmless), FailureClass::Transient);

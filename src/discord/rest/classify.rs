@@ -1,8 +1,9 @@
 //! What an answer is, read from its status, headers and body alone.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use guildhall_core::answer::{Class, Credential, RateHeaders, Scope};
+use guildhall_core::time::UnixMs;
 use http::{HeaderMap, StatusCode, header};
 use serde::Deserialize;
 use serde_json::Value;
@@ -69,6 +70,33 @@ pub fn classify(credential: Credential, status: StatusCode, headers: &HeaderMap,
         _ => Class::Rejected,
     };
     Classified { class, code, rate }
+}
+
+/// When Discord's API gave an answer, by its clock. A page of Cloudflare's, an error of a proxy and an answer out of a cache
+/// have the time of another clock, or of another moment.
+#[must_use]
+pub(super) fn api_date(status: StatusCode, headers: &HeaderMap, class: Class) -> Option<UnixMs> {
+    let is_from_api = match class {
+        Class::Success
+        | Class::Unauthorized
+        | Class::InteractionEnded
+        | Class::Forbidden
+        | Class::NotFound
+        | Class::Rejected
+        | Class::RateLimited { .. } => true,
+        Class::ServerError | Class::Blocked { .. } => false,
+    };
+    let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    let is_json = status == StatusCode::NO_CONTENT
+        || text(header::CONTENT_TYPE).is_some_and(|kind| kind.starts_with("application/json"));
+    let is_cached = headers.contains_key(header::AGE)
+        || headers.get("cf-cache-status").is_some_and(|status| status.as_bytes() == b"HIT");
+    if !is_from_api || !is_json || is_cached {
+        return None;
+    }
+    let date = httpdate::parse_http_date(text(header::DATE)?).ok()?;
+    let since = date.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    Some(UnixMs::new(u64::try_from(since.as_millis()).ok()?))
 }
 
 /// A 429 is Discord's own if it names a limit of Discord's, or if it came through Discord's proxy (`Via`) and its body
@@ -163,6 +191,29 @@ mod tests {
 
     fn limited(scope: Scope, millis: u64) -> Class {
         Class::RateLimited { scope, retry_after: Duration::from_millis(millis) }
+    }
+
+    #[test]
+    fn only_dates_of_the_api_itself_count() {
+        const DATE: (&str, &str) = ("date", "Sun, 06 Nov 1994 08:49:37 GMT");
+        const JSON: (&str, &str) = ("content-type", "application/json");
+        let date = |status: u16, pairs: &[(&str, &str)]| {
+            let (status, headers) = (StatusCode::from_u16(status).unwrap(), headers(pairs.iter().copied()));
+            let class = classify(BOT, status, &headers, b"{}").class;
+            api_date(status, &headers, class).map(UnixMs::millis)
+        };
+        let then = Some(784_111_777_000);
+        assert_eq!(date(200, &[DATE, JSON]), then);
+        assert_eq!(date(204, &[DATE]), then);
+        assert_eq!(date(404, &[DATE, JSON]), then);
+        assert_eq!(date(429, &[DATE, JSON, ("x-ratelimit-scope", "user")]), then);
+        assert_eq!(date(200, &[JSON]), None, "there is none");
+        assert_eq!(date(200, &[("date", "yesterday"), JSON]), None);
+        assert_eq!(date(403, &[DATE, ("content-type", "text/html")]), None, "a page of Cloudflare's");
+        assert_eq!(date(429, &[DATE, JSON]), None, "Cloudflare's limit");
+        assert_eq!(date(502, &[DATE, JSON]), None, "a server between");
+        assert_eq!(date(200, &[DATE, JSON, ("age", "30")]), None, "out of a cache");
+        assert_eq!(date(200, &[DATE, JSON, ("cf-cache-status", "HIT")]), None);
     }
 
     #[test]

@@ -20,4 +20,4 @@ pub use call::{AnswerOf, Call, CallError, ReadError, with_reason};
 pub use calls::{Calls, Edit, Page};
 pub use classify::{Classified, classify};
 pub use raw::{RawError, raw};
-pub use transport::{HyperTransport, TransportConfig, TransportConfigError};
+pub use transport::{Authorization, HyperTransport, TransportConfig, TransportConfigError};

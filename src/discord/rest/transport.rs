@@ -7,7 +7,7 @@ use std::{
     error::Error,
     fmt,
     pin::{Pin, pin},
-    sync::Arc,
+    sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -31,11 +31,12 @@ use hyper_util::{
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::{
-    classify::{Classified, classify},
+    classify::{Classified, api_date, classify},
     leased::LeasedConnector,
 };
 use crate::{
     causes::chain,
+    clock::Clocks,
     settings::{Settings, Token},
 };
 
@@ -119,6 +120,43 @@ pub enum TransportConfigError {
     Token,
 }
 
+/// The token that calls carry. Clones are the same one.
+#[derive(Clone)]
+pub struct Authorization(Arc<RwLock<HeaderValue>>);
+
+impl fmt::Debug for Authorization {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Authorization")
+    }
+}
+
+impl Authorization {
+    fn new(token: &Token) -> Result<Self, TransportConfigError> {
+        Ok(Self(Arc::new(RwLock::new(Self::written(token)?))))
+    }
+
+    fn written(token: &Token) -> Result<HeaderValue, TransportConfigError> {
+        let written = HeaderValue::from_str(&format!("Bot {}", token.expose()));
+        let mut header = written.map_err(|_| TransportConfigError::Token)?;
+        header.set_sensitive(true);
+        Ok(header)
+    }
+
+    /// Uses this token from the next call on.
+    ///
+    /// # Errors
+    ///
+    /// When it can be no part of an HTTP request; nothing has changed then.
+    pub fn set(&self, token: &Token) -> Result<(), TransportConfigError> {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Self::written(token)?;
+        Ok(())
+    }
+
+    fn header(&self) -> HeaderValue {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
 type Pooled = Client<LeasedConnector<HttpsConnector<HttpConnector>>, OutBody>;
 
 /// Sends calls to Discord over pooled connections. It retries nothing and follows nothing.
@@ -127,13 +165,17 @@ pub struct HyperTransport {
     client: Pooled,
     /// For calls by a right that may end.
     leased: Pooled,
+    /// Whether all calls are such.
+    leases_all: bool,
     pool_idle: Duration,
     api_url: String,
-    authorization: HeaderValue,
+    authorization: Authorization,
     connect_timeout: Duration,
     request_timeout: Duration,
     max_response_bytes: usize,
     traceparent: bool,
+    /// Where the dates of answers are compared.
+    clocks: Option<Clocks>,
 }
 
 impl fmt::Debug for HyperTransport {
@@ -154,13 +196,12 @@ impl HyperTransport {
         if !plain || base.host().is_none() || !matches!(base.scheme_str(), Some("http" | "https")) {
             return Err(TransportConfigError::Url(config.api_url));
         }
-        let mut authorization = HeaderValue::from_str(&format!("Bot {}", config.token.expose()))
-            .map_err(|_| TransportConfigError::Token)?;
-        authorization.set_sensitive(true);
+        let authorization = Authorization::new(&config.token)?;
 
         let client = pooled(config.connect_timeout, config.pool_idle, Right::always());
         Ok(Self {
             leased: client.clone(),
+            leases_all: false,
             client,
             pool_idle: config.pool_idle,
             api_url: config.api_url,
@@ -169,6 +210,7 @@ impl HyperTransport {
             request_timeout: config.request_timeout,
             max_response_bytes: config.max_response_bytes,
             traceparent: config.traceparent,
+            clocks: None,
         })
     }
 
@@ -178,11 +220,30 @@ impl HyperTransport {
         Self { leased: pooled(self.connect_timeout, self.pool_idle, lease), ..self }
     }
 
+    /// What calls are made as. A token that is set there is used from the next call on.
+    #[must_use]
+    pub fn authorization(&self) -> Authorization {
+        self.authorization.clone()
+    }
+
+    /// The same, but the `Date` of every answer of Discord's API is compared with these clocks.
+    #[must_use]
+    pub fn reporting_dates_to(self, clocks: Clocks) -> Self {
+        Self { clocks: Some(clocks), ..self }
+    }
+
+    /// The same, but nothing at all is written unless this process may send.
+    #[must_use]
+    pub fn only_under(self, lease: Right) -> Self {
+        Self { leases_all: true, ..self.under(lease) }
+    }
+
     /// Sends a call once, and reads the whole answer.
     pub(crate) async fn exchange(&self, request: Request) -> Result<Received, TransportError> {
         let started = Instant::now();
+        let sent = self.clocks.as_ref().map(Clocks::monotonic);
         let credential = request.credential;
-        let client = if request.right.may_end() { &self.leased } else { &self.client };
+        let client = if self.leases_all || request.right.may_end() { &self.leased } else { &self.client };
         let mut request = self.prepare(request)?;
         let mut connection = capture_connection(&mut request);
         let mut answer = pin!(client.request(request));
@@ -200,8 +261,14 @@ impl HyperTransport {
             None => timeout_at(deadline, answer).await.map_err(|_| TransportError::TimedOut)?,
         };
         let (head, body) = answered.map_err(|error| failure(&error, &connection))?.into_parts();
+        let arrived = self.clocks.as_ref().map(Clocks::monotonic);
         let body = timeout_at(deadline, self.read(body)).await.map_err(|_| TransportError::TimedOut)??;
         let Classified { class, code, rate } = classify(credential, head.status, &head.headers, &body);
+        if let (Some(clocks), Some(sent), Some(arrived)) = (&self.clocks, sent, arrived)
+            && let Some(date) = api_date(head.status, &head.headers, class)
+        {
+            clocks.observe_discord(date, sent, arrived);
+        }
         Ok(Received { status: head.status, headers: head.headers, body, class, code, rate })
     }
 
@@ -239,7 +306,7 @@ impl HyperTransport {
         headers.insert(header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
         match credential {
             Credential::Application(_) => {
-                headers.insert(header::AUTHORIZATION, self.authorization.clone());
+                headers.insert(header::AUTHORIZATION, self.authorization.header());
             }
             Credential::Anonymous => {}
         }

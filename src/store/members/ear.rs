@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use guildhall_actors::{failpoint, supervision::Part};
 use sea_orm::sqlx::{Error, Pool, Postgres, postgres::PgListener};
 use tokio::time::{sleep, timeout};
 
@@ -45,6 +46,7 @@ async fn hear(members: &Members, listener: &mut PgListener) -> String {
     loop {
         match listener.try_recv().await {
             Ok(Some(heard)) => {
+                failpoint::message(Part::StoreListener);
                 if Said::tells_of_changes(heard.payload()) {
                     members.tick();
                 }

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use guildhall_actors::{failpoint, supervision::Part};
+use guildhall_core::limit::division::{LimitShare, MemberId, Renewal, ShareAction, ShareRow};
 use sea_orm::{DatabaseConnection, DatabaseTransaction, QueryResult, TransactionTrait as _};
 use tokio::{
     sync::watch,
@@ -9,14 +11,20 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use super::{Members, Notice, Said, Slots, Standing, tenure::boot_time};
+use super::{
+    Members, Notice, Said, Slots, Standing,
+    division::{self, DivisionRequest},
+    share_rows,
+};
 use crate::{
+    clock::{Clocks, boot_time},
     events::emit,
     settings::{Lease, Store as Settings},
     store::{
         admin_key::host_name,
-        connect::Session,
-        events::{InstancesCounted, LeaseHeld, ProcessDisowned, StoreFailed, TakenOver},
+        connect::{self, Session},
+        events::{InstancesCounted, LeaseHeld, LimitDivided, ProcessDisowned, StoreFailed, TakenOver},
+        operation_row::time,
         rows::{Cell, Rows, query, with_rows},
         trouble::Trouble,
         write::{LINES, NEXT_DUE, signed},
@@ -24,7 +32,7 @@ use crate::{
 };
 
 /// The present time by the database's clock, in milliseconds.
-const NOW: &str = "(EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::bigint";
+pub(in crate::store) const NOW: &str = "(EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::bigint";
 
 /// So long after somebody's lease has ended it is looked at again, so that it has.
 const AFTER_END: Duration = Duration::from_millis(20);
@@ -36,6 +44,20 @@ struct Seen {
     live: BTreeSet<(Uuid, bool)>,
     /// When the next lease of another ends, if it is not renewed.
     next_end: Option<Duration>,
+    /// The table of shares, if this process divides a limit.
+    shares: Option<Vec<ShareRow>>,
+}
+
+/// Actions on shares in a row, before anything else is looked at.
+const MOST_ACTIONS: usize = 64;
+
+/// The share of a limit, and the row that says so.
+struct Share {
+    machine: LimitShare,
+    request: DivisionRequest,
+    /// Of the last renewal that was tried, and of the last that was committed.
+    beat: u64,
+    renewed: u64,
 }
 
 /// The name that this process has among those of a store.
@@ -47,6 +69,7 @@ pub(in crate::store) fn instance_name(settings: &Settings) -> String {
 /// Keeps this process among the living.
 pub(in crate::store) struct Keeper {
     members: Arc<Members>,
+    clocks: Clocks,
     connection: DatabaseConnection,
     session: Session,
     channel: String,
@@ -58,6 +81,8 @@ pub(in crate::store) struct Keeper {
     beaten: Option<Instant>,
     /// What the others know.
     said: Option<Standing>,
+    /// The part of a limit that this process has, once it divides one.
+    share: Option<Share>,
 }
 
 impl Keeper {
@@ -65,45 +90,81 @@ impl Keeper {
     pub(in crate::store) async fn start(
         settings: &Settings,
         members: Arc<Members>,
+        clocks: Clocks,
         connection: DatabaseConnection,
         session: Session,
         channel: String,
     ) -> Result<Self, Trouble> {
-        let name = instance_name(settings);
-        let mut keeper = Self {
-            members,
-            connection,
-            session,
-            channel,
-            name,
-            started_at: crate::store::write::now(),
-            lease: settings.lease,
-            timeout: settings.timeout.min(settings.lease.lasts / 2),
-            live: BTreeSet::new(),
-            beaten: None,
-            said: None,
-        };
+        let mut keeper = Self::new(settings, members, clocks, connection, session, channel);
         keeper.free_orphans().await?;
         keeper.beat(true).await?;
         Ok(keeper)
     }
 
+    /// Says goodbye over a connection of its own, for a process whose writer or heartbeat may be what has failed.
+    pub(in crate::store) async fn leave_at_once(
+        settings: &Settings,
+        members: Arc<Members>,
+        clocks: Clocks,
+        channel: String,
+    ) {
+        // Without a connection its lease ends by itself.
+        if let Ok(connection) = connect::writing(settings).await {
+            Self::new(settings, members, clocks, connection, Session::of(settings), channel).say_goodbye().await;
+        }
+    }
+
+    fn new(
+        settings: &Settings,
+        members: Arc<Members>,
+        clocks: Clocks,
+        connection: DatabaseConnection,
+        session: Session,
+        channel: String,
+    ) -> Self {
+        Self {
+            members,
+            connection,
+            session,
+            channel,
+            name: instance_name(settings),
+            started_at: signed(clocks.now().millis()),
+            clocks,
+            lease: settings.lease,
+            timeout: settings.timeout.min(settings.lease.lasts / 2),
+            live: BTreeSet::new(),
+            beaten: None,
+            said: None,
+            share: None,
+        }
+    }
+
     /// Goes on until it is told to stop; then says goodbye.
     pub(in crate::store) async fn run(mut self, mut stop: watch::Receiver<bool>) {
-        let mut next = self.lease.heartbeat;
+        let mut usage = self.members.division.usage();
+        let mut look_at = Instant::now() + self.lease.heartbeat;
         loop {
+            let mut is_usage = false;
             tokio::select! {
                 () = async { drop(stop.wait_for(|stop| *stop).await) } => break,
                 () = self.members.hurry.notified() => {}
-                () = tokio::time::sleep(next) => {}
+                Ok(()) = usage.changed() => is_usage = true,
+                () = tokio::time::sleep_until(look_at) => {}
+                () = self.share_wakes() => {}
             }
-            let left = self.beaten.map_or(Duration::ZERO, |at| self.lease.heartbeat.saturating_sub(at.elapsed()));
-            let hurry = self.said != Some(self.members.standing());
-            let looked = if left.is_zero() || hurry { self.beat(false).await } else { self.look_around().await };
-            next = match looked {
+            failpoint::message(Part::Heartbeat);
+            let members = Arc::clone(&self.members);
+            let Some(_writes) = members.writes().await else { return };
+            if let Some(share) = &mut self.share {
+                share.machine.on_usage(*usage.borrow_and_update());
+            }
+            if is_usage && self.share.is_some() {
+                self.settle_shares().await;
+                continue;
+            }
+            let next = match self.look().await {
                 Ok(seen) => {
-                    let left =
-                        self.beaten.map_or(Duration::ZERO, |at| self.lease.heartbeat.saturating_sub(at.elapsed()));
+                    let left = self.until_heartbeat();
                     seen.next_end.map_or(left, |end| left.min(end + AFTER_END))
                 }
                 Err(trouble) => {
@@ -111,22 +172,127 @@ impl Keeper {
                     self.lease.heartbeat / 5
                 }
             };
+            look_at = Instant::now() + next;
             emit(LeaseHeld { held: self.members.tenure.left().is_some() });
         }
         self.say_goodbye().await;
+    }
+
+    /// Renews the lease if it is time, and looks around.
+    async fn look(&mut self) -> Result<Seen, Trouble> {
+        let is_new = self.share.is_none() && self.begin_share();
+        let hurry = is_new || self.said != Some(self.members.standing());
+        let is_due = self.until_heartbeat().is_zero() || hurry;
+        let mut seen = if is_due { self.beat(false).await? } else { self.look_around().await? };
+        self.see_shares(&mut seen);
+        self.settle_shares().await;
+        Ok(seen)
+    }
+
+    fn until_heartbeat(&self) -> Duration {
+        self.beaten.map_or(Duration::ZERO, |at| self.lease.heartbeat.saturating_sub(at.elapsed()))
+    }
+
+    /// Begins to divide a limit if it was asked to.
+    fn begin_share(&mut self) -> bool {
+        let Some(mut request) = self.members.division.request().cloned() else { return false };
+        request.config.lease = self.lease.lasts;
+        let machine = LimitShare::new(request.config.clone(), MemberId(self.members.me.as_u128()));
+        self.share = Some(Share { machine, request, beat: 0, renewed: 0 });
+        true
+    }
+
+    /// Waits until time alone lets something be done about shares.
+    async fn share_wakes(&self) {
+        let now = division::now();
+        match self.share.as_ref().and_then(|share| share.machine.next_wake(now)) {
+            Some(then) => tokio::time::sleep(then.since(now)).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn see_shares(&mut self, seen: &mut Seen) {
+        if let (Some(share), Some(rows)) = (&mut self.share, seen.shares.take()) {
+            share.machine.on_rows(rows, division::now());
+        }
+        self.publish_share();
+    }
+
+    fn publish_share(&self) {
+        let Some(share) = &self.share else { return };
+        if let Some(allowance) = self.members.division.publish(&share.machine) {
+            emit(LimitDivided { allowance });
+        }
+    }
+
+    /// Does what is to be done about shares now.
+    async fn settle_shares(&mut self) {
+        for _ in 0..MOST_ACTIONS {
+            let action = self.share.as_mut().and_then(|share| share.machine.next_action(division::now()));
+            // What it may use has perhaps become less.
+            self.publish_share();
+            let Some(action) = action else { return };
+            let done = self.within(self.change_share(action)).await;
+            let Some(share) = &mut self.share else { return };
+            let now = division::now();
+            match done {
+                Ok(true) => share.machine.on_done(action, now),
+                Ok(false) => {
+                    share.machine.on_refused(action, now);
+                    // The table is not as it was.
+                    if matches!(action, ShareAction::Lower { .. }) {
+                        self.beaten = None;
+                        self.members.hurry.notify_one();
+                    }
+                    if let Ok(mut seen) = self.look_around().await {
+                        self.see_shares(&mut seen);
+                    }
+                }
+                Err(trouble) => {
+                    share.machine.on_failed(action, now);
+                    // The next renewal tells what became of it.
+                    self.beaten = None;
+                    self.members.hurry.notify_one();
+                    self.publish_share();
+                    emit(StoreFailed { what: "share", why: trouble.meaning().name(), says: &trouble.says() });
+                    return;
+                }
+            }
+            self.publish_share();
+        }
+    }
+
+    async fn change_share(&self, action: ShareAction) -> Result<bool, Trouble> {
+        let Some(share) = &self.share else { return Ok(false) };
+        let on = self.begin().await?;
+        let changed = share_rows::change(&on, &share.request, self.members.me, share.renewed, action).await?;
+        if changed && !matches!(action, ShareAction::Reserve { .. }) {
+            self.say(&on, &Said::members()).await?;
+        }
+        on.commit().await?;
+        Ok(changed)
     }
 
     /// Renews the lease, and looks around.
     async fn beat(&mut self, first: bool) -> Result<Seen, Trouble> {
         // The lease counts from before it was asked for, on a clock that also counts while the machine sleeps.
         let (asked, standing) = (boot_time(), self.members.standing());
-        let renewed = self.within(self.renew(standing)).await?;
+        if let Some(share) = &mut self.share {
+            share.beat += 1;
+        }
+        let (renewed, renewal) = self.within(self.renew(standing)).await?;
         (self.beaten, self.said) = (Some(Instant::now()), Some(standing));
         if !renewed && !first {
             self.members.tell(Notice::Disowned);
             emit(ProcessDisowned);
         }
-        self.members.tenure.extend(asked + self.lease.lasts.saturating_sub(self.lease.margin));
+        let until = asked + self.lease.lasts.saturating_sub(self.lease.margin);
+        self.members.tenure.extend(until);
+        if let (Some(share), Some(renewal)) = (&mut self.share, renewal) {
+            share.renewed = share.beat;
+            share.machine.on_renewed(renewal, division::timestamp(until), division::now());
+        }
+        self.publish_share();
         let seen = self.look_around().await;
         if standing == Standing::Leaving {
             self.members.left.send_replace(true);
@@ -134,11 +300,11 @@ impl Keeper {
         seen
     }
 
-    /// Extends the lease; `false` if there was none any more, and a new one has begun.
-    async fn renew(&self, standing: Standing) -> Result<bool, Trouble> {
+    /// Extends the lease; `false` if there was none any more, and a new one has begun. The share of a limit is renewed with it.
+    async fn renew(&self, standing: Standing) -> Result<(bool, Option<Renewal>), Trouble> {
         let renew = format!(
             "UPDATE instances SET seen_at = {NOW}, lease_until = {NOW} + $2, leaving = $3 WHERE id = $1
-            RETURNING (SELECT COUNT(*) FROM instances i WHERE i.leaving <> $3 AND i.id = $1)"
+            RETURNING (SELECT COUNT(*) FROM instances i WHERE i.leaving <> $3 AND i.id = $1), {NOW}"
         );
         let begin = format!(
             "INSERT INTO instances (id, name, started_at, seen_at, lease_until, leaving)
@@ -147,7 +313,11 @@ impl Keeper {
         let on = self.begin().await?;
         let lasts = signed(u64::try_from(self.lease.lasts.as_millis()).unwrap_or(u64::MAX));
         let values = vec![self.members.me.into(), lasts.into(), standing.number().into()];
+        let sent = self.clocks.monotonic();
         let renewed = query(&on, &renew, values.clone()).await?;
+        if let Some(row) = renewed.first() {
+            self.clocks.observe_database(time(row.try_get_by_index(1)?), sent);
+        }
         let has_changed = match renewed.first() {
             Some(row) => row.try_get_by_index::<i64>(0)? > 0,
             None => {
@@ -158,11 +328,15 @@ impl Keeper {
                 true
             }
         };
-        if has_changed {
+        let renewal = match &self.share {
+            Some(share) => Some(share_rows::renew(&on, &share.request, self.members.me, share.beat).await?),
+            None => None,
+        };
+        if has_changed || matches!(renewal, Some(Renewal::Joined { .. })) {
             self.say(&on, &Said::members()).await?;
         }
         on.commit().await?;
-        Ok(!renewed.is_empty())
+        Ok((!renewed.is_empty(), renewal))
     }
 
     /// Sees who lives, and takes over from those that do not.
@@ -195,8 +369,12 @@ impl Keeper {
         let select = format!("SELECT id, leaving, lease_until - {NOW} FROM instances ORDER BY id");
         let on = self.begin().await?;
         let rows = query(&on, &select, Vec::new()).await?;
+        let shares = match &self.share {
+            Some(share) => Some(share_rows::read(&on, &share.request.scope, &self.members.division).await?),
+            None => None,
+        };
         on.commit().await?;
-        let mut seen = Seen { live: BTreeSet::new(), next_end: None };
+        let mut seen = Seen { live: BTreeSet::new(), next_end: None, shares };
         let mut dead = Vec::new();
         for row in rows {
             let (id, standing): (Uuid, i64) = (row.try_get_by_index(0)?, row.try_get_by_index(1)?);
@@ -273,9 +451,14 @@ impl Keeper {
     async fn say_goodbye(&self) {
         // Nothing may be sent for what is somebody else's from now on.
         self.members.tenure.clear();
+        self.members.division.end();
         let goodbye = async {
             let on = self.begin().await?;
             query(&on, "DELETE FROM instances WHERE id = $1", vec![self.members.me.into()]).await?;
+            let division = &self.members.division;
+            if let Some((request, hold)) = division.request().zip(division.departure_hold()) {
+                share_rows::depart(&on, request, self.members.me, hold).await?;
+            }
             self.free(&on, "owner = $1", vec![self.members.me.into()]).await?;
             self.say(&on, &Said::members()).await?;
             on.commit().await?;

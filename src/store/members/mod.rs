@@ -10,8 +10,10 @@
 //!
 //! A store that serves one process has none of this: it has every slot, and its tenure never ends.
 
+mod division;
 mod ear;
 mod keeper;
+mod share_rows;
 mod slots;
 mod tenure;
 mod word;
@@ -31,12 +33,14 @@ use guildhall_actors::{
     right::Right,
 };
 use guildhall_core::operation::Queue;
-use tokio::sync::{Notify, broadcast, watch};
+use tokio::sync::{Notify, RwLock as RwLockAsync, RwLockReadGuard, broadcast, watch};
 use uuid::Uuid;
 
+use self::division::Division;
+pub use self::division::{DivisionRequest, LimitDivision};
 pub(super) use self::{
     ear::listen,
-    keeper::{Keeper, instance_name},
+    keeper::{Keeper, NOW, instance_name},
     slots::{SLOT, Slots},
     tenure::{Held, HeldShard, Tenure},
     word::Said,
@@ -86,10 +90,14 @@ impl Standing {
 pub(super) struct Members {
     me: Uuid,
     tenure: Arc<Tenure>,
+    /// The share of a rate limit that this process has, if it divides one.
+    division: Arc<Division>,
     slots: RwLock<Slots>,
     /// Whether there are others.
     shared: AtomicBool,
     standing: AtomicU8,
+    /// Whether this process has given everything up. Held while something is written, so that nothing is claimed afterwards.
+    given_up: RwLockAsync<bool>,
     /// Whether the others know that it is leaving.
     left: watch::Sender<bool>,
     /// The next heartbeat should come now.
@@ -114,9 +122,11 @@ impl Members {
         Arc::new(Self {
             me: Uuid::from_u128(fastrand::u128(..)),
             tenure: Arc::new(tenure),
+            division: Arc::default(),
             slots: RwLock::new(slots),
             shared: AtomicBool::new(false),
             standing: AtomicU8::new(standing as u8),
+            given_up: RwLockAsync::new(false),
             left: watch::Sender::new(false),
             hurry: Notify::new(),
             notices: broadcast::Sender::new(NOTICES),
@@ -130,6 +140,19 @@ impl Members {
 
     pub(super) fn tenure(&self) -> &Tenure {
         &self.tenure
+    }
+
+    /// To be held while something is written; nothing once everything was given up.
+    pub(super) async fn writes(&self) -> Option<RwLockReadGuard<'_, bool>> {
+        let given_up = self.given_up.read().await;
+        (!*given_up).then_some(given_up)
+    }
+
+    /// From now on this process sends nothing and writes nothing more. Waits for what is being written.
+    pub(super) async fn give_up(&self) {
+        self.tenure.end();
+        self.division.end();
+        *self.given_up.write().await = true;
     }
 
     pub(super) fn lease(&self) -> Right {

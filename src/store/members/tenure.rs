@@ -11,17 +11,7 @@ use std::{
 
 use guildhall_actors::{events::ShardClaim, right::Holds};
 
-use crate::store::write::signed;
-
-/// The present time on a clock that goes on while the machine sleeps and that nobody sets.
-pub(super) fn boot_time() -> Duration {
-    #[cfg(target_os = "linux")]
-    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
-    #[cfg(not(target_os = "linux"))]
-    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
-    let now = rustix::time::clock_gettime(CLOCK);
-    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
-}
+use crate::{clock::boot_time, store::write::signed};
 
 /// The lease of this process, and the queues that it has.
 #[derive(Debug)]
@@ -47,6 +37,12 @@ impl Tenure {
 
     pub(super) fn extend(&self, until: Duration) {
         self.until.store(u64::try_from(until.as_micros()).unwrap_or(u64::MAX), Ordering::Release);
+    }
+
+    /// It is over, and nothing may be sent any more.
+    pub(super) fn end(&self) {
+        self.extend(Duration::ZERO);
+        self.clear();
     }
 
     /// How long it lasts from now; nothing if it is over.

@@ -101,14 +101,18 @@ pub(in crate::store) async fn follow(
     // After the operation come the change, what could be seen, and what was forgotten.
     let (seen, forgotten) = read_moment(first, AFTER_SHOWN + 1)?;
     let mut changed = Vec::new();
+    let mut found = 0;
     for row in &rows {
         if let Some(change) = row.try_get_by_index::<Option<i64>>(AFTER_SHOWN)? {
-            changed.push(Changed { change: change.unsigned_abs(), shown: operation_row::shown(row)? });
+            found += 1;
+            let shown = operation_row::unless_corrupt(operation_row::shown(row))?;
+            changed.extend(shown.map(|shown| Changed { change: change.unsigned_abs(), shown }));
         }
     }
     changed.sort_by_key(|one| from.order(one.change, one.shown.stored.operation.id.uuid()));
     let most = usize::try_from(limit(most)).unwrap_or(most);
-    let mut more = changed.len() >= most;
+    // A page of nothing that can be shown ends here: it would be asked for again and again.
+    let mut more = found >= most && !changed.is_empty();
     changed.truncate(most);
     let seen = seen.bounded();
     if let Some(first) = changed.iter().position(|one| one.change >= seen.next && one.change >= from.next()) {

@@ -3,6 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use guildhall_actors::operations::Instance;
+use guildhall_core::time::UnixMs;
 use sea_orm::{ConnectionTrait, DbBackend};
 use uuid::Uuid;
 
@@ -11,13 +12,17 @@ use crate::store::{
     operation_row::{small, time},
     rows::query,
     trouble::Trouble,
-    write::now,
+    write::signed,
 };
 
 /// How many are shown.
 const MOST: i64 = 1_000;
 
-pub(in crate::store) async fn instances(on: &impl ConnectionTrait, me: Uuid) -> Result<Vec<Instance>, Trouble> {
+pub(in crate::store) async fn instances(
+    on: &impl ConnectionTrait,
+    me: Uuid,
+    now: UnixMs,
+) -> Result<Vec<Instance>, Trouble> {
     // Leases are by the database's clock, and a file of SQLite has none of its own.
     let clock = match on.get_database_backend() {
         DbBackend::Postgres => "(EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::bigint",
@@ -31,7 +36,7 @@ pub(in crate::store) async fn instances(on: &impl ConnectionTrait, me: Uuid) -> 
     );
     let mut values = vec![MOST.into()];
     if on.get_database_backend() != DbBackend::Postgres {
-        values.push(now().into());
+        values.push(signed(now.millis()).into());
     }
     let millis = |count: i64| Duration::from_millis(count.max(0).unsigned_abs());
     let mut shards = shards(on).await?;

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::Where;
 use crate::store::{
-    operation_row::{failure, small, time},
+    operation_row::{failure, readable, small, time},
     rows::{kept, query},
     trouble::Trouble,
     write::signed,
@@ -95,7 +95,7 @@ pub(in crate::store) async fn list(
         "SELECT l.id, l.tenant, l.queue, l.guild_id, l.kind, l.payload, l.error, l.attempts, l.reason, l.created_at,
         l.died_at, l.redrive_of, l.redriven_as, l.bounds, l.caller, l.scopes FROM dead_letters l {sql}"
     );
-    query(on, &select, values).await?.iter().map(letter).collect()
+    readable(&query(on, &select, values).await?, letter)
 }
 
 fn letter(row: &QueryResult) -> Result<DeadLetter, Trouble> {
@@ -113,8 +113,9 @@ fn letter(row: &QueryResult) -> Result<DeadLetter, Trouble> {
         caller: Arc::from(row.try_get_by_index::<String>(14)?),
         bounds: Bounds::from_number(row.try_get_by_index(13)?),
         scopes: ScopeSet::from_number(row.try_get_by_index(15)?),
-        kind: Kind::from_name(&kind)
-            .ok_or_else(|| Trouble::Corrupt(format!("the dead letter {id} has a kind that nobody knows")))?,
+        kind: Kind::from_name(&kind).ok_or_else(|| {
+            Trouble::Corrupt(format!("the dead letter {id} has the kind {kind:?}, which this version does not know"))
+        })?,
         payload: row.try_get_by_index(5)?,
         error: failure(&error)?,
         attempts: small(row, 7)?,

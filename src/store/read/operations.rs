@@ -44,8 +44,14 @@ pub(in crate::store) async fn load(
             rows.first().map_or(Ok(None), |row| row.try_get_by_index(0))?
         }
     };
-    let operations = rows.iter().map(operation_row::stored).collect::<Result<_, _>>()?;
-    Ok(Page { operations, scheduled: first.map(operation_row::time) })
+    let mut page = Page { scheduled: first.map(operation_row::time), ..Page::default() };
+    for row in &rows {
+        match operation_row::stored_or_unreadable(row)? {
+            Ok(stored) => page.operations.push(stored),
+            Err(unreadable) => page.unreadable.push(unreadable),
+        }
+    }
+    Ok(page)
 }
 
 /// How many of a queue are scheduled, up to a bound.
@@ -107,7 +113,7 @@ pub(in crate::store) async fn show_all(on: &impl ConnectionTrait, ids: &[Operati
     }
     let mut all = Vec::with_capacity(ids.len());
     for row in with_rows(on, &select, IDS, rows_of(ids), Vec::new()).await? {
-        let mut shown = operation_row::shown(&row)?;
+        let Some(mut shown) = operation_row::unless_corrupt(operation_row::shown(&row))? else { continue };
         shown.attempts = tries.remove(&shown.stored.operation.id.uuid()).unwrap_or_default();
         shown.attempts.sort_by_key(|attempt| (attempt.n, attempt.started_at));
         all.push(shown);
@@ -215,7 +221,7 @@ fn list_of_guilds(guilds: &[u64], filter: &ListFilter) -> (String, Vec<sea_orm::
 
 pub(in crate::store) async fn list(on: &impl ConnectionTrait, filter: &ListFilter) -> Result<Vec<Shown>, Trouble> {
     let (sql, values) = list_sql(on.get_database_backend(), filter);
-    let mut shown = query(on, &sql, values).await?.iter().map(operation_row::shown).collect::<Result<Vec<_>, _>>()?;
+    let mut shown = operation_row::readable(&query(on, &sql, values).await?, operation_row::shown)?;
     waits::fill_in(on, &mut shown).await?;
     Ok(shown)
 }

@@ -13,7 +13,7 @@ use crate::store::{
     operation_row::{state_named, time},
     rows::query,
     trouble::Trouble,
-    write::{PAUSED, now},
+    write::{PAUSED, signed},
 };
 
 /// What dead letters are called among the depths.
@@ -66,8 +66,12 @@ pub(in crate::store) async fn depths(on: &impl ConnectionTrait) -> Result<BTreeM
 }
 
 /// A value, unless its time is up.
-pub(in crate::store) async fn state(on: &impl ConnectionTrait, key: &str) -> Result<Option<String>, Trouble> {
+pub(in crate::store) async fn state(
+    on: &impl ConnectionTrait,
+    key: &str,
+    now: UnixMs,
+) -> Result<Option<String>, Trouble> {
     let select = "SELECT value FROM state WHERE key = $1 AND (expires_at IS NULL OR expires_at > $2)";
-    let rows = query(on, select, vec![key.into(), now().into()]).await?;
+    let rows = query(on, select, vec![key.into(), signed(now.millis()).into()]).await?;
     Ok(rows.first().map(|row| row.try_get_by_index(0)).transpose()?)
 }

@@ -23,7 +23,7 @@ pub(super) fn lines(new: &NewKey) -> Vec<i64> {
 }
 
 /// Keeps a key, if no guild that it is for belongs to another tenant.
-pub(super) async fn add(on: &DatabaseTransaction, new: &NewKey) -> Result<Added, Trouble> {
+pub(super) async fn add(on: &DatabaseTransaction, context: &Context, new: &NewKey) -> Result<Added, Trouble> {
     const LINES: Shape = Shape(&[("line", Holds::Number)]);
     const TAKEN: &str = "SELECT q.queue FROM {v} JOIN guild_queues q ON q.queue = v.line WHERE q.tenant <> $2";
     const TAKE: &str = "INSERT INTO guild_queues (queue, tenant, next_seq, pending, paused, fence)
@@ -36,7 +36,7 @@ pub(super) async fn add(on: &DatabaseTransaction, new: &NewKey) -> Result<Added,
         if let Some(row) = taken.first() {
             return Ok(Added::GuildTaken(row.try_get_by_index::<i64>(0)?.cast_unsigned()));
         }
-        let values = vec![new.tenant.to_string().into(), Context::first_fence().into()];
+        let values = vec![new.tenant.to_string().into(), context.first_fence().into()];
         with_rows(on, TAKE, LINES, lines, values).await?;
     }
     let values = vec![
@@ -67,6 +67,7 @@ pub(super) async fn revoke(on: &DatabaseTransaction, id: KeyId, now: UnixMs) -> 
 /// Keeps a key in the place of another, which ends soon.
 pub(super) async fn rotate(
     on: &DatabaseTransaction,
+    context: &Context,
     old: KeyId,
     new: &NewKey,
     until: UnixMs,
@@ -80,7 +81,7 @@ pub(super) async fn rotate(
         let there = query(on, "SELECT 1 FROM api_keys WHERE id = $1", vec![old.to_string().into()]).await?;
         return Ok(if there.is_empty() { Rotated::Unknown } else { Rotated::Over });
     }
-    match add(on, new).await? {
+    match add(on, context, new).await? {
         Added::Done => Ok(Rotated::Done),
         // Its guilds are those of the key before it, which took them.
         Added::GuildTaken(guild) => Err(Trouble::Corrupt(format!("guild {guild} left the tenant of key {old}"))),

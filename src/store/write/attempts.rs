@@ -19,7 +19,8 @@ pub(super) fn grown(change: &Change, error: Option<&str>) -> i64 {
         true => change.result.as_ref().map_or(0, String::len) + error.map_or(0, str::len),
         false => 0,
     };
-    signed(attempt + end as u64)
+    let progress = change.progress.as_ref().map_or(0, |progress| progress.grown);
+    signed(attempt + (end + progress) as u64)
 }
 
 pub(super) async fn insert(on: &DatabaseTransaction, done: &[&Change]) -> Result<(), Trouble> {

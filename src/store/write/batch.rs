@@ -11,8 +11,14 @@ use sea_orm::DatabaseTransaction;
 use uuid::Uuid;
 
 use super::{
-    Answer, Asked, Context, Job, Trouble, access, erase, handled, homes::Homes, identify, inbox, interactions, letters,
-    locations, queues, record, schedule, sessions, shards, single, spend, state, submit::Batch, sweep,
+    Answer, Asked, Context, Job, Trouble, access,
+    crashes::{self, SetAside},
+    erase, handled,
+    homes::Homes,
+    identify, inbox, interactions, letters, locations, queues, record, schedule, sessions, shards, single, spend,
+    state,
+    submit::Batch,
+    sweep,
 };
 use crate::store::{members::Said, rows::query};
 
@@ -22,6 +28,8 @@ pub(super) struct Done {
     pub(super) answers: Vec<Answer>,
     /// Queues in which scheduled operations may join now because of what was done in another.
     pub(super) woken: BTreeSet<i64>,
+    /// Operations that ended processes, and were ended instead of being claimed.
+    pub(super) set_aside: Vec<SetAside>,
 }
 
 /// Does all jobs. They were asked at one time, so in any order; those that are alike keep theirs.
@@ -34,7 +42,7 @@ pub(super) async fn carry_out(
     let jobs = jobs.as_slice();
     let homes = Homes::of(on, jobs).await?;
     let owners = if queues::is_shared(on) { lock(on, &homes, jobs).await? } else { HashMap::new() };
-    let mut woken = BTreeSet::new();
+    let (mut woken, mut set_aside) = (BTreeSet::new(), Vec::new());
     let mut answers: Vec<Option<Answer>> = jobs.iter().map(|_| None).collect();
     let mut put = |place: usize, answer: Answer| answers[place] = Some(answer);
 
@@ -129,7 +137,15 @@ pub(super) async fn carry_out(
                 let joined = schedule::join(on, context, queue.number(), *now, *limit, &mut woken).await?;
                 put(place, Answer::Joined(joined));
             }
-            Job::Claim(from) => put(place, Answer::Claimed(queues::claim(on, context, from).await?)),
+            Job::Claim(from) => {
+                let claims = queues::claim(on, context, from).await?;
+                set_aside.extend(crashes::set_aside(on, context, &claims).await?);
+                put(place, Answer::Claimed(claims));
+            }
+            Job::ReleaseHeld(now, limit) => {
+                let due = queues::release_held(on, *now, *limit, &mut woken).await?;
+                put(place, Answer::MadeDue(due));
+            }
             Job::Cancel(id, now) => {
                 put(place, Answer::Moved(single::cancel(on, context, *id, *now, of(place), &mut woken).await?));
             }
@@ -146,19 +162,23 @@ pub(super) async fn carry_out(
             Job::Sweep(retention, now) => put(place, Answer::Swept(sweep::sweep(on, context, *retention, *now).await?)),
             Job::Revive(dead, now) => put(place, Answer::Found(inbox::revive(on, *dead, *now).await?)),
             Job::SweepEvents(before) => put(place, Answer::SweptEvents(sessions::sweep(on, *before).await?)),
-            Job::AddKey(new) => put(place, Answer::KeyAdded(access::add(on, new).await?)),
+            Job::AddKey(new) => put(place, Answer::KeyAdded(access::add(on, context, new).await?)),
             Job::RevokeKey(id, now) => put(place, Answer::KeyRevoked(access::revoke(on, *id, *now).await?)),
             Job::RotateKey { old, new, until } => {
-                put(place, Answer::KeyRotated(access::rotate(on, *old, new, *until).await?));
+                put(place, Answer::KeyRotated(access::rotate(on, context, *old, new, *until).await?));
             }
             Job::Learn(location, guild) => {
-                locations::learn(on, location, *guild).await?;
+                locations::learn(on, context, location, *guild).await?;
                 put(place, Answer::Kept);
             }
             Job::Note => put(place, Answer::Kept),
             Job::SweepAccess(before) => put(place, Answer::SweptEvents(access::sweep(on, context, *before).await?)),
             Job::SweepSpend(before) => put(place, Answer::SweptEvents(spend::sweep(on, *before).await?)),
             Job::Erase(subject, from) => put(place, Answer::Erased(erase::step(on, context, *subject, from).await?)),
+            Job::ForgetCrashes(inputs) => {
+                crashes::forget(on, inputs).await?;
+                put(place, Answer::Kept);
+            }
         }
     }
     // What all processes take in turn comes last: nobody waits for a process that waits for another.
@@ -176,7 +196,7 @@ pub(super) async fn carry_out(
         let told = Told { homes: &homes, owners: &owners, woken: &woken };
         tell(on, context, jobs, &answers, told).await?;
     }
-    Ok(Done { answers, woken })
+    Ok(Done { answers, woken, set_aside })
 }
 
 /// Locks every queue that the jobs are about, before anything else is locked; and tells whose each is.
@@ -198,6 +218,7 @@ async fn lock(on: &DatabaseTransaction, homes: &Homes, jobs: &[&Job]) -> Result<
             }
             Job::Cancel(id, _) | Job::Hasten(id, _) => operations.push(*id),
             Job::Claim(_)
+            | Job::ReleaseHeld(..)
             | Job::Pause(Pausable::All, _)
             | Job::Discard(_)
             | Job::Sweep(..)
@@ -216,7 +237,8 @@ async fn lock(on: &DatabaseTransaction, homes: &Homes, jobs: &[&Job]) -> Result<
             | Job::SweepAccess(_)
             | Job::KeepSpend(..)
             | Job::SweepSpend(_)
-            | Job::Erase(..) => {}
+            | Job::Erase(..)
+            | Job::ForgetCrashes(_) => {}
             Job::AddKey(new) | Job::RotateKey { new, .. } => lines.extend(access::lines(new)),
         }
     }

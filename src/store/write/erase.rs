@@ -125,8 +125,9 @@ async fn operations(
     erased: &mut Erased,
 ) -> Result<Option<String>, Trouble> {
     const SELECT: &str = "SELECT o.id,
-        CASE WHEN o.payload LIKE $1 OR o.result LIKE $1 OR o.error LIKE $1 OR o.reason LIKE $1
+        CASE WHEN o.payload LIKE $1 OR o.result LIKE $1 OR o.error LIKE $1 OR o.reason LIKE $1 OR o.progress LIKE $1
             THEN o.payload || ' ' || COALESCE(o.result, '') || ' ' || COALESCE(o.error, '') || ' ' || COALESCE(o.reason, '')
+            || ' ' || COALESCE(o.progress, '')
             END AS text,
         CAST(CASE WHEN o.guild_id = $2 THEN 1 ELSE 0 END AS BIGINT) AS its,
         CAST(CASE WHEN o.finished_at IS NULL OR EXISTS (SELECT 1 FROM operation_refs r WHERE r.target = o.id)

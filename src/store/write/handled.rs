@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use guildhall_actors::{
+    crash,
     events::{Committed, Handled, InboxKey, SetState},
     operations::{SubmitError, Submitted},
 };
@@ -11,7 +12,9 @@ use sea_orm::{DatabaseTransaction, QueryResult};
 use super::{
     Context, Trouble,
     homes::Homes,
-    inbox, shards, signed, state,
+    inbox,
+    job::input_of,
+    shards, signed, state,
     submit::{self, Batch},
 };
 use crate::store::rows::{Cell, Holds, Rows, Shape, kept, with_rows};
@@ -58,6 +61,7 @@ pub(super) async fn all(
     let mut left: Vec<Item<'_>> = Vec::with_capacity(done.len());
     for (place, done) in done.iter().enumerate() {
         if done.under.is_none_or(|claim| in_force.contains(&claim)) {
+            let _entered = crash::enter(Some(input_of(done)));
             left.push(Item::new(place, done));
         } else {
             answers.insert(place, Committed::Before);

@@ -89,7 +89,7 @@ pub(super) async fn all(on: &DatabaseTransaction, context: &Context, accepted: &
     if accepted.is_empty() {
         return Ok(());
     }
-    count_in(on, accepted).await?;
+    count_in(on, context, accepted).await?;
     // In order, so that no two processes wait for each other's keys: a key is one tenant's.
     let mut groups: BTreeMap<Option<&str>, Vec<&New<'_>>> = BTreeMap::new();
     for new in accepted {
@@ -213,7 +213,7 @@ struct Added<'a> {
 }
 
 /// Counts operations into their queues, and makes the queues due when they are.
-async fn count_in(on: &DatabaseTransaction, accepted: &[New<'_>]) -> Result<(), Trouble> {
+async fn count_in(on: &DatabaseTransaction, context: &Context, accepted: &[New<'_>]) -> Result<(), Trouble> {
     const SHAPE: Shape = Shape(&[
         ("line", Holds::Number),
         ("tenant", Holds::Text),
@@ -270,7 +270,7 @@ async fn count_in(on: &DatabaseTransaction, accepted: &[New<'_>]) -> Result<(), 
             rows.push(&cells);
         }
     }
-    let fence = || vec![Context::first_fence().into()];
+    let fence = || vec![context.first_fence().into()];
     with_rows(on, UPSERT, SHAPE, rows, fence()).await?;
     if with_rows(on, UPSERT_KEYED, KEYED, keyed, fence()).await?.len() < count {
         // It was not there when the queues were read.

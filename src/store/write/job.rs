@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use guildhall_actors::{
     access::{Added, DataSubject, Erased, ErasureCursor, NewKey, Note, Revoked, Rotated},
+    crash::Input,
     events::{
         ClaimedShards, Committed, Handled, Identifies, Identify, InboxKey, KeptSession, Later, SetState, ShardClaim,
         WantedShards,
@@ -33,6 +34,8 @@ pub(in crate::store) enum Job {
     Release(Queue, Fence),
     /// Lets scheduled operations of a queue join that are due, so many at most.
     Join(Queue, UnixMs, usize),
+    /// Makes queues due that nobody has and in which operations wait for the gate, so many at most.
+    ReleaseHeld(UnixMs, usize),
     Record(Vec<Change>),
     Cancel(OperationId, UnixMs),
     Hasten(OperationId, UnixMs),
@@ -64,6 +67,8 @@ pub(in crate::store) enum Job {
     KeepSpend(Arc<str>, Vec<Spend>),
     SweepSpend(Hour),
     Erase(DataSubject, ErasureCursor),
+    /// Inputs that ended a process and were set aside.
+    ForgetCrashes(Vec<Input>),
 }
 
 /// What came of it.
@@ -74,6 +79,7 @@ pub(in crate::store) enum Answer {
     Claimed(Vec<Claim>),
     Released(bool),
     Joined(Joined),
+    MadeDue(usize),
     Recorded(Vec<Recorded>),
     Moved(Option<(State, Queue)>),
     Discarded(u64),
@@ -116,6 +122,61 @@ impl<'a> Asked<'a> {
     }
 }
 
+impl Job {
+    /// The input that it is about, if that is one only. What a caller asked for and may ask for again is none.
+    pub(super) fn input(&self) -> Option<Input> {
+        match self {
+            Self::Record(changes) => match changes.as_slice() {
+                [change] => Some(Input::Operation(change.id)),
+                _ => None,
+            },
+            Self::Commit(done) => match done.as_slice() {
+                [done] => Some(input_of(done)),
+                _ => None,
+            },
+            Self::PutOff(key, ..) => Some(Input::InboxEntry(key.clone())),
+            Self::Submit(_)
+            | Self::Redrive(_)
+            | Self::Claim(_)
+            | Self::Release(..)
+            | Self::Join(..)
+            | Self::ReleaseHeld(..)
+            | Self::Cancel(..)
+            | Self::Hasten(..)
+            | Self::Discard(_)
+            | Self::Pause(..)
+            | Self::Sweep(..)
+            | Self::SetState(_)
+            | Self::KeepSessions(_)
+            | Self::Revive(..)
+            | Self::SweepEvents(_)
+            | Self::RecordInteractions(_)
+            | Self::Identify(_)
+            | Self::ClaimShards(_)
+            | Self::ReleaseShards(_)
+            | Self::AddKey(_)
+            | Self::RevokeKey(..)
+            | Self::RotateKey { .. }
+            | Self::Learn(..)
+            | Self::Note
+            | Self::SweepAccess(_)
+            | Self::KeepSpend(..)
+            | Self::SweepSpend(_)
+            | Self::Erase(..)
+            | Self::ForgetCrashes(_) => None,
+        }
+    }
+}
+
+/// The event that a handler is done with, as it is handed to the next process.
+pub(super) fn input_of(done: &Handled) -> Input {
+    if done.from_inbox {
+        Input::InboxEntry(done.key.clone())
+    } else {
+        Input::Event { session: Arc::clone(&done.key.session), seq: done.key.seq }
+    }
+}
+
 impl Answer {
     /// Whether something was changed for whoever asked.
     pub(in crate::store) fn is_change(&self) -> bool {
@@ -133,6 +194,7 @@ impl Answer {
             Self::Claimed(_)
             | Self::Released(_)
             | Self::Joined(_)
+            | Self::MadeDue(_)
             | Self::Recorded(_)
             | Self::Swept(_)
             | Self::Committed(_)
@@ -153,6 +215,7 @@ impl Answer {
             Self::Submitted(_) | Self::Redriven(_) | Self::Moved(_) => self.is_change(),
             Self::Claimed(_)
             | Self::Released(_)
+            | Self::MadeDue(_)
             | Self::Discarded(_)
             | Self::Swept(_)
             | Self::Identified(_)
@@ -177,6 +240,7 @@ impl Job {
             Self::Claim(_)
             | Self::Release(..)
             | Self::Join(..)
+            | Self::ReleaseHeld(..)
             | Self::Record(_)
             | Self::Cancel(..)
             | Self::Hasten(..)
@@ -200,7 +264,8 @@ impl Job {
             | Self::KeepSpend(..)
             | Self::SweepSpend(_)
             | Self::RecordInteractions(_)
-            | Self::Erase(..) => Box::new(std::iter::empty()),
+            | Self::Erase(..)
+            | Self::ForgetCrashes(_) => Box::new(std::iter::empty()),
         }
     }
 
@@ -221,9 +286,11 @@ impl Job {
             Self::RecordInteractions(received) => (received.len(), 0),
             Self::ReleaseShards(claims) => (claims.len(), 0),
             Self::KeepSpend(_, spend) => (spend.len(), 0),
+            Self::ForgetCrashes(inputs) => (inputs.len(), 0),
             Self::Claim(_)
             | Self::Release(..)
             | Self::Join(..)
+            | Self::ReleaseHeld(..)
             | Self::Cancel(..)
             | Self::Hasten(..)
             | Self::Discard(_)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use guildhall_core::{operation::payload::Location, time::UnixMs};
 use sea_orm::DatabaseTransaction;
 
-use super::{Trouble, guild_number, now, signed};
+use super::{Context, Trouble, guild_number, signed};
 use crate::store::rows::{Cell, Holds, Rows, Shape, query, with_rows};
 
 /// How long it is kept where one belongs. It does not change; but many are gone by then, and looked up once more is soon done.
@@ -14,11 +14,16 @@ const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 const SWEEP: i64 = 500;
 
 /// Keeps where one belongs.
-pub(super) async fn learn(on: &DatabaseTransaction, location: &Location, guild: Option<u64>) -> Result<(), Trouble> {
+pub(super) async fn learn(
+    on: &DatabaseTransaction,
+    context: &Context,
+    location: &Location,
+    guild: Option<u64>,
+) -> Result<(), Trouble> {
     const KEEP: &str = "INSERT INTO channel_guilds (kind, id, guild_id, seen_at) VALUES ($1, $2, $3, $4)
         ON CONFLICT (kind, id) DO UPDATE SET guild_id = excluded.guild_id, seen_at = excluded.seen_at";
     let (kind, id) = (location.what(), location.id().cast_signed());
-    query(on, KEEP, vec![kind.into(), id.into(), guild_number(guild).into(), now().into()]).await?;
+    query(on, KEEP, vec![kind.into(), id.into(), guild_number(guild).into(), context.now().into()]).await?;
     Ok(())
 }
 

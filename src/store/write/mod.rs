@@ -3,6 +3,7 @@
 mod access;
 mod attempts;
 mod batch;
+mod crashes;
 mod erase;
 mod file_room;
 mod finish;
@@ -30,14 +31,19 @@ mod usage;
 
 use std::{
     collections::VecDeque,
+    panic::{AssertUnwindSafe, resume_unwind},
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use futures_util::FutureExt as _;
 use guildhall_actors::{
+    crash,
     failpoint::{self, Point},
     operations::Recorded,
+    supervision::{Part, spawn_work},
 };
+use guildhall_core::time::UnixMs;
 use sea_orm::{
     ConnectionTrait as _, DatabaseConnection, DatabaseTransaction, DbErr, RuntimeErr, SqliteTransactionMode,
     TransactionOptions, TransactionTrait as _,
@@ -78,7 +84,7 @@ use super::{
     members::{Members, Said},
     row_security::{OnBehalf, RowSecurity},
 };
-use crate::{events::emit, settings::Store as Settings};
+use crate::{clock::Clocks, events::emit, settings::Store as Settings};
 
 /// How many rows go into one transaction, about. What waits longer for a larger one loses more than it gains.
 const BATCH_ROWS: usize = 2_048;
@@ -96,6 +102,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(250);
 pub(super) struct Context {
     /// This process, among others.
     members: Arc<Members>,
+    /// Store time.
+    clocks: Clocks,
     /// What it tells the others on.
     channel: String,
     /// How many operations may be pending in a queue.
@@ -123,8 +131,18 @@ impl Context {
     }
 
     /// Where the fence of a queue begins that is new: above all that it can have had before, should it have been there.
-    fn first_fence() -> i64 {
-        now() << 20
+    fn first_fence(&self) -> i64 {
+        self.now() << 20
+    }
+
+    /// Store time, as the engines keep it.
+    fn now(&self) -> i64 {
+        signed(self.clocks.now().millis())
+    }
+
+    /// The time that may be compared with when something expires, if the caller says that it is `now`.
+    fn expiry(&self, now: UnixMs) -> UnixMs {
+        now.before(self.clocks.expiry_lag())
     }
 }
 
@@ -151,6 +169,7 @@ impl Writer {
         settings: Settings,
         file: Option<Arc<FileLock>>,
         members: Arc<Members>,
+        clocks: Clocks,
         channel: String,
         row_security: Option<RowSecurity>,
         health: watch::Sender<Health>,
@@ -164,6 +183,7 @@ impl Writer {
         let context = Context {
             max_audit,
             members,
+            clocks,
             channel,
             max_queued,
             keep_keys,
@@ -236,20 +256,44 @@ impl Writer {
 
     /// Writes a batch, and answers all of it.
     async fn write(&mut self, mut batch: VecDeque<Request>) {
+        failpoint::message(Part::StoreWriter);
+        if batch.len() == 1
+            && let Some(request) = batch.pop_front()
+        {
+            return self.write_alone(request).await;
+        }
         let asked: Vec<Asked<'_>> = batch.iter().map(Asked::of).collect();
-        match self.attempt_again(&asked).await {
-            Ok(done) => self.answer(batch, done),
-            Err(trouble) if batch.len() > 1 && is_ones_own(trouble.meaning()) => {
-                // One of them may be at fault: the others are not to suffer for it.
-                while let Some(request) = batch.pop_front() {
-                    let alone = self.attempt_again(&[Asked::of(&request)]).await;
-                    match alone {
-                        Ok(done) => self.answer(VecDeque::from([request]), done),
-                        Err(trouble) => self.refuse(VecDeque::from([request]), &trouble),
-                    }
-                }
+        let outcome = match AssertUnwindSafe(self.attempt_again(&asked)).catch_unwind().await {
+            Ok(outcome) => outcome,
+            Err(panic) if batch.is_empty() => resume_unwind(panic),
+            Err(_) => {
+                // All of it is undone with its connection. The one at fault panics again alone, so that it is known.
+                let says = "a batch panicked; its requests are written one by one";
+                emit(StoreFailed { what: "write", why: "panic", says });
+                self.lose(&lost(says));
+                return self.write_each(batch).await;
             }
+        };
+        match outcome {
+            Ok(done) => self.answer(batch, done),
+            // One of them may be at fault: the others are not to suffer for it.
+            Err(trouble) if is_ones_own(trouble.meaning()) => self.write_each(batch).await,
             Err(trouble) => self.refuse(batch, &trouble),
+        }
+    }
+
+    async fn write_each(&mut self, batch: VecDeque<Request>) {
+        for request in batch {
+            self.write_alone(request).await;
+        }
+    }
+
+    /// Writes one request in a transaction of its own. If that panics, it was the input that the request is about.
+    async fn write_alone(&mut self, request: Request) {
+        let asked = [Asked::of(&request)];
+        match crash::within(request.job.input(), self.attempt_again(&asked)).await {
+            Ok(done) => self.answer(VecDeque::from([request]), done),
+            Err(trouble) => self.refuse(VecDeque::from([request]), &trouble),
         }
     }
 
@@ -261,12 +305,13 @@ impl Writer {
         }
     }
 
-    fn answer(&mut self, batch: VecDeque<Request>, Done { answers, woken }: Done) {
+    fn answer(&mut self, batch: VecDeque<Request>, Done { answers, woken, set_aside }: Done) {
         self.tell(Health::Up);
         self.context.members.wake(woken);
-        if answers.iter().any(Answer::touches_operations) {
+        if answers.iter().any(Answer::touches_operations) || !set_aside.is_empty() {
             self.changed();
         }
+        set_aside.iter().for_each(|one| emit(one.told()));
         for (request, answer) in batch.into_iter().zip(answers) {
             let claims = match &answer {
                 Answer::Claimed(claims) => claims.clone(),
@@ -278,6 +323,7 @@ impl Writer {
                 | Answer::Redriven(_)
                 | Answer::Released(_)
                 | Answer::Joined(_)
+                | Answer::MadeDue(_)
                 | Answer::Moved(_)
                 | Answer::Discarded(_)
                 | Answer::Swept(_)
@@ -358,6 +404,8 @@ impl Writer {
     }
 
     async fn transact(&mut self, jobs: &[Asked<'_>]) -> Result<Done, Trouble> {
+        let members = Arc::clone(&self.context.members);
+        let _writes = members.writes().await.ok_or_else(|| lost("the process is ending"))?;
         self.context.stamp = self.context.stamp.next(now_in_micros());
         self.context.says_changes = self.may_say_changes() <= Instant::now();
         if self.claims_in_doubt {
@@ -403,7 +451,7 @@ impl Writer {
                 if transaction.rollback().await.is_err()
                     && let Some(connection) = self.connection.take()
                 {
-                    tokio::spawn(let_go(connection));
+                    spawn_work(let_go(connection));
                 }
                 Err(trouble)
             }
@@ -416,7 +464,7 @@ impl Writer {
         self.claims_in_doubt = true;
         if self.file.is_some() {
             let transaction = self.begin().await?;
-            let taken = queues::take_over(&transaction, self.context.members.me(), now()).await;
+            let taken = queues::take_over(&transaction, self.context.members.me(), self.context.now()).await;
             let freed = self.end(transaction, taken).await?;
             emit(StoreAttached { place: &self.settings.url.to_string(), freed });
             let connection = self.connection.as_ref().ok_or_else(|| lost("there is no connection"))?;
@@ -462,7 +510,7 @@ impl Writer {
 
     fn lose(&mut self, trouble: &Trouble) {
         if let Some(connection) = self.connection.take() {
-            tokio::spawn(let_go(connection));
+            spawn_work(let_go(connection));
         }
         self.claims_in_doubt = true;
         self.tell(Health::Down(trouble.tell().to_string()));
@@ -515,12 +563,6 @@ fn lost(says: &str) -> Trouble {
 
 pub(super) fn late() -> Trouble {
     lost("it did not answer within store.timeout_ms")
-}
-
-/// The present time by the wall clock, as the engines keep it.
-pub(super) fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// The present time by the wall clock, in microseconds.

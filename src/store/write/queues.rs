@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use guildhall_actors::operations::{Claim, ClaimFrom, Fence, Pausable};
 use guildhall_core::operation::{OperationId, Queue};
+use guildhall_core::time::UnixMs;
 use sea_orm::{ConnectionTrait as _, DatabaseTransaction, DbBackend, QueryResult, Value};
 use uuid::Uuid;
 
@@ -173,7 +174,7 @@ pub(super) async fn claim(
             }
             // Queues with keys of their own are there if something is in them.
             let guilds = Rows::of(lines.iter().copied().filter(|line| *line > 0).map(Cell::Number));
-            with_rows(on, MAKE, LINES, guilds, vec![Context::first_fence().into()]).await?;
+            with_rows(on, MAKE, LINES, guilds, vec![context.first_fence().into()]).await?;
             with_rows(on, if shared { TAKE_SHARED } else { TAKE }, LINES, rows(), vec![me.into()]).await?
         }
     };
@@ -239,6 +240,28 @@ pub(super) async fn look_again(on: &DatabaseTransaction, queue: Queue) -> Result
     Ok(())
 }
 
+/// Makes queues due that nobody has and in which an operation waits for the gate. How many.
+pub(super) async fn release_held(
+    on: &DatabaseTransaction,
+    now: UnixMs,
+    limit: usize,
+    woken: &mut BTreeSet<i64>,
+) -> Result<usize, Trouble> {
+    let page = if is_shared(on) { "LIMIT $2 FOR NO KEY UPDATE OF q" } else { "LIMIT $2 + 0" };
+    // As `Failure` is written: the field is there only if the gate holds the operation.
+    let update = format!(
+        "UPDATE guild_queues SET ready_at = $1 WHERE queue IN (SELECT q.queue FROM guild_queues q
+        WHERE q.owner IS NULL AND q.paused = 0 AND q.ready_at > $1 AND EXISTS (SELECT 1 FROM operations o
+        WHERE o.queue = q.queue AND o.finished_at IS NULL AND o.state IN ('delayed', 'reconciling')
+        AND o.error LIKE '%\"held_by\":%') ORDER BY q.queue {page}) RETURNING queue"
+    );
+    let rows = query(on, &update, vec![signed(now.millis()).into(), signed(limit as u64).into()]).await?;
+    for row in &rows {
+        woken.insert(row.try_get_by_index(0)?);
+    }
+    Ok(rows.len())
+}
+
 /// Pauses queues, or lets them go on.
 pub(super) async fn pause(
     on: &DatabaseTransaction,
@@ -258,7 +281,7 @@ pub(super) async fn pause(
         Pausable::All => vec![PAUSED.into(), paused.into()],
         Pausable::Queue(queue) => {
             let of = of.map(str::to_owned);
-            let fence = queue.guild().map(|_| Context::first_fence().into());
+            let fence = queue.guild().map(|_| context.first_fence().into());
             [queue.number().into(), paused.into()].into_iter().chain(fence).chain([of.into()]).collect()
         }
     };

@@ -2,7 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use guildhall_actors::operations::{Binding, Change, Intent, Recorded};
+use guildhall_actors::{
+    crash::{self, Input},
+    failpoint,
+    operations::{Binding, Change, Intent, Recorded},
+    supervision::Part,
+};
 use guildhall_core::{
     operation::{Failure, FailureClass, ManagedKind, Marker, OperationId, State},
     usage::Usage,
@@ -33,13 +38,14 @@ pub(in crate::store) const CHANGES: Shape = Shape(&[
     ("at", Holds::Number),
     ("finished_at", Holds::Number),
     ("grown", Holds::Number),
+    ("progress", Holds::Text),
 ]);
 
 /// Changes operations that are not done, for those who have the right to; gives what there is about those that it ends.
 pub(in crate::store) const UPDATE: &str =
     "UPDATE operations SET state = v.state, attempts = v.attempts, delays = v.delays,
     eligible_at = v.eligible_at, parked = v.parked, error = v.error, result = v.result,
-    made = COALESCE(v.made, operations.made), updated_at = v.at, finished_at = v.finished_at, bytes = operations.bytes + v.grown,
+    made = COALESCE(v.made, operations.made), progress = COALESCE(v.progress, operations.progress), updated_at = v.at, finished_at = v.finished_at, bytes = operations.bytes + v.grown,
     changed = {changed}
     FROM {v}, guild_queues q
     WHERE operations.id = v.op AND operations.queue = v.line AND operations.finished_at IS NULL
@@ -87,6 +93,8 @@ async fn apply(on: &DatabaseTransaction, context: &Context, changes: &[&Change])
     let mut rows = Rows::new();
     let mut grown: HashMap<Uuid, i64> = HashMap::with_capacity(changes.len());
     for change in changes {
+        let _entered = crash::enter(Some(Input::Operation(change.id)));
+        failpoint::input(Part::StoreWriter, || format!("{} {}", change.id, change.state.name()));
         let error = change.error.as_ref().map(json);
         let more = attempts::grown(change, error.as_deref());
         grown.insert(change.id.uuid(), more);
@@ -105,6 +113,7 @@ async fn apply(on: &DatabaseTransaction, context: &Context, changes: &[&Change])
             Cell::Number(signed(change.at.millis())),
             change.state.is_final().then(|| signed(change.at.millis())).into(),
             Cell::Number(more),
+            change.progress.as_ref().map(|progress| progress.json.as_str()).into(),
         ]);
     }
     let finished: HashSet<Uuid> =
@@ -180,6 +189,7 @@ async fn follow(
 ) -> Result<(), Trouble> {
     attempts::insert(on, done).await?;
     intents(on, done).await?;
+    unknown_outcomes(on, done).await?;
     objects(on, done).await?;
     let mut ended = Vec::new();
     for change in done.iter().filter(|change| change.state.is_final()) {
@@ -199,7 +209,7 @@ async fn follow(
 async fn intents(on: &DatabaseTransaction, done: &[&Change]) -> Result<(), Trouble> {
     const SHAPE: Shape = Shape(&[("op", Holds::Uuid), ("marker", Holds::Text), ("at", Holds::Number)]);
     const OPEN: &str = "INSERT INTO intents (operation_id, marker, at) SELECT op, marker, at FROM {v} WHERE 1 = 1
-        ON CONFLICT (operation_id) DO UPDATE SET at = excluded.at";
+        ON CONFLICT (operation_id) DO NOTHING";
     let mut open = Rows::new();
     let mut closed = Vec::new();
     for change in done {
@@ -217,6 +227,23 @@ async fn intents(on: &DatabaseTransaction, done: &[&Change]) -> Result<(), Troub
         with_rows(on, OPEN, SHAPE, open, Vec::new()).await?;
     }
     finish::close_intents(on, &closed).await
+}
+
+/// Stores which operations may have taken effect. Rare, so it is no column of [`UPDATE`].
+async fn unknown_outcomes(on: &DatabaseTransaction, done: &[&Change]) -> Result<(), Trouble> {
+    const SHAPE: Shape = Shape(&[("op", Holds::Uuid), ("unknown_outcome", Holds::Text)]);
+    const SET: &str = "UPDATE operations SET unknown_outcome = v.unknown_outcome FROM {v} WHERE id = v.op";
+    let mut rows = Rows::new();
+    for change in done {
+        if let Some(unknown) = &change.unknown_outcome {
+            let text = serde_json::to_string(unknown).expect("invariant: an unknown outcome is JSON");
+            rows.push(&[Cell::Uuid(change.id.uuid()), Cell::Text(&text)]);
+        }
+    }
+    if !rows.is_empty() {
+        with_rows(on, SET, SHAPE, rows, Vec::new()).await?;
+    }
+    Ok(())
 }
 
 /// What is left of the objects after all changes: each of them is bound to one key, or to none.

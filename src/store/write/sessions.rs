@@ -6,7 +6,7 @@ use guildhall_actors::events::{KeptSession, ShardClaim};
 use guildhall_core::time::UnixMs;
 use sea_orm::DatabaseTransaction;
 
-use super::{Context, Trouble, queues, shards, signed};
+use super::{Context, Trouble, crashes, queues, shards, signed};
 use crate::store::rows::{Cell, Holds, Rows, Shape, kept, query, with_rows};
 
 /// How much of a kind one sweep removes at most.
@@ -170,14 +170,15 @@ pub(in crate::store) const SWEEP_STRAY: &str = "DELETE FROM handled WHERE (sessi
     (SELECT session, seq, handler FROM (SELECT session, seq, handler, at FROM handled WHERE session = $1
     ORDER BY seq LIMIT $3 + 0) AS oldest WHERE at < $2) RETURNING seq";
 
-/// Removes dead events, sessions that nobody has told of since then, and rows of sessions that no shard has; a small batch of
-/// each, and how many in all.
+/// Removes dead events, sessions that nobody has told of since then, crashes that were not repeated since then, and rows of
+/// sessions that no shard has; a small batch of each, and how many in all.
 pub(super) async fn sweep(on: &DatabaseTransaction, before: UnixMs) -> Result<u64, Trouble> {
     // There are few sessions: as many as shards.
     const SESSIONS: &str = "DELETE FROM sessions WHERE updated_at < $1 RETURNING shard";
     let before = signed(before.millis());
     let mut swept = query(on, SWEEP_DEAD, vec![before.into(), SWEEP.into()]).await?.len();
     swept += query(on, SESSIONS, vec![before.into()]).await?.len();
+    swept += crashes::sweep(on, before).await?;
     for row in query(on, STRAYS, vec![SWEEP_SESSIONS.into()]).await? {
         let session: String = row.try_get_by_index(0)?;
         swept += query(on, SWEEP_STRAY, vec![session.into(), before.into(), SWEEP.into()]).await?.len();

@@ -6,7 +6,7 @@ use guildhall_actors::events::{ClaimedShards, ShardClaim, WantedShards};
 use sea_orm::{DatabaseTransaction, QueryResult, Value};
 use uuid::Uuid;
 
-use super::{Context, Trouble, now, queues, signed};
+use super::{Context, Trouble, queues, signed};
 use crate::store::{
     members::Standing,
     rows::{Cell, Holds, Rows, Shape, query, with_rows},
@@ -63,7 +63,7 @@ pub(super) async fn claim(
     let mut claims: Vec<ShardClaim> = Vec::new();
     let (mut known, mut tried) = (known(on, context, wanted, &claims).await?, 0);
     if known.len() < count as usize {
-        make(on, wanted).await?;
+        make(on, context, wanted).await?;
         known = self::known(on, context, wanted, &claims).await?;
     }
     loop {
@@ -146,12 +146,12 @@ async fn say(on: &DatabaseTransaction, context: &Context) -> Result<(), Trouble>
     Ok(())
 }
 
-async fn make(on: &DatabaseTransaction, wanted: WantedShards) -> Result<(), Trouble> {
+async fn make(on: &DatabaseTransaction, context: &Context, wanted: WantedShards) -> Result<(), Trouble> {
     const MAKE: &str = "INSERT INTO shard_owners (shards, shard, fence, freed_at) SELECT $2, nth, $3, {now} FROM {v}
         WHERE 1 = 1 ON CONFLICT DO NOTHING";
     let rows = Rows::of((wanted.first..=wanted.last).map(|shard| Cell::Number(i64::from(shard))));
-    let values = vec![i64::from(wanted.shards).into(), Context::first_fence().into()];
-    with_rows(on, &in_words_of(on, MAKE), NUMBERS, rows, values).await?;
+    let values = vec![i64::from(wanted.shards).into(), context.first_fence().into()];
+    with_rows(on, &in_words_of(on, context, MAKE), NUMBERS, rows, values).await?;
     Ok(())
 }
 
@@ -184,7 +184,7 @@ async fn known(
         };
         Ok(Known { shard, fence, whose })
     };
-    query(on, &in_words_of(on, KNOWN), values).await?.iter().map(known).collect()
+    query(on, &in_words_of(on, context, KNOWN), values).await?.iter().map(known).collect()
 }
 
 /// A number that PostgreSQL gives as a small one.
@@ -234,7 +234,7 @@ pub(super) async fn release(on: &DatabaseTransaction, context: &Context, claims:
         ]);
     }
     let values = vec![context.members.me().into()];
-    let released = with_rows(on, &in_words_of(on, RELEASE), HELD, rows, values).await?;
+    let released = with_rows(on, &in_words_of(on, context, RELEASE), HELD, rows, values).await?;
     if queues::is_shared(on) && !released.is_empty() {
         say(on, context).await?;
     }
@@ -260,11 +260,11 @@ pub(super) async fn in_force(
     Ok(claims.into_iter().filter(|it| tenure.has_shard((it.shards, it.shard), signed(it.fence))).collect())
 }
 
-fn in_words_of(on: &DatabaseTransaction, statement: &str) -> String {
+fn in_words_of(on: &DatabaseTransaction, context: &Context, statement: &str) -> String {
     if queues::is_shared(on) {
         statement.replace("{now}", CLOCK)
     } else {
-        statement.replace("{now}", &now().to_string())
+        statement.replace("{now}", &context.now().to_string())
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) async fn cancel(
     const CANCEL: &str =
         "UPDATE operations SET state = 'cancelled', updated_at = $2, finished_at = $2, joins_at = NULL, changed = {changed}
         WHERE id = $1 AND tenant = COALESCE($3, tenant) AND state IN ('scheduled', 'queued', 'delayed') AND attempts = 0
-            AND NOT EXISTS (SELECT 1 FROM intents i WHERE i.operation_id = operations.id)
+            AND progress IS NULL AND unknown_outcome IS NULL AND NOT EXISTS (SELECT 1 FROM intents i WHERE i.operation_id = operations.id)
         RETURNING state, queue, caller, tenant";
     let (cancel, values) = context.stamp.put(CANCEL, values(id, now, of), 0);
     let caller = context.on_behalf(of);

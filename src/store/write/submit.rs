@@ -122,7 +122,7 @@ impl Desk {
                 line.next_seq += signed(joined.count as u64);
             }
         }
-        desk.read_keys(on, all()).await?;
+        desk.read_keys(on, context, all()).await?;
         desk.read_operations(on, all()).await?;
         Ok(desk)
     }
@@ -130,6 +130,7 @@ impl Desk {
     async fn read_keys<'a>(
         &mut self,
         on: &DatabaseTransaction,
+        context: &Context,
         all: impl Iterator<Item = &'a NewOperation>,
     ) -> Result<(), Trouble> {
         const SHAPE: Shape = Shape(&[("scope", Holds::Text), ("key", Holds::Text), ("at", Holds::Number)]);
@@ -139,7 +140,7 @@ impl Desk {
         let mut rows = Rows::new();
         for operation in all {
             if let Some(key) = &operation.idempotency {
-                let at = signed(operation.created_at.millis());
+                let at = signed(context.expiry(operation.created_at).millis());
                 rows.push(&[Cell::Text(&key.scope), Cell::Text(&key.key), Cell::Number(at)]);
             }
         }

@@ -28,7 +28,7 @@ use actix_web::{
     http::{Method, header},
     web::{Bytes, Data},
 };
-use guildhall_actors::operations::ListFilter;
+use guildhall_actors::{operations::ListFilter, supervision::spawn_work_on};
 use guildhall_core::operation::Frontier;
 use tokio::{
     sync::{mpsc, oneshot},
@@ -151,7 +151,8 @@ pub(super) async fn open(request: HttpRequest, served: Data<Served>) -> Result<H
         spoken: Instant::now(),
         served: served.clone(),
     };
-    served.runtime.spawn(feed.run(gone, request.conn_data::<Line>().cloned()));
+    // A stream that breaks ends, and its client opens another.
+    spawn_work_on(&served.runtime, feed.run(gone, request.conn_data::<Line>().cloned()));
     Ok(response.body(Chunks { chunks, _here: here }))
 }
 

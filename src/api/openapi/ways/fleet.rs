@@ -6,8 +6,8 @@ use crate::api::openapi::{
     about::{About, Tag},
     common::{A_TIME, AN_OPERATION, next, time},
     schema::{
-        Says as _, Shape, closed, count, formatted_as, integer, list, must, named, number, object, one_of_names,
-        or_null, text, truth,
+        Says as _, Shape, anything, closed, count, formatted_as, integer, list, must, named, number, object,
+        one_of_names, or_null, text, truth,
     },
 };
 use crate::api::problem::Problem;
@@ -16,6 +16,7 @@ pub(super) fn about(method: &str, path: &str) -> Option<About> {
     Some(match (method, path) {
         ("GET", "/instances") => instances(),
         ("GET", "/usage") => usage(),
+        ("POST", "/reload") => reload(),
         ("POST", "/pause") => pause(),
         ("POST", "/resume") => resume(),
         ("GET", "/shards") => shards(),
@@ -81,7 +82,19 @@ pub(super) fn schemas() -> Vec<(&'static str, Shape)> {
         must("usage", list(named("ScopeUsage"))),
         must("file", or_null(named("FileUsage").says("The SQLite file, for the operator."))),
     ]);
+    let item = object([
+        must("what", text().says("A setting, `certificate`, or `handler` and its name.")),
+        must("old", anything().says("What it was; secrets are redacted.")),
+        must("new", anything().says("What it is now, or would be after a restart; secrets are redacted.")),
+    ]);
+    let reloaded = object([
+        must("changed", list(named("ReloadedItem")).says("What has changed and is in force.")),
+        must("unchanged", list(text()).says("What a reload can apply and has not changed.")),
+        must("needs_restart", list(named("ReloadedItem")).says("What has changed and is in force after a restart.")),
+    ]);
     vec![
+        ("ReloadedItem", item.says("Something that has changed.").into()),
+        ("ReloadReport", reloaded.says("What a reload did.").into()),
         ("ScopeUsage", scope.says("What a caller uses of the store.").into()),
         ("FileUsage", file.says("What is used of the SQLite file.").into()),
         ("StoreUsage", usage.into()),
@@ -114,6 +127,23 @@ fn usage() -> About {
     About::new(Tag::Fleet, "show_usage", "Show what callers use of the store")
         .says("Of the key that asks and of its tenant; for the operator's key, of all of them.")
         .answers(200, "What is used, and the bounds.", named("StoreUsage"), [("usage", own)])
+}
+
+fn reload() -> About {
+    let report = json!({
+        "changed": [{"what": "log.filter", "old": "info", "new": "debug"},
+            {"what": "handler welcome", "old": null, "new": "added"}],
+        "unchanged": ["discord.token", "certificate"],
+        "needs_restart": [{"what": "gateway.shards", "old": 1, "new": 2}],
+    });
+    About::new(Tag::Fleet, "reload", "Reload the settings of this process")
+        .says(
+            "Reads the settings file, the environment of the process and the files that they name again, as SIGHUP does. Everything \
+             is checked first: with one error nothing is applied, and `errors` names all of them.",
+        )
+        .may_take(closed([]), [("nothing", json!({}))])
+        .answers(200, "What was applied, and what needs a restart.", named("ReloadReport"), [("report", report)])
+        .refuses(Problem::InvalidSettings)
 }
 
 fn pause() -> About {

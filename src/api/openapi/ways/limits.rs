@@ -45,7 +45,10 @@ pub(super) fn schemas() -> Vec<(&'static str, Shape)> {
 
 fn of_limits() -> Vec<(&'static str, Shape)> {
     let global = object([
-        must("limit", count().says("Calls in any window.")),
+        must("limit", count().says("Calls in any window that this process may make.")),
+        must("total", count().says("Calls in any window, over all processes.")),
+        must("sharing", one_of_names(["alone", "store", "redis"]).says("How processes share the total.")),
+        must("members", or_null(count().says("Processes that share it."))),
         must("window_ms", count()),
         must("available", count().says("Calls that could be made now.")),
         must("in_flight", count().says("Calls that are under way.")),
@@ -195,7 +198,7 @@ const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
 
 fn limits() -> About {
     let now = json!({
-        "global": {"limit": 50, "window_ms": 1_000, "available": 42, "in_flight": 3, "waiting": 0, "blocked_until": null, "shared": false, "mode": null},
+        "global": {"limit": 50, "window_ms": 1_000, "available": 42, "in_flight": 3, "waiting": 0, "blocked_until": null, "shared": false, "total": 50, "sharing": "alone", "members": null, "mode": null},
         "lanes": [{"lane": "interactive", "waiting": 0}, {"lane": "operation", "waiting": 3}, {"lane": "background", "waiting": 0}],
         "buckets": 17,
         "invalid_requests": {

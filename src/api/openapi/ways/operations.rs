@@ -150,7 +150,10 @@ fn show() -> About {
 
 fn cancel() -> About {
     About::new(Tag::Operations, "cancel_operation", "Take an operation back")
-        .says("For as long as it was not sent: what was sent may have happened, and ends by itself. Twice is as good as once.")
+        .says(
+            "Possible until a call of it is sent. After that the answer is `409`; `progress` lists what is known to be done, and the \
+             operation continues by itself. Idempotent.",
+        )
         .path("id", operation_id(), "The operation.")
         .answers(
             200,

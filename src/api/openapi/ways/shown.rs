@@ -1,5 +1,6 @@
 //! Operations as they are shown.
 
+use guildhall_core::operation::ProgressStep;
 use serde_json::{Value, json};
 
 use crate::api::openapi::{
@@ -54,6 +55,12 @@ fn in_list() -> Vec<Field> {
                 named("WaitsFor").says("`null` if it does not wait, and for queued and scheduled ones in streams."),
             ),
         ),
+        must(
+            "progress",
+            list(named("ProgressStep")).says(
+                "What an operation of several calls has done so far; empty if that is nothing, and once it has succeeded.",
+            ),
+        ),
         must("error", or_null(named("Failure").says("Why it waits or failed."))),
         must("result", anything().says("What came of it.")),
         must("trace", or_null(text().says("The trace that it belongs to (W3C `traceparent`)."))),
@@ -79,6 +86,14 @@ pub(super) fn schemas() -> Vec<(&'static str, Shape)> {
         must("until", or_null(time().says("When it goes on, if that is known."))),
         must("operation", or_null(operation_id().says("The operation that it waits for."))),
         must("detail", or_null(text().says("More of it, for people."))),
+    ]);
+    let step = object([
+        must("step", one_of_names(ProgressStep::NAMES).says("What was done.")),
+        must("channel_id", snowflake()),
+        may("message_id", snowflake()),
+        may("role_id", snowflake()),
+        may("user_id", snowflake()),
+        may("key", text().says("The key that the message has from now on.")),
     ]);
     let attempt = object([
         must("n", count().says("Which, from 1.")),
@@ -129,6 +144,7 @@ pub(super) fn schemas() -> Vec<(&'static str, Shape)> {
         ),
         ("Failure", failure.says("Why an operation did not do what it should.").into()),
         ("WaitsFor", waits_for.says("What an operation waits for.").into()),
+        ("ProgressStep", step.says("A call with an effect that Discord has confirmed.").into()),
         ("Try", attempt.says("What happened at one attempt.").into()),
         ("Happening", happened.says("Something that became of an operation.").into()),
         ("DoneAgain", again.into()),
@@ -155,7 +171,7 @@ const WAIT_REASONS: [&str; 12] = [
 /// What each of them means.
 const WHY_IT_WAITS: &str = "`delay`: its `delay_ms`. `policy`: its caller submits more than a policy allows at once. \
     `scheduled_operation`: it refers to an operation that is scheduled. `queue`: an operation before it in its queue. \
-    `guild_paused`, `all_paused`. `process`: no process has its queue yet. `turn`: it is next. `limit`: a rate limit, a \
+    `guild_paused`, `all_paused`. `process`: no process has its queue yet. `turn`: it is next, and may be waiting for its permit at the gate. `limit`: a rate limit, a \
     breaker or a reference. `parked`: the same for so long that others may pass. `backoff`: the next attempt. \
     `reconciliation`: the search for what an earlier attempt did.";
 
@@ -187,7 +203,7 @@ pub(super) fn an_operation() -> Value {
         "id": AN_OPERATION, "kind": "create_role", "guild_id": A_GUILD, "state": "succeeded", "seq": 7,
         "lane": "operation", "payload": {"name": "Pilots", "key": "pilots"}, "reason": "a new crew", "attempts": 1,
         "max_attempts": 3, "delays": 0, "parked": false, "eligible_at": A_TIME, "deadline_at": null,
-        "waits_for": null, "error": null, "result": {"id": "1571715189416398850"}, "trace": null, "deployment_id": null, "redrive_of": null,
+        "waits_for": null, "progress": [], "error": null, "result": {"id": "1571715189416398850"}, "trace": null, "deployment_id": null, "redrive_of": null,
         "created_at": A_TIME, "updated_at": LATER, "finished_at": LATER,
         "href": format!("/v1/operations/{AN_OPERATION}"),
     })

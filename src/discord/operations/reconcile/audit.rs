@@ -1,14 +1,10 @@
 //! The marker in the guild's audit log.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use guildhall_core::operation::{Failure, FailureClass};
-use guildhall_core::time::UnixMs;
 use twilight_model::guild::audit_log::AuditLogEventType;
 
 use super::super::errand::Errand;
 use super::super::seen::SeenLog;
-use super::super::snowflake::lowest_at;
 use super::super::verdict::Stop;
 
 /// The most entries that Discord gives at once.
@@ -19,8 +15,11 @@ const PAGE: u16 = 100;
 pub(super) enum Trace {
     /// It made this.
     Made(u64),
-    /// It made nothing: the log is whole from before the intent to now.
-    Nothing,
+    /// No entry has the marker, and the log is whole from before the intent to now.
+    Nothing {
+        /// The objects of these entries: other operations, or other users, made them.
+        others: Vec<u64>,
+    },
     /// The log does not tell.
     Silent,
 }
@@ -29,13 +28,12 @@ pub(super) enum Trace {
 /// for those of the bot alone: a marker is nobody else's, and an absence that rests on a wrong user would be no proof.
 pub(super) async fn trace(errand: &Errand<'_>, action: AuditLogEventType) -> Result<Trace, Stop> {
     let config = errand.config();
-    let intent = errand.work.intent_at;
-    if now().since(intent) > config.log_kept {
+    if errand.now().since(errand.work.intent_at) > config.log_kept {
         return Ok(Trace::Silent);
     }
-    let (first, tag) = (lowest_at(intent, config.log_reach), errand.work.marker.tag());
+    let (first, tag) = (errand.lowest_id(config.log_reach), errand.work.marker.tag());
     let guild = errand.guild()?;
-    let mut before = None;
+    let (mut before, mut others) = (None, Vec::new());
     for _ in 0..config.most_pages {
         let mut page = errand.builders().audit_log(guild).action_type(action).limit(PAGE);
         if let Some(before) = before {
@@ -50,16 +48,12 @@ pub(super) async fn trace(errand: &Errand<'_>, action: AuditLogEventType) -> Res
         if let Some(made) = marked.and_then(|entry| entry.target_id) {
             return Ok(Trace::Made(made));
         }
+        others.extend(entries.iter().filter_map(|entry| entry.target_id));
         // A page that is merely short need not be the last one.
         match entries.iter().map(|entry| entry.id).min() {
             Some(oldest) if oldest >= first => before = Some(oldest),
-            Some(_) | None => return Ok(Trace::Nothing),
+            Some(_) | None => return Ok(Trace::Nothing { others }),
         }
     }
     Ok(Trace::Silent)
-}
-
-fn now() -> UnixMs {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    UnixMs::new(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

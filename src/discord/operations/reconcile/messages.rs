@@ -10,7 +10,6 @@ use super::super::errand::{Errand, id, named};
 use super::super::likeness::{self, Likeness};
 use super::super::messages::{direct, get};
 use super::super::seen::SeenMessage;
-use super::super::snowflake::lowest_at;
 use super::super::told::{self, How};
 use super::super::verdict::Stop;
 use crate::discord::rest::Page;
@@ -40,7 +39,7 @@ impl OwnMessage<'_> {
     /// Looks through the channel from before the intent on for a message of the bot that says the same and belongs to no
     /// other operation: those that others made are known, so that equal messages are not taken for one another.
     pub(in super::super) async fn scan(&self, errand: &Errand<'_>) -> Result<Scan, Stop> {
-        let first = lowest_at(errand.work.intent_at, errand.config().clock_slack);
+        let first = errand.lowest_id(errand.config().clock_slack);
         let (mut same, mut alike): (Vec<SeenMessage>, Vec<SeenMessage>) = (Vec::new(), Vec::new());
         // One before the first, since Discord gives those after.
         let mut after = first.saturating_sub(1).max(1);
@@ -154,13 +153,33 @@ pub(super) async fn ensured(errand: &Errand<'_>, payload: &EnsureMessage) -> Res
         Scan::Found(seen) if payload.pin == Some(true) && !seen.pinned => Scan::Absent,
         scan @ (Scan::Found(_) | Scan::Absent | Scan::Unclear(_)) => scan,
     };
-    let mut reconciled = reconciled(&own, scan, Some(&payload.key));
+    Ok(ensured_by(errand, payload, &own, scan))
+}
+
+/// The same for an operation that will not be sent again: a message that is yet to be pinned is half of it.
+pub(in super::super) async fn sent_and_pinned(
+    errand: &Errand<'_>,
+    payload: &EnsureMessage,
+) -> Result<Reconciled, Stop> {
+    let own = OwnMessage { channel: id(&payload.channel)?, body: &payload.body, reply_to: None };
+    let scan = match in_channel(errand, &own).await? {
+        Scan::Found(seen) if payload.pin == Some(true) && !seen.pinned => Scan::Unclear(format!(
+            "message {} was sent to channel {} and could not be pinned: pin it, or delete it before you redrive",
+            seen.id, own.channel
+        )),
+        scan @ (Scan::Found(_) | Scan::Absent | Scan::Unclear(_)) => scan,
+    };
+    Ok(ensured_by(errand, payload, &own, scan))
+}
+
+fn ensured_by(errand: &Errand<'_>, payload: &EnsureMessage, own: &OwnMessage<'_>, scan: Scan) -> Reconciled {
+    let mut reconciled = reconciled(own, scan, Some(&payload.key));
     if let (Reconciled::Found(Done { unbind, made, .. }), Some((gone, _))) = (&mut reconciled, errand.work.bound)
         && *made != Some(gone)
     {
         unbind.push((ManagedKind::Message, gone));
     }
-    Ok(reconciled)
+    reconciled
 }
 
 /// A channel that is gone took its messages with it; sending there again fails by itself.

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!  role, channel ──▶ marker in the audit log? ──yes──▶ Found
-//!                       │ no, and the log is whole ──▶ Absent
-//!                       │ the log cannot be read, or not all of it
+//!                       │ no entry has it, or the log cannot be read, or not all of it
 //!                       ▼
-//!                    list: name, type, parent, time, nobody's ──one──▶ Found   ──several──▶ Unclear
+//!                    list: name, type, parent, time, no owner, ──one──▶ Found   ──several──▶ Unclear
+//!                          not made by others as the log says
 //!                       │ none
-//!                       ├── a channel that the bot might not see ───▶ Unclear
-//!                       └───────────────────────────────────────────▶ Absent
+//!                       ├── log not whole, and a channel that the bot might not see ──▶ Unclear
+//!                       └─────────────────────────────────────────────────────────────▶ Absent
 //!
 //!  message ──▶ scan since the intent: own, same text, nobody's ──one──▶ Found  ──several, or merely alike──▶ Unclear
 //!                       └── none, and the history can be read ─▶ Absent
@@ -18,6 +18,8 @@
 //! ```
 //!
 //! - What was made is found even if it was deleted since: it was made once, and is not made again.
+//! - An object is absent only if neither the audit log nor the list shows it. An object that the list shows and the log
+//!   does not mention at all is taken for the operation's own: the log lags. One that the log ascribes to others is not.
 //! - Discord's audit log and listings may lag behind what was done. Whoever asks has to wait first, at least for as long as
 //!   a request may be under way, so that what is not there then will not come.
 //! - Clocks differ. An object counts as made by an intent from [`super::PerformConfig::clock_slack`] before it on. The
@@ -33,7 +35,7 @@ use guildhall_actors::operations::Reconciled;
 use guildhall_core::operation::Payload;
 use guildhall_core::operation::payload::Method;
 
-pub(super) use self::messages::{OwnMessage, Scan};
+pub(super) use self::messages::{OwnMessage, Scan, sent_and_pinned};
 use self::objects::Match;
 use super::errand::Errand;
 use super::verdict::Stop;

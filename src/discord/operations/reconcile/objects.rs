@@ -10,7 +10,6 @@ use twilight_model::id::marker::ChannelMarker;
 use super::super::errand::{Errand, id};
 use super::super::likeness;
 use super::super::seen::{SeenChannel, SeenRole};
-use super::super::snowflake::lowest_at;
 use super::super::told::{self, How};
 use super::super::verdict::Stop;
 use super::audit::{self, Trace};
@@ -46,11 +45,12 @@ pub(super) async fn role(
     key: Option<&str>,
     match_is: Match,
 ) -> Result<Reconciled, Stop> {
-    match audit::trace(errand, AuditLogEventType::RoleCreate).await? {
+    let others = match audit::trace(errand, AuditLogEventType::RoleCreate).await? {
         Trace::Made(id) => return Ok(found(errand, ManagedKind::Role, id, How::Found, key)),
-        Trace::Nothing => return Ok(Reconciled::Absent),
-        Trace::Silent => {}
-    }
+        // The log may lag behind, so its silence alone is no proof: the list has to agree.
+        Trace::Nothing { others } => others,
+        Trace::Silent => Vec::new(),
+    };
     let roles: Vec<SeenRole> = errand.look(errand.builders().roles(errand.guild()?)).await?;
     if holds_bound(errand, roles.iter().map(|role| role.id)) {
         return Ok(Reconciled::Absent);
@@ -59,7 +59,8 @@ pub(super) async fn role(
     let alike = roles
         .iter()
         .filter(|role| role.id >= first && !role.managed && role.name.trim() == wanted.name.trim())
-        .map(|role| role.id);
+        .map(|role| role.id)
+        .filter(|id| !others.contains(id));
     let free = errand.strangers(ManagedKind::Role, alike.collect()).await?;
     Ok(match free.as_slice() {
         // A guild's roles are always listed whole.
@@ -76,11 +77,11 @@ pub(super) async fn channel(
     key: Option<&str>,
     match_is: Match,
 ) -> Result<Reconciled, Stop> {
-    match audit::trace(errand, AuditLogEventType::ChannelCreate).await? {
+    let (log_is_whole, others) = match audit::trace(errand, AuditLogEventType::ChannelCreate).await? {
         Trace::Made(id) => return Ok(found(errand, ManagedKind::Channel, id, How::Found, key)),
-        Trace::Nothing => return Ok(Reconciled::Absent),
-        Trace::Silent => {}
-    }
+        Trace::Nothing { others } => (true, others),
+        Trace::Silent => (false, Vec::new()),
+    };
     let channels: Vec<SeenChannel> = errand.look(errand.builders().guild_channels(errand.guild()?)).await?;
     if holds_bound(errand, channels.iter().map(|channel| channel.id)) {
         return Ok(Reconciled::Absent);
@@ -89,12 +90,15 @@ pub(super) async fn channel(
     let first = first_possible(errand);
     let alike = channels.iter().filter(|channel| {
         channel.id >= first
+            && !others.contains(&channel.id)
             && channel.kind == wanted.kind.number()
             && channel.parent_id == parent.map(Id::get)
             && likeness::same_name(wanted.kind, &wanted.name, channel.name.as_deref())
     });
     let free = errand.strangers(ManagedKind::Channel, alike.map(|channel| channel.id).collect()).await?;
     Ok(match free.as_slice() {
+        // The log tells of channels that the list may leave out.
+        [] if log_is_whole => Reconciled::Absent,
         [] => match sight::of_new_channel(errand, wanted, parent, &channels).await? {
             Sight::Clear => Reconciled::Absent,
             Sight::Obscured => Reconciled::Unclear(format!(
@@ -115,7 +119,7 @@ fn holds_bound(errand: &Errand<'_>, mut ids: impl Iterator<Item = u64>) -> bool 
 
 /// The lowest id of anything that the operation can have made.
 fn first_possible(errand: &Errand<'_>) -> u64 {
-    lowest_at(errand.work.intent_at, errand.config().clock_slack)
+    errand.lowest_id(errand.config().clock_slack)
 }
 
 fn found(errand: &Errand<'_>, kind: ManagedKind, id: u64, how: How, key: Option<&str>) -> Reconciled {

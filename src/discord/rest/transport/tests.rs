@@ -384,6 +384,19 @@ async fn sim() -> (SimHandle, HyperTransport) {
     (sim, transport)
 }
 
+#[tokio::test]
+async fn a_new_token_is_used_from_the_next_call_on() {
+    let (sim, transport) = sim().await;
+    let path = format!("/guilds/{}/roles", sim.guilds()[0]);
+    let class = async || transport.exchange(Request::new(Method::GET, path.clone(), BOT)).await.unwrap().class;
+    assert_eq!(class().await, Class::Success);
+    transport.authorization().set(&Token::new("wrong")).unwrap();
+    assert_eq!(class().await, Class::Unauthorized);
+    assert!(transport.authorization().set(&Token::new("not\na token")).is_err());
+    transport.authorization().set(&Token::new(SimConfig::default().bots[0].token.clone())).unwrap();
+    assert_eq!(class().await, Class::Success);
+}
+
 fn fault(route: &str, action: FaultAction) -> Fault {
     Fault { route: route.to_owned(), action, probability: 1.0, count: Some(1), skip: 0 }
 }

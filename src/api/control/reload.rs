@@ -1,0 +1,80 @@
+//! Reloading the settings of this process: `POST /v1/reload`.
+
+use std::{future::Future, pin::Pin};
+
+use actix_web::{HttpRequest, HttpResponse, web::Data};
+use guildhall_actors::access::Action;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{Served, entry, read::Asking};
+use crate::{
+    api::{
+        events::SteppedIn,
+        problem::{Problem, Told},
+    },
+    events::emit,
+};
+
+/// Reads the settings again and applies what can be applied.
+pub trait Reload: Send + Sync {
+    /// Checks everything first: with one error nothing is applied.
+    fn reload(&self) -> Reloading;
+}
+
+/// A reload under way.
+pub type Reloading = Pin<Box<dyn Future<Output = Result<ReloadReport, ReloadError>> + Send>>;
+
+/// What a reload did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ReloadReport {
+    /// What has changed and is in force.
+    pub changed: Vec<ReloadedItem>,
+    /// What could have been applied and has not changed.
+    pub unchanged: Vec<&'static str>,
+    /// What has changed and is in force after a restart only.
+    pub needs_restart: Vec<ReloadedItem>,
+}
+
+/// One thing that has changed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ReloadedItem {
+    /// A setting, `certificate`, or `handler NAME`.
+    pub what: String,
+    /// What it was; secrets are redacted.
+    pub old: Value,
+    /// What it is now, or would be after a restart; secrets are redacted.
+    pub new: Value,
+}
+
+/// Why nothing was reloaded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReloadError {
+    /// The process has only just started.
+    #[error("the daemon is still starting")]
+    Starting,
+    /// Something is wrong: all of it, each with what it concerns. No message holds a secret.
+    #[error("{}", listed(.0))]
+    Invalid(Vec<(String, String)>),
+}
+
+fn listed(errors: &[(String, String)]) -> String {
+    errors.iter().map(|(_, message)| message.as_str()).collect::<Vec<_>>().join("; ")
+}
+
+pub(super) async fn reload(request: HttpRequest, served: Data<Served>) -> Result<HttpResponse, Told> {
+    Asking::optional_body(&request)?.end()?;
+    let caller = entry::caller_of(&request);
+    let note = caller.note(Action::Reload, served.now());
+    let book = served.book()?;
+    let report = served.ask_reload(move |reload| async move {
+        book.note(note).await?;
+        reload.reload().await.map_err(|error| match error {
+            ReloadError::Starting => Told::from(Problem::Starting),
+            ReloadError::Invalid(errors) => Told::from(Problem::InvalidSettings).errors(errors),
+        })
+    });
+    let report = report.await??;
+    emit(SteppedIn { action: Action::Reload, target: &"settings", caller: &caller });
+    Ok(HttpResponse::Ok().json(report))
+}

@@ -1,0 +1,171 @@
+//! The gate that commands of a person call Discord through.
+//!
+//! ```text
+//!  commands sync, doctor ──▶ a daemon runs, and takes the key ──▶ its gate, by operations
+//!                       └──▶ no daemon runs, or Redis counts for all ──▶ a gate that knows what was kept
+//!                       └──▶ a daemon runs, and cannot be asked ──▶ an error: nothing is sent beside it
+//! ```
+
+use std::sync::Arc;
+
+use guildhall_actors::{
+    memory::{Memory, MemoryFuture},
+    rest::{Outcome, Request, Rest as GatePort},
+};
+use guildhall_core::{
+    answer::{Class, Credential},
+    lane::Lane,
+    state_key::GATE,
+};
+use http::Method;
+use serde_json::Value;
+
+use super::{
+    daemon_gate::DaemonGate,
+    rest::{GateState, Rest, RestError},
+};
+use crate::{
+    client::{Ask, Client, Fault},
+    discord::application_of,
+    settings::{Settings, Token},
+    store::{self, OpenError},
+};
+
+/// Calls in any window that a command makes by itself: few, since a daemon may just be starting.
+const OWN_LIMIT: u32 = 5;
+
+/// Why Discord cannot be called.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandGateError {
+    /// Calls to Discord cannot be made.
+    #[error(transparent)]
+    Rest(#[from] RestError),
+    /// It is unknown whether a daemon runs.
+    #[error(transparent)]
+    Store(#[from] OpenError),
+    /// A daemon runs, and does not make calls for this command.
+    #[error(
+        "a daemon uses {store}, and a call beside it could exceed the rate limit, so nothing was sent; ask through the daemon: \
+         {why}"
+    )]
+    DaemonRuns {
+        /// Its store.
+        store: String,
+        /// Why it cannot be asked, and what to do about it.
+        why: String,
+    },
+}
+
+/// The gate for one command.
+pub(super) struct CommandGate {
+    way: Way,
+    credential: Credential,
+}
+
+enum Way {
+    Daemon(Box<DaemonGate>),
+    Own(Box<Rest>),
+}
+
+/// What the last daemon kept, and nothing more: what a command learns is not worth a write beside a daemon that may start.
+struct KeptMemory(Option<String>);
+
+impl Memory for KeptMemory {
+    fn recall(&self) -> MemoryFuture<'_, Option<String>> {
+        let kept = self.0.clone();
+        Box::pin(async move { Ok(kept) })
+    }
+
+    fn keep(&self, _: String) -> MemoryFuture<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+impl CommandGate {
+    /// Finds the gate to call through. Must run within an actix `System`.
+    pub(super) async fn find(
+        settings: &Settings,
+        token: &Token,
+        daemon: &Result<Client, String>,
+    ) -> Result<Self, CommandGateError> {
+        let application = application_of(token);
+        let credential = Credential::Application(application.unwrap_or(1));
+        let why = match daemon {
+            Ok(client) => match ask_daemon(client, application, credential).await {
+                Ok(gate) => return Ok(Self { way: Way::Daemon(Box::new(gate)), credential }),
+                Err(why) => why,
+            },
+            Err(why) => why.clone(),
+        };
+        let looked = store::look(&settings.store, &format!("{GATE}{}", application.unwrap_or(1))).await;
+        // Over Redis, whatever this process sends is counted with the rest.
+        if settings.redis.url.is_none() && store::is_in_use(&settings.store).await? {
+            return Err(CommandGateError::DaemonRuns { store: settings.store.url.to_string(), why });
+        }
+        let kept = looked.ok().flatten().and_then(|looked| looked.kept);
+        let mut settings = settings.clone();
+        settings.gate.limits.global = settings.gate.limits.global.min(OWN_LIMIT);
+        let state = GateState::Memory(Arc::new(KeptMemory(kept)));
+        let rest = Rest::start(&settings, token.clone(), state)?;
+        Ok(Self { way: Way::Own(Box::new(rest)), credential })
+    }
+
+    /// What calls go through, for people.
+    pub(super) fn describe(&self) -> String {
+        match &self.way {
+            Way::Daemon(gate) => format!("Discord is asked through the daemon at {}", gate.place()),
+            Way::Own(_) => "no daemon runs: Discord is asked directly, within the stored limits".to_owned(),
+        }
+    }
+
+    /// Whether calls go through a daemon, which does not pass on headers.
+    pub(super) const fn is_daemon(&self) -> bool {
+        matches!(self.way, Way::Daemon(_))
+    }
+
+    pub(super) const fn credential(&self) -> Credential {
+        self.credential
+    }
+
+    pub(super) async fn call(&self, request: Request) -> Outcome {
+        match &self.way {
+            Way::Daemon(gate) => gate.call(request).await,
+            Way::Own(rest) => rest.gate.call(request).await,
+        }
+    }
+
+    /// Says goodbye to the processes that share the limits.
+    pub(super) async fn leave(&self) {
+        match &self.way {
+            Way::Daemon(_) => {}
+            Way::Own(rest) => rest.leave().await,
+        }
+    }
+}
+
+/// Makes sure that a daemon runs, takes the key, and is this bot's.
+async fn ask_daemon(client: &Client, bot: Option<u64>, credential: Credential) -> Result<DaemonGate, String> {
+    let key = client.send(&Ask::new(Method::GET, "/v1/operations?limit=1").about("operations")).await;
+    match key {
+        Ok(_) => {}
+        Err(fault @ Fault::Unreachable { .. }) => return Err(fault.to_string()),
+        Err(fault) => return Err(format!("{fault}; give a key of the daemon with --key-file or GUILDHALL_KEY")),
+    }
+    let gate = DaemonGate::new(client.clone());
+    let Some(bot) = bot else { return Ok(gate) };
+    let mut who = Request::new(Method::GET, "/users/@me", credential);
+    who.lane = Lane::Interactive;
+    let id = match gate.call(who).await {
+        Outcome::Answered(answered) if answered.class == Class::Success => {
+            let user: Value = serde_json::from_slice(&answered.body).unwrap_or_default();
+            user["id"].as_str().and_then(|id| id.parse::<u64>().ok())
+        }
+        // Whatever it is, the command meets it, too, and says it better.
+        Outcome::Answered(_) | Outcome::NotSent(_) | Outcome::Unknown(_) => return Ok(gate),
+    };
+    if id == Some(bot) {
+        Ok(gate)
+    } else {
+        Err(format!("the daemon at {} runs another bot; name the right one with --api", client.place()))
+    }
+}

@@ -1,0 +1,322 @@
+//! Reloading: the settings are read again, all of them are checked, and what can change without a restart is applied.
+//!
+//! ```text
+//!  SIGHUP ─┐                 ┌─ one error ─▶ nothing is applied, all errors are reported
+//!  API ────┴▶ read, check ───┤
+//!                            └─ fine ──────▶ applied ─▶ changed, unchanged, needs a restart
+//! ```
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    sync::{Arc, OnceLock},
+};
+
+use guildhall_actors::{
+    circuit_breaker::NewToken,
+    events::{Brain, Events},
+    operations::WallClock,
+    rest::Gate,
+    supervision::spawn_blocking_work,
+};
+use guildhall_core::{answer::Credential, event::handler::Handlers};
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+
+use super::{api_part, events};
+use crate::{
+    api::{Certificates, CheckedCertificate, Control, Reload, ReloadError, ReloadReport, ReloadedItem, Reloading},
+    discord::{TokenSetter, application_of, rest::Authorization},
+    events::{ReloadFailed, Reloaded, emit},
+    handlers::{self, Prints},
+    logging::{LogControl, Secrets},
+    redis::fingerprint,
+    settings::{Loaded, Settings, SettingsError, Token},
+};
+
+/// Reads the settings as they are now, with the flags that the process was started with.
+pub type ReadSettings = Box<dyn Fn() -> Result<Loaded, SettingsError> + Send + Sync>;
+
+/// The parts of a running daemon that a reload changes.
+pub(super) struct Parts {
+    pub(super) control: Control,
+    pub(super) certificates: Option<Certificates>,
+    pub(super) authorization: Authorization,
+    pub(super) gateway_token: TokenSetter,
+    pub(super) gate: Arc<Gate>,
+    pub(super) clock: WallClock,
+    /// Whom calls are made as with the token. A token that does not name its application, as simulators give them out, has two:
+    /// the gate's own, and the application that Discord named.
+    pub(super) credentials: BTreeSet<Credential>,
+    pub(super) events: Events,
+    /// What no span may hold.
+    pub(super) span_secrets: Secrets,
+}
+
+/// Reloads the settings of this process. Clones are the same one.
+#[derive(Clone)]
+pub struct Reloader(Arc<Shared>);
+
+struct Shared {
+    read: ReadSettings,
+    log: LogControl,
+    parts: OnceLock<Parts>,
+    /// Held while a reload is under way: they follow each other.
+    running: Mutex<Running>,
+}
+
+/// What is in force.
+struct Running {
+    /// The settings that the process was started with.
+    started: Loaded,
+    /// The settings that were applied last.
+    applied: Loaded,
+    handlers: Prints,
+    /// The token that calls are made with.
+    token: Option<Token>,
+}
+
+impl fmt::Debug for Reloader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reloader")
+    }
+}
+
+/// What was read and checked.
+struct Checked {
+    loaded: Loaded,
+    handlers: Handlers,
+    prints: Prints,
+    certificate: Option<CheckedCertificate>,
+}
+
+type Errors = Vec<(String, String)>;
+
+impl Reloader {
+    /// A reloader of a process that was started with these settings and handlers.
+    #[must_use]
+    pub fn new(read: ReadSettings, started: Loaded, handlers: Prints, log: LogControl) -> Self {
+        let (applied, token) = (started.clone(), started.settings.discord.token.clone());
+        let running = Mutex::new(Running { started, applied, handlers, token });
+        Self(Arc::new(Shared { read, log, parts: OnceLock::new(), running }))
+    }
+
+    /// From now on reloads change these parts. Others change nothing.
+    pub(super) fn attach(&self, parts: Parts) {
+        drop(self.0.parts.set(parts));
+    }
+
+    /// Reloads, and logs what came of it.
+    pub(super) async fn reload_by_signal(&self) {
+        // The caller of the API is told.
+        let _ = self.reload().await;
+    }
+
+    async fn reload(&self) -> Result<ReloadReport, ReloadError> {
+        let reloaded = self.try_reload().await;
+        match &reloaded {
+            Ok(report) => emit(Reloaded { report }),
+            Err(error) => emit(ReloadFailed { error }),
+        }
+        reloaded
+    }
+
+    async fn try_reload(&self) -> Result<ReloadReport, ReloadError> {
+        let parts = self.0.parts.get().ok_or(ReloadError::Starting)?;
+        let mut running = self.0.running.lock().await;
+        let (shared, old) = (Arc::clone(&self.0), running.applied.settings.clone());
+        let checked = spawn_blocking_work(move || check((shared.read)(), &old)).await;
+        let checked = checked.unwrap_or_else(|error| Err(vec![(String::new(), format!("reading broke: {error}"))]));
+        let checked = checked.map_err(ReloadError::Invalid)?;
+        let webhooks = events::webhooks(&checked.handlers, &parts.gate, &parts.clock);
+        let brain = webhooks.map_err(|error| ReloadError::Invalid(vec![("handlers".to_owned(), error.to_string())]))?;
+        Ok(apply(&self.0.log, parts, &mut running, checked, &brain).await)
+    }
+}
+
+impl Reload for Reloader {
+    fn reload(&self) -> Reloading {
+        let own = self.clone();
+        Box::pin(async move { Self::reload(&own).await })
+    }
+}
+
+/// Checks all of it, so that every error is reported at once. What the settings name is looked for where they were if they are
+/// wrong themselves.
+fn check(loaded: Result<Loaded, SettingsError>, old: &Settings) -> Result<Checked, Errors> {
+    let mut errors = Errors::new();
+    let settings = loaded.as_ref().map_or(old, |loaded| &loaded.settings);
+    let handlers = handlers::load_printed(&settings.handlers);
+    let certificate = settings.api.tls.as_ref().map(Certificates::check).transpose();
+    let is_tokenless = settings.discord.token.is_none();
+    if let Err(wrong) = &loaded {
+        errors.extend(wrong.problems.iter().map(|problem| (problem.key.clone(), problem.to_string())));
+    }
+    if is_tokenless {
+        errors.push(("discord.token".to_owned(), "discord.token is not set any more; set it again".to_owned()));
+    }
+    if let Err(wrong) = &handlers {
+        errors.extend(wrong.fields());
+    }
+    if let Err(wrong) = &certificate {
+        errors.push(("api.tls".to_owned(), wrong.to_string()));
+    }
+    match (loaded, handlers, certificate) {
+        (Ok(loaded), Ok((handlers, prints)), Ok(certificate)) if errors.is_empty() => {
+            Ok(Checked { loaded, handlers, prints, certificate })
+        }
+        _ => Err(errors),
+    }
+}
+
+async fn apply(
+    log: &LogControl,
+    parts: &Parts,
+    running: &mut Running,
+    checked: Checked,
+    brain: &Arc<dyn Brain>,
+) -> ReloadReport {
+    let Checked { loaded, handlers, prints, certificate } = checked;
+    let settings = &loaded.settings;
+    let mut report = ReloadReport::default();
+    // First of all: neither the log nor a span may hold what is new.
+    let secrets: Vec<Token> = settings.secrets().into_iter().chain(handlers::secrets(&handlers)).collect();
+    parts.span_secrets.add(secrets.clone());
+    log.add_secrets(secrets);
+
+    let needs_restart = running.started.changes_to(&loaded).into_iter().filter(|change| !change.reloads);
+    report.needs_restart.extend(needs_restart.map(|change| item(change.key, change.old, change.new)));
+    for change in running.applied.changes_to(&loaded).into_iter().filter(|change| change.reloads) {
+        // What has an effect of its own is reported by that.
+        if !matches!(change.key, "discord.token") {
+            report.changed.push(item(change.key, change.old, change.new));
+        }
+    }
+    log.set_filter(&settings.log.filter);
+    parts.control.set_policies(api_part::policies(&settings.api, &running.started.settings.api));
+    apply_certificate(parts, certificate, settings, &mut report);
+    apply_handlers(parts, running, handlers, prints, brain, &mut report);
+    apply_token(parts, running, settings.discord.token.as_ref(), &mut report).await;
+    let is_listed = |key: &str| {
+        let same = |one: &ReloadedItem| one.what == key || one.what.split(' ').next() == Some(key);
+        report.changed.iter().chain(&report.needs_restart).any(same)
+    };
+    let own = ["certificate", "handler"];
+    report.unchanged = Loaded::reloadable().chain(own).filter(|key| !is_listed(key)).collect();
+    running.applied = loaded;
+    report
+}
+
+fn item(what: impl Into<String>, old: impl Into<Value>, new: impl Into<Value>) -> ReloadedItem {
+    ReloadedItem { what: what.into(), old: old.into(), new: new.into() }
+}
+
+fn apply_certificate(
+    parts: &Parts,
+    certificate: Option<CheckedCertificate>,
+    settings: &Settings,
+    report: &mut ReloadReport,
+) {
+    match (&parts.certificates, certificate) {
+        (Some(shown), Some(checked)) => {
+            if shown.differs_from(&checked) {
+                report.changed.push(item("certificate", Value::Null, Value::Null));
+            }
+            shown.show(checked);
+        }
+        // The listener speaks TLS, or does not, from its start on.
+        (None, Some(_)) | (Some(_), None) => {
+            report.changed.retain(|one| !one.what.starts_with("api.tls."));
+            report.needs_restart.push(item("api.tls", parts.certificates.is_some(), settings.api.tls.is_some()));
+        }
+        (None, None) => {}
+    }
+}
+
+fn apply_handlers(
+    parts: &Parts,
+    running: &mut Running,
+    handlers: Handlers,
+    prints: Prints,
+    brain: &Arc<dyn Brain>,
+    report: &mut ReloadReport,
+) {
+    if prints == running.handlers {
+        return;
+    }
+    let changes = changed_handlers(&running.handlers, &prints);
+    match parts.events.replace_handlers(handlers, brain) {
+        Ok(()) => {
+            report.changed.extend(changes);
+            running.handlers = prints;
+        }
+        Err(error) => report.needs_restart.push(item("handlers.file", Value::Null, error.to_string())),
+    }
+}
+
+/// Which handlers were added, changed, moved or removed.
+fn changed_handlers(old: &Prints, new: &Prints) -> Vec<ReloadedItem> {
+    let find = |prints: &Prints, name: &str| prints.iter().find(|(one, _)| &**one == name).map(|(_, print)| *print);
+    let mut all = Vec::new();
+    for (name, print) in new {
+        match find(old, name) {
+            None => all.push(item(format!("handler {name}"), Value::Null, "added")),
+            Some(before) if before != *print => all.push(item(format!("handler {name}"), "in use", "changed")),
+            Some(_) => {}
+        }
+    }
+    let removed = old.iter().filter(|(name, _)| find(new, name).is_none());
+    all.extend(removed.map(|(name, _)| item(format!("handler {name}"), "in use", "removed")));
+    if all.is_empty() {
+        all.push(item("handler order", Value::Null, "changed"));
+    }
+    all
+}
+
+/// A new token is used for calls from now on, and for the gateway from the next connection on.
+async fn apply_token(parts: &Parts, running: &mut Running, new: Option<&Token>, report: &mut ReloadReport) {
+    let (Some(new), Some(old)) = (new, running.token.clone()) else { return };
+    if new.expose() == old.expose() {
+        return;
+    }
+    let (was, is) = (application_of(&old), application_of(new));
+    if was != is {
+        // Queues, sessions and limits are those of the application.
+        let shown = |id: Option<u64>| json!(id.map(|id| format!("a token of application {id}")));
+        report.needs_restart.push(item("discord.token", shown(was), shown(is)));
+        return;
+    }
+    if let Err(error) = parts.authorization.set(new) {
+        report.needs_restart.push(item("discord.token", "(redacted)", error.to_string()));
+        return;
+    }
+    (parts.gateway_token)(new);
+    running.token = Some(new.clone());
+    report.changed.push(item("discord.token", "(redacted)", "(redacted)"));
+    // Calls are let out again that a 401 for the old one has stopped.
+    for credential in &parts.credentials {
+        let changed = NewToken { credential: *credential, fingerprint: fingerprint(new) };
+        // Without the breaker the process is ending.
+        let _ = parts.gate.breaker().send(changed).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handlers_are_reported_by_what_happened_to_them() {
+        let prints =
+            |all: &[(&str, u8)]| -> Prints { all.iter().map(|(name, n)| (Arc::from(*name), [*n; 32])).collect() };
+        let shown = |old: &[(&str, u8)], new: &[(&str, u8)]| -> Vec<String> {
+            let items = changed_handlers(&prints(old), &prints(new));
+            items.into_iter().map(|one| format!("{} {}", one.what, one.new.as_str().unwrap())).collect()
+        };
+        assert_eq!(
+            shown(&[("a", 1), ("b", 1), ("c", 1)], &[("b", 2), ("c", 1), ("d", 1)]),
+            ["handler b changed", "handler d added", "handler a removed"]
+        );
+        assert_eq!(shown(&[("a", 1), ("b", 1)], &[("b", 1), ("a", 1)]), ["handler order changed"]);
+    }
+}

@@ -1,0 +1,61 @@
+//! `guildhall reload`: reload the settings of a running daemon.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use serde_json::Value;
+
+use super::{
+    output::{Paint, Table, text},
+    remote::Remote,
+};
+use crate::client::Ask;
+
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    #[command(flatten)]
+    remote: Remote,
+}
+
+pub(super) fn run(file: Option<PathBuf>, args: &Args) -> anyhow::Result<ExitCode> {
+    args.remote.run(file, async |client, out| {
+        // Idempotent: what is in force is not applied again.
+        let report = client.send(&Ask::post("/v1/reload").repeatable()).await?.body;
+        out.show(&report, |paint| shown(&report, paint))?;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+fn shown(report: &Value, paint: Paint) -> String {
+    let mut table = Table::new(&["RESULT", "WHAT", "OLD", "NEW"]);
+    for (result, list) in [("changed", "changed"), ("needs restart", "needs_restart")] {
+        for item in report[list].as_array().into_iter().flatten() {
+            let (what, old, new) = (text(&item["what"]), text(&item["old"]), text(&item["new"]));
+            table.row(vec![result.into(), what.into(), old.into(), new.into()]);
+        }
+    }
+    for what in report["unchanged"].as_array().into_iter().flatten() {
+        table.row(vec!["unchanged".into(), text(what).into(), "".into(), "".into()]);
+    }
+    table.print(paint)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn shows_what_changed_and_what_needs_a_restart() {
+        let report = json!({
+            "changed": [{"what": "log.filter", "old": "info", "new": "debug"}],
+            "needs_restart": [{"what": "gateway.shards", "old": 1, "new": 2}],
+            "unchanged": ["certificate"],
+        });
+        let shown = shown(&report, Paint::none());
+        for line in ["changed log.filter info debug", "needs restart gateway.shards 1 2", "unchanged certificate"] {
+            let has = |one: &str| one.split_whitespace().collect::<Vec<_>>().join(" ").starts_with(line);
+            assert!(shown.lines().any(has), "{line} in\n{shown}");
+        }
+    }
+}

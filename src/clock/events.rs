@@ -1,0 +1,111 @@
+//! Log lines and metrics about clocks.
+
+use metrics::gauge;
+use tracing::{info, warn};
+
+use crate::{
+    events::InternalEvent,
+    metrics::{CLOCK_EXPIRY_LAG, CLOCK_OFFSET},
+};
+
+/// A clock that this machine's is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reference {
+    Discord,
+    Database,
+}
+
+impl Reference {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Discord => "discord",
+            Self::Database => "database",
+        }
+    }
+}
+
+/// The wall clock was compared with a reference.
+pub(super) struct ClockCompared {
+    pub(super) reference: Reference,
+    /// How far the wall clock is ahead.
+    pub(super) ahead_ms: i64,
+}
+
+impl InternalEvent for ClockCompared {
+    fn emit(self) {
+        #[expect(clippy::cast_precision_loss, reason = "a gauge has no more")]
+        gauge!(CLOCK_OFFSET, "reference" => self.reference.name()).set(self.ahead_ms as f64 / 1_000.0);
+    }
+}
+
+/// The wall clock differs from a reference by more than it may.
+pub(super) struct ClockWrong {
+    pub(super) reference: Reference,
+    pub(super) ahead_ms: i64,
+}
+
+impl InternalEvent for ClockWrong {
+    fn emit(self) {
+        warn!(
+            reference = self.reference.name(),
+            ahead_ms = self.ahead_ms,
+            "the clock of this machine is wrong; check its time synchronization (NTP)"
+        );
+    }
+}
+
+/// The wall clock agrees with a reference again.
+pub(super) struct ClockRight {
+    pub(super) reference: Reference,
+    pub(super) ahead_ms: i64,
+}
+
+impl InternalEvent for ClockRight {
+    fn emit(self) {
+        info!(reference = self.reference.name(), ahead_ms = self.ahead_ms, "the clock of this machine is right again");
+    }
+}
+
+/// Store time was corrected forward.
+pub(super) struct StoreTimeAdvanced {
+    pub(super) by_ms: u64,
+}
+
+impl InternalEvent for StoreTimeAdvanced {
+    fn emit(self) {
+        warn!(by_ms = self.by_ms, "store time went forward; what was stored before expires that much later");
+    }
+}
+
+/// Store time was corrected backward.
+pub(super) struct StoreTimeReturned {
+    pub(super) by_ms: u64,
+}
+
+impl InternalEvent for StoreTimeReturned {
+    fn emit(self) {
+        warn!(by_ms = self.by_ms, "store time goes back; operations that wait may wait that much longer");
+    }
+}
+
+/// The wall clock was set, and the new time is not confirmed.
+pub(super) struct WallClockUnconfirmed {
+    pub(super) by_ms: i64,
+}
+
+impl InternalEvent for WallClockUnconfirmed {
+    fn emit(self) {
+        warn!(by_ms = self.by_ms, "the wall clock was set; store time follows when Discord's clock confirms it");
+    }
+}
+
+/// By how much expiry lags behind store time.
+pub(super) struct ExpiryLags {
+    pub(super) seconds: f64,
+}
+
+impl InternalEvent for ExpiryLags {
+    fn emit(self) {
+        gauge!(CLOCK_EXPIRY_LAG).set(self.seconds);
+    }
+}

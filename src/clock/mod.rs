@@ -1,0 +1,333 @@
+//! The clocks of this process: store time, and how far this machine's clock is from Discord's and the database's.
+//!
+//! [`Clocks`] is the one source of durable times. What the machines in [`guildhall_core::clock`] decide is logged and counted
+//! here.
+
+mod events;
+mod source;
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use guildhall_actors::operations::WallClock;
+use guildhall_core::{
+    clock::{AheadLog, Authority, Offset, OffsetEstimator, SavedTime, Step, StoreTime, TOLERANCE},
+    time::{Timestamp, UnixMs},
+};
+use serde::{Deserialize, Serialize};
+
+use self::events::{
+    ClockCompared, ClockRight, ClockWrong, ExpiryLags, Reference, StoreTimeAdvanced, StoreTimeReturned,
+    WallClockUnconfirmed,
+};
+pub use self::source::{SystemTimeSource, TimeSource, boot_time};
+use crate::events::emit;
+
+/// `Date` has whole seconds.
+const DATE_RESOLUTION: Duration = Duration::from_secs(1);
+/// How far searches reach back while Discord's clock is unknown: the clock may have been ahead by as much.
+const UNMEASURED: Duration = Duration::from_secs(10 * 60);
+/// How often the wall clock is read for store time, at most: an event must not cost more than one look at a clock.
+const FOLLOW_EVERY: Duration = Duration::from_millis(50);
+
+/// The clocks of this process. Clones are the same clocks.
+#[derive(Clone)]
+pub struct Clocks(Arc<Shared>);
+
+struct Shared {
+    source: Arc<dyn TimeSource>,
+    authority: Authority,
+    boot: Option<String>,
+    state: Mutex<State>,
+    /// Store time minus monotonic time, in milliseconds: what the state says.
+    offset: AtomicI64,
+    /// When the wall clock was last read for it, in microseconds of the monotonic clock.
+    followed: AtomicU64,
+    /// The record of the store is out of date.
+    changed: AtomicBool,
+}
+
+struct State {
+    store: StoreTime,
+    discord: OffsetEstimator,
+    database: OffsetEstimator,
+    ahead: AheadLog,
+    /// The references that the wall clock was reported to differ from.
+    wrong: Vec<Reference>,
+}
+
+/// What is stored of the clocks, for the next process.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ClockRecord {
+    /// Store time, if it is this machine's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<SavedTime>,
+    /// How far store time was ahead of Discord's clock, by day.
+    #[serde(default)]
+    pub ahead: AheadLog,
+}
+
+impl fmt::Debug for Clocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clocks").field("authority", &self.0.authority).finish_non_exhaustive()
+    }
+}
+
+impl Clocks {
+    /// Store time is this machine's, as long as Discord's clock does not contradict it. Nothing that expires is stored for
+    /// longer than `longest`.
+    #[must_use]
+    pub fn of_machine(source: Arc<dyn TimeSource>, longest: Duration) -> Self {
+        let (before, wall, after) = (source.monotonic(), source.wall(), source.monotonic());
+        let reading = Offset::measured(wall, Duration::ZERO, before, after);
+        Self::new(source, Authority::Machine, longest, reading, after)
+    }
+
+    /// Store time is the database's, which showed `reading` between `sent` and now.
+    #[must_use]
+    pub fn of_database(source: Arc<dyn TimeSource>, longest: Duration, reading: UnixMs, sent: Timestamp) -> Self {
+        let at = source.monotonic();
+        Self::new(source, Authority::Database, longest, Offset::measured(reading, Duration::ZERO, sent, at), at)
+    }
+
+    fn new(
+        source: Arc<dyn TimeSource>,
+        authority: Authority,
+        longest: Duration,
+        reading: Offset,
+        at: Timestamp,
+    ) -> Self {
+        let state = State {
+            store: StoreTime::start(authority, longest, reading, at),
+            discord: OffsetEstimator::default(),
+            database: OffsetEstimator::default(),
+            ahead: AheadLog::default(),
+            wrong: Vec::new(),
+        };
+        Self(Arc::new(Shared {
+            boot: source.boot(),
+            source,
+            authority,
+            offset: AtomicI64::new(state.store.offset()),
+            followed: AtomicU64::new(0),
+            state: Mutex::new(state),
+            changed: AtomicBool::new(false),
+        }))
+    }
+
+    /// The monotonic time that readings are taken at.
+    #[must_use]
+    pub fn monotonic(&self) -> Timestamp {
+        self.0.source.monotonic()
+    }
+
+    /// Store time.
+    #[must_use]
+    pub fn now(&self) -> UnixMs {
+        let at = self.monotonic();
+        let followed = Timestamp::from_micros(self.0.followed.load(Ordering::Relaxed));
+        if self.0.authority == Authority::Machine && at.since(followed) >= FOLLOW_EVERY {
+            let mut state = self.state();
+            let step = self.follow_machine(&mut state, at);
+            drop(state);
+            self.report(step);
+        }
+        let now = i64::try_from(at.micros() / 1_000).unwrap_or(i64::MAX) + self.0.offset.load(Ordering::Relaxed);
+        UnixMs::new(u64::try_from(now).unwrap_or(0))
+    }
+
+    /// By how much expiry has to lag behind store time, so that nothing expires within its time.
+    #[must_use]
+    pub fn expiry_lag(&self) -> Duration {
+        let (at, mut state) = (self.monotonic(), self.state());
+        let step = self.follow_machine(&mut state, at);
+        let lag = state.store.expiry_lag(at);
+        drop(state);
+        self.report(step);
+        emit(ExpiryLags { seconds: lag.as_secs_f64() });
+        lag
+    }
+
+    /// Store time, for everything that writes durable times.
+    #[must_use]
+    pub fn store_time(&self) -> WallClock {
+        let clocks = self.clone();
+        WallClock::provided(move || clocks.now())
+    }
+
+    /// The earliest time by Discord's clock of anything that was made after `at` by store time.
+    #[must_use]
+    pub fn discord_time_of(&self, at: UnixMs) -> UnixMs {
+        let (monotonic, mut state) = (self.monotonic(), self.state());
+        let step = self.follow_machine(&mut state, monotonic);
+        let ahead = match state.discord.estimate(monotonic) {
+            Some(discord) => {
+                let now = u64::try_from(state.store.offset() - discord.low).unwrap_or(0);
+                state.ahead.since(at).max(Duration::from_millis(now))
+            }
+            None => state.ahead.since(at).max(UNMEASURED),
+        };
+        let now = state.store.now(monotonic);
+        drop(state);
+        self.report(step);
+        let at = at.before(ahead);
+        // A time that is still to come was written by a clock that was further ahead than was ever measured.
+        if at > now { now.before(UNMEASURED) } else { at }
+    }
+
+    /// Discord's clock showed `date` in an answer to a call that was sent at `sent`, and that arrived at `received`.
+    pub fn observe_discord(&self, date: UnixMs, sent: Timestamp, received: Timestamp) {
+        let mut state = self.state();
+        state.discord.observe(Offset::measured(date, DATE_RESOLUTION, sent, received), received);
+        let estimate = state.discord.estimate(received);
+        if estimate.is_some_and(|discord| discord.distance(state.store.offset()).abs() <= tolerance_ms()) {
+            state.discord.second();
+        }
+        let confirmed = state.discord.confirmed(received);
+        // Before store time follows: what was written until now was written by it as it is.
+        let changed = confirmed.is_some_and(|discord| {
+            let (ahead, now) = (state.store.offset() - discord.low, state.store.now(received));
+            state.ahead.observe(ahead, now)
+        });
+        let step = self.follow_machine(&mut state, received);
+        drop(state);
+        self.report(step);
+        if changed {
+            self.0.changed.store(true, Ordering::Release);
+        }
+        if let Some(discord) = confirmed {
+            self.compare(Reference::Discord, discord);
+        }
+    }
+
+    /// The database's clock showed `reading` in an answer to a statement that was sent at `sent`, and that has just arrived.
+    pub fn observe_database(&self, reading: UnixMs, sent: Timestamp) {
+        let at = self.monotonic();
+        let measured = Offset::measured(reading, Duration::from_millis(1), sent, at);
+        let mut state = self.state();
+        state.database.observe(measured, at);
+        let step = match self.0.authority {
+            Authority::Database => state.store.on_reading(measured, at, None),
+            Authority::Machine => None,
+        };
+        self.0.offset.store(state.store.offset(), Ordering::Relaxed);
+        let estimate = state.database.estimate(at);
+        drop(state);
+        self.report(step);
+        if let Some(database) = estimate {
+            self.compare(Reference::Database, database);
+        }
+    }
+
+    /// Continues what an earlier process has stored.
+    pub fn resume(&self, record: ClockRecord) {
+        let mut state = self.state();
+        state.ahead.merge(&record.ahead);
+        if let Some(time) = record.time {
+            // A boot without a name is never the same one.
+            let boot = self.0.boot.clone().unwrap_or_else(|| format!("not {}", time.boot));
+            state.store.resume(time, &boot, self.monotonic());
+            self.0.offset.store(state.store.offset(), Ordering::Relaxed);
+        }
+    }
+
+    /// What to store. `other` is what the store holds, which another process may have written.
+    #[must_use]
+    pub fn record(&self, other: &ClockRecord) -> ClockRecord {
+        let (at, mut state) = (self.monotonic(), self.state());
+        state.ahead.merge(&other.ahead);
+        let boot = self.0.boot.as_deref().unwrap_or_default();
+        let time = (self.0.authority == Authority::Machine).then(|| state.store.save(boot, at));
+        ClockRecord { time, ahead: state.ahead.clone() }
+    }
+
+    /// Whether there is something new to store since this was last asked.
+    #[must_use]
+    pub fn take_changed(&self) -> bool {
+        self.0.changed.swap(false, Ordering::AcqRel)
+    }
+
+    /// Compares the wall clock with what is known of the references: it may have been set since they were last read.
+    pub fn compare_again(&self) {
+        let (at, state) = (self.monotonic(), self.state());
+        let known =
+            [(Reference::Discord, state.discord.confirmed(at)), (Reference::Database, state.database.estimate(at))];
+        drop(state);
+        for (reference, offset) in known {
+            if let Some(offset) = offset {
+                self.compare(reference, offset);
+            }
+        }
+        // Follows the wall clock if nothing else asks for the time.
+        let _ = self.expiry_lag();
+    }
+
+    /// Follows the wall clock, if store time is this machine's.
+    fn follow_machine(&self, state: &mut State, at: Timestamp) -> Option<Step> {
+        match self.0.authority {
+            Authority::Database => None,
+            Authority::Machine => {
+                let discord = state.discord.confirmed(at);
+                let (wall, at) = self.wall();
+                let step = state.store.on_reading(wall, at, discord);
+                self.0.offset.store(state.store.offset(), Ordering::Relaxed);
+                self.0.followed.store(at.micros(), Ordering::Relaxed);
+                step
+            }
+        }
+    }
+
+    /// The wall clock, and when it was read. The process may be stopped in between.
+    fn wall(&self) -> (Offset, Timestamp) {
+        let (before, wall, after) = (self.monotonic(), self.0.source.wall(), self.monotonic());
+        (Offset::measured(wall, Duration::ZERO, before, after), after)
+    }
+
+    /// Compares the wall clock with a reference.
+    fn compare(&self, reference: Reference, offset: Offset) {
+        let wall = self.wall().0.mid();
+        let (ahead_ms, certain) = (wall - offset.mid(), offset.distance(wall));
+        emit(ClockCompared { reference, ahead_ms });
+        let is_wrong = certain.abs() > tolerance_ms();
+        let mut state = self.state();
+        let was_wrong = state.wrong.contains(&reference);
+        match (was_wrong, is_wrong) {
+            (false, true) => state.wrong.push(reference),
+            (true, false) => state.wrong.retain(|one| *one != reference),
+            (true, true) | (false, false) => return,
+        }
+        drop(state);
+        if is_wrong {
+            emit(ClockWrong { reference, ahead_ms });
+        } else {
+            emit(ClockRight { reference, ahead_ms });
+        }
+    }
+
+    fn report(&self, step: Option<Step>) {
+        match step {
+            None => return,
+            Some(Step::Forward(by_ms)) => emit(StoreTimeAdvanced { by_ms }),
+            Some(Step::Backward(by_ms)) => emit(StoreTimeReturned { by_ms }),
+            Some(Step::Unconfirmed(by_ms)) => emit(WallClockUnconfirmed { by_ms }),
+        }
+        self.0.changed.store(true, Ordering::Release);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn tolerance_ms() -> i64 {
+    i64::try_from(TOLERANCE.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

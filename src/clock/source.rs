@@ -1,0 +1,47 @@
+//! Where this process reads the time.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use guildhall_core::time::{Timestamp, UnixMs};
+
+/// The clocks of a machine.
+pub trait TimeSource: Send + Sync {
+    /// A clock that goes on while the machine sleeps and that is never set.
+    fn monotonic(&self) -> Timestamp;
+
+    /// The wall clock, which may be set at any time.
+    fn wall(&self) -> UnixMs;
+
+    /// Names the boot that the monotonic clock counts from; `None` if that is not known.
+    fn boot(&self) -> Option<String>;
+}
+
+/// The clocks of this machine.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemTimeSource;
+
+impl TimeSource for SystemTimeSource {
+    fn monotonic(&self) -> Timestamp {
+        Timestamp::ZERO + boot_time()
+    }
+
+    fn wall(&self) -> UnixMs {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        UnixMs::new(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    fn boot(&self) -> Option<String> {
+        let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        Some(id.trim().to_owned()).filter(|id| !id.is_empty())
+    }
+}
+
+/// The present time on a clock that goes on while the machine sleeps and that is never set.
+pub fn boot_time() -> Duration {
+    #[cfg(target_os = "linux")]
+    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+    #[cfg(not(target_os = "linux"))]
+    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+    let now = rustix::time::clock_gettime(CLOCK);
+    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
+}

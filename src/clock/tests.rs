@@ -1,0 +1,126 @@
+use std::sync::atomic::{AtomicI64, AtomicU64};
+
+use super::*;
+
+const ORIGIN: u64 = 1_700_000_000_000;
+const MINUTE: i64 = 60_000;
+
+/// Clocks that a test sets. Discord's shows [`ORIGIN`] when the monotonic clock shows nothing.
+#[derive(Default)]
+struct SetClock {
+    ms: AtomicU64,
+    wall_ahead: AtomicI64,
+}
+
+impl TimeSource for Arc<SetClock> {
+    fn monotonic(&self) -> Timestamp {
+        Timestamp::from_millis(self.ms.load(Ordering::SeqCst))
+    }
+
+    fn wall(&self) -> UnixMs {
+        let ahead = self.wall_ahead.load(Ordering::SeqCst);
+        UnixMs::new((ORIGIN + self.ms.load(Ordering::SeqCst)).saturating_add_signed(ahead))
+    }
+
+    fn boot(&self) -> Option<String> {
+        Some("boot".to_owned())
+    }
+}
+
+impl SetClock {
+    fn at(ms: u64, wall_ahead: i64) -> Arc<Self> {
+        Arc::new(Self { ms: AtomicU64::new(ms), wall_ahead: AtomicI64::new(wall_ahead) })
+    }
+
+    fn discord(&self) -> UnixMs {
+        UnixMs::new(ORIGIN + self.ms.load(Ordering::SeqCst))
+    }
+}
+
+fn machine(clock: &Arc<SetClock>) -> Clocks {
+    Clocks::of_machine(Arc::new(Arc::clone(clock)), Duration::from_secs(7 * 86_400))
+}
+
+/// So many answers of Discord, a second apart.
+fn answers(clocks: &Clocks, clock: &SetClock, count: usize) {
+    for _ in 0..count {
+        let sent = clocks.monotonic();
+        clock.ms.fetch_add(1_000, Ordering::SeqCst);
+        let whole = clock.discord().millis() / 1_000 * 1_000;
+        clocks.observe_discord(UnixMs::new(whole), sent, clocks.monotonic());
+    }
+}
+
+#[test]
+fn an_intent_is_looked_for_by_discords_clock() {
+    let clock = SetClock::at(5_000, 10 * MINUTE);
+    let clocks = machine(&clock);
+    let (intent, really) = (clocks.now(), clock.discord());
+    assert_eq!(intent.since(really), Duration::from_millis(600_000));
+    assert!(clocks.discord_time_of(intent) <= really, "a clock that was never compared may be minutes ahead");
+    answers(&clocks, &clock, 1);
+    assert!(clocks.discord_time_of(intent) <= really);
+    answers(&clocks, &clock, 5);
+    assert!(clocks.discord_time_of(intent) <= really, "what was written before the clock was corrected");
+    assert!(really.since(clocks.discord_time_of(intent)) < Duration::from_secs(10), "and not much earlier");
+    assert!(clocks.now().since(clock.discord()) < Duration::from_secs(5), "from now on it is Discord's");
+}
+
+#[test]
+fn how_far_a_clock_was_ahead_outlives_the_process() {
+    let clock = SetClock::at(5_000, 10 * MINUTE);
+    let clocks = machine(&clock);
+    let (intent, really) = (clocks.now(), clock.discord());
+    answers(&clocks, &clock, 3);
+    let record = serde_json::to_string(&clocks.record(&ClockRecord::default())).unwrap();
+
+    // The clock is right by now, and nothing shows that it was not.
+    clock.wall_ahead.store(0, Ordering::SeqCst);
+    clock.ms.fetch_add(3_600_000, Ordering::SeqCst);
+    let next = machine(&clock);
+    next.resume(serde_json::from_str(&record).unwrap());
+    answers(&next, &clock, 3);
+    assert!(next.discord_time_of(intent) <= really);
+
+    let forgetful = machine(&clock);
+    answers(&forgetful, &clock, 3);
+    assert!(forgetful.discord_time_of(intent) > really, "without the record it would be missed");
+}
+
+#[test]
+fn a_database_ahead_of_discord_widens_the_search() {
+    let clock = SetClock::at(5_000, 0);
+    let source: Arc<dyn TimeSource> = Arc::new(Arc::clone(&clock));
+    let shown = |clock: &SetClock| clock.discord() + Duration::from_secs(600);
+    let sent = Timestamp::from_millis(5_000);
+    let clocks = Clocks::of_database(source, Duration::from_secs(86_400), shown(&clock), sent);
+    let (intent, really) = (clocks.now(), clock.discord());
+    answers(&clocks, &clock, 3);
+    clocks.observe_database(shown(&clock), clocks.monotonic());
+    assert_eq!(clocks.now().since(clock.discord()), Duration::from_secs(600), "the database's clock is everybody's");
+    assert!(clocks.discord_time_of(intent) <= really);
+}
+
+#[test]
+fn one_answer_confirms_a_clock_and_does_not_correct_it() {
+    let clock = SetClock::at(5_000, 0);
+    let clocks = machine(&clock);
+    answers(&clocks, &clock, 1);
+    clock.wall_ahead.store(24 * 60 * MINUTE, Ordering::SeqCst);
+    clock.ms.fetch_add(1_000, Ordering::SeqCst);
+    assert!(clocks.now().since(clock.discord()) < Duration::from_secs(5), "Discord's clock contradicts the new time");
+
+    let wrong = SetClock::at(5_000, 10 * MINUTE);
+    let clocks = machine(&wrong);
+    answers(&clocks, &wrong, 1);
+    assert_eq!(clocks.now().since(wrong.discord()), Duration::from_secs(600), "one answer may be odd");
+}
+
+#[test]
+fn a_clock_behind_discords_does_not_narrow_the_search() {
+    let clock = SetClock::at(5_000, -MINUTE);
+    let clocks = machine(&clock);
+    let intent = clocks.now();
+    answers(&clocks, &clock, 3);
+    assert!(clocks.discord_time_of(intent) <= intent);
+}

@@ -1,0 +1,59 @@
+//! Checks whether the effect of an operation is in place that will not be sent again. Nothing is changed by it.
+//!
+//! | kind | asked | in place if |
+//! |---|---|---|
+//! | `assign_role`, `remove_role`, `set_member_roles` | the member | it has the role, has it not, has exactly these roles |
+//! | `delete_role`, `delete_channel`, `delete_message` | the roles, the channel, the message | it is gone |
+//! | `update_permissions`, `replace_overwrites` | the channel | it has these overwrites |
+//! | `reorder` | the list | the objects are in this order |
+//! | `edit_message`, `edit_original` | the message | it says this |
+//! | `ensure_…` | the object of its key | it is as asked for; without one, as `create_…` and `send_message` |
+//! | `create_…`, `send_message`, `send_dm` | see [`super::reconcile`] | it was made |
+//! | `defer_reply` | the first response | there is one |
+//! | `send_followup`, `request` that writes | | Discord cannot tell |
+//! | `read`, `request` that reads | | never: it has no effect |
+
+use guildhall_actors::operations::{Done, Reconciled};
+use guildhall_core::operation::Payload;
+use guildhall_core::operation::payload::{Method, Request};
+
+use super::errand::Errand;
+use super::verdict::Stop;
+use super::{channels, interactions, messages, order, overwrites, reconcile, roles};
+
+/// Checks whether the effect is in place.
+pub(super) async fn verify(errand: &Errand<'_>) -> Result<Reconciled, Stop> {
+    match &errand.work.payload {
+        Payload::AssignRole(payload) => roles::verify_assigned(errand, payload).await,
+        Payload::RemoveRole(payload) => roles::verify_removed(errand, payload).await,
+        Payload::SetMemberRoles(payload) => roles::verify_set(errand, payload).await,
+        Payload::DeleteRole(payload) => roles::verify_deleted(errand, payload).await,
+        Payload::EnsureRole(payload) => roles::verify_ensured(errand, payload).await,
+        Payload::DeleteChannel(payload) => channels::verify_deleted(errand, payload).await,
+        Payload::EnsureChannel(payload) => channels::verify_ensured(errand, payload).await,
+        Payload::UpdatePermissions(payload) => overwrites::verify_updated(errand, payload).await,
+        Payload::ReplaceOverwrites(payload) => overwrites::verify_replaced(errand, payload).await,
+        Payload::Reorder(payload) => order::verify_reordered(errand, payload).await,
+        Payload::EditMessage(payload) => messages::verify_edited(errand, payload).await,
+        Payload::DeleteMessage(payload) => messages::verify_deleted(errand, payload).await,
+        Payload::EnsureMessage(payload) => messages::verify_ensured(errand, payload).await,
+        Payload::DeferReply(payload) => interactions::verify_deferred(errand, payload).await,
+        Payload::EditOriginal(payload) => interactions::verify_edited(errand, payload).await,
+        Payload::CreateRole(_)
+        | Payload::CreateChannel(_)
+        | Payload::SendMessage(_)
+        | Payload::SendDm(_)
+        | Payload::SendFollowup(_) => reconcile::reconcile(errand).await,
+        Payload::Read(_) | Payload::Request(Request { method: Method::Get, .. }) => Ok(Reconciled::Absent),
+        Payload::Request(Request { method, .. }) => Ok(Reconciled::Unclear(format!(
+            "the {} was sent without an answer that tells its outcome, and only its author knows what it changes: check \
+             whether it took effect",
+            method.name()
+        ))),
+    }
+}
+
+/// Found if the effect is in place, else absent.
+pub(super) fn found_if(in_place: bool, done: impl FnOnce() -> Done) -> Reconciled {
+    if in_place { Reconciled::Found(done()) } else { Reconciled::Absent }
+}

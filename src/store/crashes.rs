@@ -1,0 +1,150 @@
+//! Inputs that ended processes: counted as a process ends, read as one starts.
+//!
+//! A crash is recorded over a connection of its own: the store's writer may be the part that panicked. If the store cannot be
+//! reached at that moment, the crash is not counted, and its input is tried once more. Nothing is lost by that, and nothing
+//! is replayed either until the store can be reached.
+
+use std::time::Duration;
+
+use guildhall_actors::{
+    crash::{CRASHES_BEFORE_SET_ASIDE, Crash, CrashStore, CrashedInput, Input},
+    events::InboxKey,
+    operations::StoreFuture,
+};
+use sea_orm::{
+    ConnectionTrait, DatabaseConnection, QueryResult, SqliteTransactionMode, TransactionOptions, TransactionTrait as _,
+};
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use super::{
+    OpenError, Store,
+    connect::{self, Session},
+    let_go,
+    operation_row::small,
+    rows::{kept, query},
+    trouble::Trouble,
+    write::{Job, late, signed},
+};
+use crate::settings::Store as Settings;
+
+/// How many inputs are remembered; past it, those that crashed longest ago are forgotten.
+const MOST: i64 = 1_000;
+
+pub(super) const OPERATION: &str = "operation";
+const EVENT: &str = "event";
+const INBOX: &str = "inbox";
+
+/// An input as the store names it.
+#[derive(Debug)]
+pub(super) struct Key {
+    pub(super) kind: &'static str,
+    pub(super) operation: Uuid,
+    pub(super) session: String,
+    pub(super) seq: i64,
+    pub(super) handler: String,
+}
+
+impl Key {
+    pub(super) fn of(input: &Input) -> Self {
+        let key = |kind| Self { kind, operation: Uuid::nil(), session: String::new(), seq: 0, handler: String::new() };
+        match input {
+            Input::Operation(id) => Self { operation: id.uuid(), ..key(OPERATION) },
+            Input::Event { session, seq } => Self { session: kept(session), seq: signed(*seq), ..key(EVENT) },
+            Input::InboxEntry(InboxKey { session, seq, handler }) => {
+                Self { session: kept(session), seq: signed(*seq), handler: kept(handler), ..key(INBOX) }
+            }
+        }
+    }
+}
+
+impl Store {
+    /// Records that this process ends because a part of it panicked on an input; how often the input has ended a process. It
+    /// needs nothing of the store that runs.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot be reached within this time, or fails.
+    pub async fn record_crash(&self, crash: &Crash, within: Duration) -> Result<u32, OpenError> {
+        record_crash(&self.shared.settings, crash, within).await
+    }
+}
+
+/// Records that a process ends because a part of it panicked on an input; how often the input has ended a process. For a
+/// process that is ending: it needs no running [`Store`].
+///
+/// # Errors
+///
+/// When the store cannot be reached within this time, or fails.
+pub async fn record_crash(settings: &Settings, crash: &Crash, within: Duration) -> Result<u32, OpenError> {
+    let settings = Settings { timeout: within, ..settings.clone() };
+    let (connection, session) = connect::leasing(&settings).map_err(OpenError::engine)?;
+    let recorded = timeout(within, record(&connection, &session, crash)).await.unwrap_or_else(|_| Err(late()));
+    // The process is about to end: whoever does not answer is not waited for.
+    drop(timeout(Duration::from_millis(50), let_go(connection)).await);
+    recorded.map_err(OpenError::trouble)
+}
+
+async fn record(connection: &DatabaseConnection, session: &Session, crash: &Crash) -> Result<u32, Trouble> {
+    const UPSERT: &str = "INSERT INTO crashed_inputs
+        (kind, operation, session, seq, handler, crashes, part, cause, first_at, last_at)
+        VALUES ($1, $2, $3, $4, $5, 1, $6, $7, $8, $8)
+        ON CONFLICT (kind, operation, session, seq, handler) DO UPDATE SET crashes = crashed_inputs.crashes + 1,
+        part = excluded.part, cause = excluded.cause, last_at = excluded.last_at RETURNING crashes";
+    const TRIM: &str = "DELETE FROM crashed_inputs WHERE last_at <
+        (SELECT last_at FROM crashed_inputs ORDER BY last_at DESC LIMIT 1 OFFSET $1)";
+    let options = TransactionOptions {
+        // It writes first: to begin as a reader could end in a conflict that no waiting solves.
+        sqlite_transaction_mode: Some(SqliteTransactionMode::Immediate),
+        ..TransactionOptions::default()
+    };
+    let on = connection.begin_with_options(options).await?;
+    session.prepare(&on).await?;
+    let key = Key::of(&crash.input);
+    let values = vec![
+        key.kind.into(),
+        key.operation.into(),
+        key.session.into(),
+        key.seq.into(),
+        key.handler.into(),
+        kept(&crash.part).into(),
+        kept(&crash.cause).into(),
+        signed(crash.at.millis()).into(),
+    ];
+    let rows = query(&on, UPSERT, values).await?;
+    let crashes = rows.first().map_or(Ok(1), |row| small(row, 0))?;
+    query(&on, TRIM, vec![(MOST - 1).into()]).await?;
+    on.commit().await?;
+    Ok(crashes)
+}
+
+async fn to_set_aside(on: &impl ConnectionTrait) -> Result<Vec<CrashedInput>, Trouble> {
+    const SELECT: &str = "SELECT kind, session, seq, handler, crashes, part, cause FROM crashed_inputs
+        WHERE kind IN ($1, $2) AND crashes >= $3";
+    let values = vec![EVENT.into(), INBOX.into(), i64::from(CRASHES_BEFORE_SET_ASIDE).into()];
+    query(on, SELECT, values).await?.iter().map(crashed_event).collect()
+}
+
+fn crashed_event(row: &QueryResult) -> Result<CrashedInput, Trouble> {
+    let kind: String = row.try_get_by_index(0)?;
+    let session: String = row.try_get_by_index(1)?;
+    let seq = row.try_get_by_index::<i64>(2)?.unsigned_abs();
+    let input = if kind == INBOX {
+        let handler: String = row.try_get_by_index(3)?;
+        Input::InboxEntry(InboxKey { session: session.into(), seq, handler: handler.into() })
+    } else {
+        Input::Event { session: session.into(), seq }
+    };
+    let (part, cause) = (row.try_get_by_index(5)?, row.try_get_by_index(6)?);
+    Ok(CrashedInput { input, crashes: small(row, 4)?, part, cause })
+}
+
+impl CrashStore for Store {
+    fn inputs_to_set_aside(&self) -> StoreFuture<'_, Vec<CrashedInput>> {
+        Box::pin(self.read(to_set_aside(&self.shared.reading)))
+    }
+
+    fn forget_crashes(&self, inputs: Vec<Input>) -> StoreFuture<'_, ()> {
+        Box::pin(async move { self.write(Job::ForgetCrashes(inputs)).await.map(drop) })
+    }
+}

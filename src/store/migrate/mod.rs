@@ -1,0 +1,313 @@
+//! The schema: which migrations a store has, whether they are those of this program, and bringing it to another version.
+
+mod record;
+#[cfg(test)]
+mod tests;
+
+use guildhall_migrations::{Migration, Migrator};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr};
+
+use super::{
+    OpenError,
+    connect::{self, ADVISORY_LOCK},
+    events::NewerStoreAccepted,
+    let_go, lock_file,
+    row_security::{self, Mend},
+    rows::query,
+};
+use crate::{
+    events::emit,
+    settings::{Store as Settings, StoreUrl},
+};
+
+/// The migrations that a program knows, the oldest first.
+type History = [Box<dyn Migration>];
+
+/// One migration, and whether the store has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Its name. They sort by age.
+    pub name: String,
+    /// Whether the store has it.
+    pub applied: bool,
+    /// The hash of its SQL for the store's engine as this program would run it; nothing if this program does not know it.
+    pub known_hash: Option<String>,
+    /// The hash of the SQL that was run; nothing until it is recorded.
+    pub stored_hash: Option<String>,
+    /// A program can work with it if it knows this migration or a newer one; nothing until it is recorded.
+    pub compatible_from: Option<u32>,
+    /// The newest migration that this program knows.
+    pub newest_known: u32,
+}
+
+/// Whether this program can work with a store that has, or lacks, a migration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fit<'a> {
+    /// The store lacks it.
+    Pending,
+    /// The store has it.
+    Applied,
+    /// The store has it, but other SQL was run.
+    Changed {
+        /// The hash of what was run.
+        stored: &'a str,
+        /// The hash of what this program would run.
+        known: &'a str,
+    },
+    /// A newer program applied it, and declares that this one can work with it.
+    Newer,
+    /// A newer program applied it, and this one cannot work with it, or nothing says that it can.
+    Incompatible {
+        /// The migration that a program has to know.
+        needs: Option<u32>,
+    },
+}
+
+impl Step {
+    /// Whether this program can work with it.
+    #[must_use]
+    pub fn fit(&self) -> Fit<'_> {
+        match (self.applied, &self.known_hash, &self.stored_hash) {
+            (false, _, _) => Fit::Pending,
+            (true, Some(known), Some(stored)) if known != stored => Fit::Changed { stored, known },
+            (true, Some(_), _) => Fit::Applied,
+            (true, None, _) => match self.compatible_from {
+                Some(needs) if needs <= self.newest_known => Fit::Newer,
+                needs => Fit::Incompatible { needs },
+            },
+        }
+    }
+
+    /// Whether this program knows it.
+    #[must_use]
+    pub const fn is_known(&self) -> bool {
+        self.known_hash.is_some()
+    }
+
+    /// Applied before hashes were recorded.
+    const fn is_unrecorded(&self) -> bool {
+        self.applied && self.is_known() && self.stored_hash.is_none()
+    }
+
+    /// Why this program cannot work with a store that has it.
+    pub(super) fn refusal(&self) -> Option<OpenError> {
+        match self.fit() {
+            Fit::Pending | Fit::Applied | Fit::Newer => None,
+            Fit::Changed { stored, known } => {
+                Some(OpenError::Changed { name: self.name.clone(), stored: stored.to_owned(), known: known.to_owned() })
+            }
+            Fit::Incompatible { needs } => Some(OpenError::Newer { unknown: self.name.clone(), needs }),
+        }
+    }
+}
+
+/// Brings a store up to date. Gives the migrations it now has.
+///
+/// # Errors
+///
+/// When it cannot be opened, another process uses its file, its migrations are not those of this program, or it is newer than
+/// this program can work with.
+pub async fn up(settings: &Settings) -> Result<Vec<Step>, OpenError> {
+    up_with(settings, &Migrator::migrations()).await
+}
+
+async fn up_with(settings: &Settings, history: &History) -> Result<Vec<Step>, OpenError> {
+    let _file = lock_file(settings)?;
+    let on = alone(settings).await?;
+    let applied = apply_missing(&on, history).await;
+    let applied = match applied {
+        Ok(()) => row_security::prepare(settings, Mend::Yes).await.map(|_| ()),
+        Err(error) => Err(error),
+    };
+    let steps = steps_of(&on, history).await;
+    let_go(on).await;
+    applied.and(steps)
+}
+
+/// Takes back the newest migrations, with all that they hold. Gives those that are left.
+///
+/// # Errors
+///
+/// As [`up`]; also when the store has a migration that this program does not know.
+pub async fn down(settings: &Settings, count: u32) -> Result<Vec<Step>, OpenError> {
+    let history = Migrator::migrations();
+    let _file = lock_file(settings)?;
+    let on = alone(settings).await?;
+    let taken_back = take_back(&on, &history, count).await;
+    let steps = steps_of(&on, &history).await;
+    let_go(on).await;
+    taken_back.and(steps)
+}
+
+async fn take_back(on: &DatabaseConnection, history: &History, count: u32) -> Result<(), OpenError> {
+    let steps = steps_of(on, history).await?;
+    refuse(&steps)?;
+    if let Some(step) = steps.iter().find(|step| !step.is_known()) {
+        return Err(OpenError::Newer { unknown: step.name.clone(), needs: None });
+    }
+    refuse_living(on).await?;
+    let applied = record::applied(on).await.map_err(OpenError::engine)?;
+    let newest = history.iter().rev().filter_map(|migration| {
+        let stored = applied.iter().find(|one| one.number == Some(migration.number()))?;
+        Some((migration, stored))
+    });
+    for (migration, stored) in newest.take(usize::try_from(count).unwrap_or(usize::MAX)) {
+        record::take_back(on, &**migration, &stored.name).await.map_err(OpenError::migration)?;
+    }
+    Ok(())
+}
+
+/// Applies what the store lacks, and records what was applied before hashes were. Only for whoever is [`alone`].
+async fn apply_missing(on: &DatabaseConnection, history: &History) -> Result<(), OpenError> {
+    record::install(on).await.map_err(OpenError::migration)?;
+    let steps = steps_of(on, history).await?;
+    refuse(&steps)?;
+    let of_store = |migration: &dyn Migration| {
+        steps.iter().find(|step| guildhall_migrations::number(&step.name) == Some(migration.number()))
+    };
+    let all = || history.iter().map(|migration| &**migration);
+    let missing: Vec<_> = all().filter(|one| of_store(*one).is_some_and(|step| !step.applied)).collect();
+    let newest_applied = steps.iter().filter(|step| step.applied && step.is_known());
+    let newest_applied = newest_applied.filter_map(|step| guildhall_migrations::number(&step.name)).max();
+    // Whoever is at work with the store now knows what it has, and perhaps no more.
+    if missing.iter().any(|migration| Some(migration.compatible_from()) > newest_applied) {
+        refuse_living(on).await?;
+    }
+    for migration in missing {
+        record::apply(on, migration).await.map_err(OpenError::migration)?;
+    }
+    for migration in all().filter(|one| of_store(*one).is_some_and(Step::is_unrecorded)) {
+        record::write(on, migration).await.map_err(OpenError::migration)?;
+    }
+    Ok(())
+}
+
+/// A connection of whoever migrates: nobody else does at the same time, and it may take as long as it takes. The lock ends
+/// with the connection.
+async fn alone(settings: &Settings) -> Result<DatabaseConnection, OpenError> {
+    let on = connect::direct(settings).await.map_err(OpenError::engine)?;
+    if on.get_database_backend() != DbBackend::Postgres {
+        return Ok(on);
+    }
+    let wait = settings.lock_wait.as_millis().max(1);
+    let set =
+        format!("SET lock_timeout = {wait}; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0");
+    on.execute_unprepared(&set).await.map_err(OpenError::engine)?;
+    match query(&on, "SELECT 1 FROM pg_advisory_lock($1)", vec![ADVISORY_LOCK.into()]).await {
+        Ok(_) => Ok(on),
+        Err(error) => {
+            let_go(on).await;
+            // 55P03: lock_not_available.
+            let is_held = error.to_string().contains("lock timeout");
+            Err(if is_held { OpenError::Migrating } else { OpenError::engine(error) })
+        }
+    }
+}
+
+/// Every migration that this program knows or the store has. Changes nothing, and disturbs nobody who uses the store.
+///
+/// # Errors
+///
+/// When it cannot be opened.
+pub async fn status(settings: &Settings) -> Result<Vec<Step>, OpenError> {
+    if let StoreUrl::Sqlite(path) = &settings.url
+        && !path.exists()
+    {
+        return Ok(compare(&Migrator::migrations(), DbBackend::Sqlite, Vec::new()));
+    }
+    let reading = connect::reading(settings).map_err(OpenError::engine)?;
+    let read = steps(&reading).await;
+    reading.close().await;
+    read
+}
+
+/// Makes sure that this program can work with a store; migrates it if it should.
+pub(super) async fn prepare(settings: &Settings) -> Result<(), OpenError> {
+    prepare_with(settings, &Migrator::migrations()).await
+}
+
+async fn prepare_with(settings: &Settings, history: &History) -> Result<(), OpenError> {
+    let on = connect::direct(settings).await.map_err(OpenError::engine)?;
+    let steps = steps_of(&on, history).await;
+    let_go(on).await;
+    let steps = steps?;
+    refuse(&steps)?;
+    let newer: Vec<_> = steps.iter().filter(|step| step.fit() == Fit::Newer).map(|step| step.name.as_str()).collect();
+    if !newer.is_empty() {
+        emit(NewerStoreAccepted { migrations: &newer.join(", ") });
+    }
+    let missing: Vec<_> = steps.iter().filter(|step| !step.applied).map(|step| step.name.clone()).collect();
+    if !settings.migrate {
+        let older = OpenError::Older { missing: missing.join(", ") };
+        return if missing.is_empty() { Ok(()) } else { Err(older) };
+    }
+    if missing.is_empty() && !steps.iter().any(Step::is_unrecorded) {
+        return Ok(());
+    }
+    // Another process may have done it by the time it is this one's turn.
+    let on = alone(settings).await?;
+    let migrated = apply_missing(&on, history).await;
+    let_go(on).await;
+    migrated
+}
+
+/// What processes are at work with is not taken from under them.
+async fn refuse_living(on: &DatabaseConnection) -> Result<(), OpenError> {
+    const LIVING: &str = "SELECT COUNT(*) FROM instances
+        WHERE lease_until > (EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::bigint";
+    if on.get_database_backend() != DbBackend::Postgres || !has_instances(on).await.map_err(OpenError::engine)? {
+        return Ok(());
+    }
+    let rows = query(on, LIVING, Vec::new()).await.map_err(OpenError::engine)?;
+    let count: i64 = rows.first().map_or(Ok(0), |row| row.try_get_by_index(0)).map_err(OpenError::engine)?;
+    if count > 0 { Err(OpenError::Alive { count: count.unsigned_abs() }) } else { Ok(()) }
+}
+
+/// Whether processes say in this schema that they live.
+async fn has_instances(on: &DatabaseConnection) -> Result<bool, DbErr> {
+    const COLUMN: &str = "SELECT 1 FROM information_schema.columns WHERE table_schema = current_schema()
+        AND table_name = 'instances' AND column_name = 'lease_until'";
+    Ok(!query(on, COLUMN, Vec::new()).await?.is_empty())
+}
+
+fn refuse(steps: &[Step]) -> Result<(), OpenError> {
+    steps.iter().find_map(Step::refusal).map_or(Ok(()), Err)
+}
+
+pub(super) async fn steps(connection: &impl ConnectionTrait) -> Result<Vec<Step>, OpenError> {
+    steps_of(connection, &Migrator::migrations()).await
+}
+
+async fn steps_of(connection: &impl ConnectionTrait, history: &History) -> Result<Vec<Step>, OpenError> {
+    let applied = record::applied(connection).await.map_err(OpenError::engine)?;
+    Ok(compare(history, connection.get_database_backend(), applied))
+}
+
+/// Every migration that the program knows or the store has, by age. One that has another name in the store is the same if it
+/// has the same number.
+fn compare(history: &History, engine: DbBackend, mut applied: Vec<record::Applied>) -> Vec<Step> {
+    let newest_known = history.iter().map(|migration| migration.number()).max().unwrap_or(0);
+    let known = history.iter().map(|migration| {
+        let stored = applied.iter().position(|one| one.number == Some(migration.number()));
+        let stored = stored.map(|at| applied.swap_remove(at));
+        Step {
+            name: migration.name().to_owned(),
+            applied: stored.is_some(),
+            known_hash: Some(migration.hash(engine)),
+            compatible_from: stored.as_ref().and_then(|stored| stored.compatible_from),
+            stored_hash: stored.and_then(|stored| stored.hash),
+            newest_known,
+        }
+    });
+    let mut steps: Vec<_> = known.collect();
+    steps.extend(applied.into_iter().map(|stored| Step {
+        name: stored.name,
+        applied: true,
+        known_hash: None,
+        stored_hash: stored.hash,
+        compatible_from: stored.compatible_from,
+        newest_known,
+    }));
+    steps.sort_by(|a, b| a.name.cmp(&b.name));
+    steps
+}

@@ -1,0 +1,58 @@
+//! Processes that a part has ended: written as the last thing that such a process does, read by the next one, its metrics
+//! and `guildhall doctor`.
+
+use guildhall_actors::supervision::PartEnd;
+use guildhall_core::time::UnixMs;
+use sea_orm::ConnectionTrait;
+
+use super::{connect, let_go, members::instance_name, operation_row::time, rows::query, trouble::Trouble, write};
+use crate::settings::Store as Settings;
+
+/// How many are stored.
+const MOST: i64 = 100;
+
+/// A process that a part has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessEnd {
+    /// The name of the process.
+    pub instance: String,
+    /// The part.
+    pub part: String,
+    /// Why the part ended, without any message: the log of the process has it.
+    pub cause: String,
+    /// When.
+    pub at: UnixMs,
+}
+
+/// Stores the end of this process over a connection of its own.
+pub(super) async fn record(settings: &Settings, end: &PartEnd, now: UnixMs) {
+    let Ok(on) = connect::writing(settings).await else { return };
+    // If it cannot be stored, the log has it.
+    let _ = insert(&on, &instance_name(settings), end, write::signed(now.millis())).await;
+    let_go(on).await;
+}
+
+async fn insert(on: &impl ConnectionTrait, instance: &str, end: &PartEnd, now: i64) -> Result<(), Trouble> {
+    const INSERT: &str = "INSERT INTO process_ends (instance, part, cause, ended_at) VALUES ($1, $2, $3, $4)";
+    const TRIM: &str =
+        "DELETE FROM process_ends WHERE id NOT IN (SELECT id FROM process_ends ORDER BY id DESC LIMIT $1)";
+    let values = vec![instance.into(), end.part.name().into(), end.cause.summary().into(), now.into()];
+    query(on, INSERT, values).await?;
+    query(on, TRIM, vec![MOST.into()]).await?;
+    Ok(())
+}
+
+/// The stored ends, newest first.
+pub(super) async fn read(on: &impl ConnectionTrait) -> Result<Vec<ProcessEnd>, Trouble> {
+    const SELECT: &str = "SELECT instance, part, cause, ended_at FROM process_ends ORDER BY id DESC LIMIT $1";
+    let rows = query(on, SELECT, vec![MOST.into()]).await?;
+    let end = |row: &sea_orm::QueryResult| {
+        Ok(ProcessEnd {
+            instance: row.try_get_by_index(0)?,
+            part: row.try_get_by_index(1)?,
+            cause: row.try_get_by_index(2)?,
+            at: time(row.try_get_by_index(3)?),
+        })
+    };
+    rows.iter().map(end).collect()
+}

@@ -1,0 +1,158 @@
+//! Inputs that ended processes: operations are ended when their queue is claimed, others are forgotten once they were set
+//! aside by what handles events.
+
+use std::collections::HashMap;
+
+use guildhall_actors::{
+    crash::{CRASHES_BEFORE_SET_ASIDE, CrashedInput, Input},
+    operations::{Change, Claim, Fence, Intent, Recorded},
+    telemetry::crash::OperationSetAside,
+};
+use guildhall_core::{
+    operation::{Failure, FailureClass, Kind, OperationId, Queue, State},
+    time::UnixMs,
+};
+use sea_orm::DatabaseTransaction;
+
+use super::{Context, Trouble, record};
+use crate::store::{
+    crashes::{Key, OPERATION},
+    operation_row::{small, time},
+    rows::{Cell, Holds, Rows, Shape, query, with_rows},
+};
+
+/// How much of a kind one sweep removes at most.
+const SWEEP: i64 = 500;
+
+/// Operations that ended processes often enough, and are not done. There are seldom any.
+pub(in crate::store) const CRASHED: &str =
+    "SELECT c.operation, c.crashes, c.part, c.cause, o.queue, o.state, o.attempts,
+    o.delays, o.eligible_at, o.guild_id, o.kind, CAST(CASE WHEN o.unknown_outcome IS NOT NULL
+    OR o.progress IS NOT NULL OR EXISTS (SELECT 1 FROM intents i WHERE i.operation_id = o.id) THEN 1 ELSE 0 END AS BIGINT)
+    FROM crashed_inputs c JOIN operations o ON o.id = c.operation
+    WHERE c.kind = $1 AND c.crashes >= $2 AND o.finished_at IS NULL";
+
+/// An operation that was ended because it ended processes.
+#[derive(Debug)]
+pub(super) struct SetAside {
+    crashed: CrashedInput,
+    kind: Option<Kind>,
+    change: Change,
+}
+
+impl SetAside {
+    /// What there is to say of it.
+    pub(super) fn told(&self) -> OperationSetAside<'_> {
+        let Self { crashed, kind, change } = self;
+        OperationSetAside { crashed, kind: *kind, guild: change.guild, result: change.state }
+    }
+}
+
+/// Ends operations of queues that were just claimed if they ended processes before, so that they are not continued here.
+pub(super) async fn set_aside(
+    on: &DatabaseTransaction,
+    context: &Context,
+    claims: &[Claim],
+) -> Result<Vec<SetAside>, Trouble> {
+    if claims.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rows = query(on, CRASHED, vec![OPERATION.into(), i64::from(CRASHES_BEFORE_SET_ASIDE).into()]).await?;
+    if rows.is_empty() {
+        return Ok(Vec::new());
+    }
+    let fences: HashMap<Queue, Fence> = claims.iter().map(|claim| (claim.queue, claim.fence)).collect();
+    let mut ended = Vec::new();
+    for row in &rows {
+        let queue = Queue::from_number(row.try_get_by_index(4)?);
+        let Some(fence) = fences.get(&queue).copied() else { continue };
+        let id = OperationId::from_uuid(row.try_get_by_index(0)?);
+        let crashed = CrashedInput {
+            input: Input::Operation(id),
+            crashes: small(row, 1)?,
+            part: row.try_get_by_index(2)?,
+            cause: row.try_get_by_index(3)?,
+        };
+        // A value that makes no sense must not keep the queue from being claimed.
+        let state = State::from_name(&row.try_get_by_index::<String>(5)?);
+        let started = state.is_none_or(|state| matches!(state, State::Running | State::Reconciling));
+        let sent = started || row.try_get_by_index::<i64>(11)? != 0;
+        let (end, error) = verdict(&crashed, sent);
+        let at = UnixMs::new(u64::try_from(context.now()).unwrap_or(0));
+        let change = Change {
+            queue,
+            fence,
+            id,
+            guild: row.try_get_by_index::<Option<i64>>(9)?.map(i64::cast_unsigned),
+            state: end,
+            attempts: small(row, 6).unwrap_or(0),
+            delays: small(row, 7).unwrap_or(0),
+            eligible_at: time(row.try_get_by_index(8)?),
+            parked: false,
+            error: Some(error),
+            result: None,
+            made: None,
+            intent: Intent::Keep,
+            progress: None,
+            attempt: None,
+            unknown_outcome: None,
+            bind: Vec::new(),
+            unbind: Vec::new(),
+            at,
+        };
+        ended.push(SetAside { crashed, kind: Kind::from_name(&row.try_get_by_index::<String>(10)?), change });
+    }
+    let changes: Vec<Change> = ended.iter().map(|one| one.change.clone()).collect();
+    let recorded = record::all(on, context, &[(0, changes.as_slice())]).await?;
+    forget(on, ended.iter().map(|one| &one.crashed.input)).await?;
+    let mut recorded = recorded.into_iter().flat_map(|(_, recorded)| recorded);
+    ended.retain(|_| recorded.next() == Some(Recorded::Done));
+    Ok(ended)
+}
+
+/// How an operation ends that ended processes: one whose call may have left has to be looked at by a person.
+fn verdict(crashed: &CrashedInput, sent: bool) -> (State, Failure) {
+    let reason = crashed.reason();
+    if sent {
+        let message = format!("{reason}. Its call may have been sent: check in Discord whether it happened");
+        (State::NeedsReview, Failure::new(FailureClass::Poison, message))
+    } else {
+        (State::Dead, Failure::new(FailureClass::Poison, reason))
+    }
+}
+
+/// Forgets how often inputs ended processes.
+pub(super) async fn forget<'a>(
+    on: &DatabaseTransaction,
+    inputs: impl IntoIterator<Item = &'a Input>,
+) -> Result<(), Trouble> {
+    const SHAPE: Shape = Shape(&[
+        ("its_kind", Holds::Text),
+        ("its_operation", Holds::Uuid),
+        ("its_session", Holds::Text),
+        ("its_seq", Holds::Number),
+        ("its_handler", Holds::Text),
+    ]);
+    const FORGET: &str = "DELETE FROM crashed_inputs WHERE (kind, operation, session, seq, handler) IN
+        (SELECT its_kind, its_operation, its_session, its_seq, its_handler FROM {v})";
+    let mut rows = Rows::new();
+    for key in inputs.into_iter().map(Key::of) {
+        rows.push(&[
+            Cell::Text(key.kind),
+            Cell::Uuid(key.operation),
+            Cell::Text(&key.session),
+            Cell::Number(key.seq),
+            Cell::Text(&key.handler),
+        ]);
+    }
+    with_rows(on, FORGET, SHAPE, rows, Vec::new()).await?;
+    Ok(())
+}
+
+/// Removes crashes that were not repeated since then; how many.
+pub(super) async fn sweep(on: &DatabaseTransaction, before: i64) -> Result<usize, Trouble> {
+    const DELETE: &str = "DELETE FROM crashed_inputs WHERE (kind, operation, session, seq, handler) IN
+        (SELECT kind, operation, session, seq, handler FROM crashed_inputs WHERE last_at < $1
+        ORDER BY last_at LIMIT $2 + 0) RETURNING kind";
+    Ok(query(on, DELETE, vec![before.into(), SWEEP.into()]).await?.len())
+}
