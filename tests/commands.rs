@@ -165,6 +165,58 @@ async fn limits_are_waited_for_and_refusals_say_what_to_do() {
     assert!(says.contains("Discord refused the token (401)"), "{says}");
 }
 
+/// A daemon that uses a store, and the command beside it.
+fn beside(sim: &SimHandle, store: &str) -> (support::Running, Guildhall) {
+    let running = Guildhall::serve(&sim.gateway_url())
+        .env("GUILDHALL__DISCORD__TOKEN", "sim-bot-token")
+        .env("GUILDHALL__DISCORD__API_URL", &sim.api_url())
+        .env("GUILDHALL__STORE__URL", store)
+        .env("GUILDHALL__API__ADMIN_KEY", "gh_test_0123456789")
+        .spawn();
+    let address = tokio::task::block_in_place(|| running.address());
+    tokio::task::block_in_place(|| running.line_with("\"part is ready\",\"part\":\"gateway\""));
+    let program = Guildhall::new(&["commands", "sync", "-f", "commands.yaml"])
+        .file("commands.yaml", EXAMPLE)
+        .env("GUILDHALL__DISCORD__TOKEN", "sim-bot-token")
+        // Only the daemon can reach Discord.
+        .env("GUILDHALL__DISCORD__API_URL", "http://127.0.0.1:9/api/v10")
+        .env("GUILDHALL__STORE__URL", store)
+        .env("GUILDHALL__API__BIND", &address.to_string());
+    (running, program)
+}
+
+fn end(running: support::Running) {
+    running.signal("TERM");
+    tokio::task::block_in_place(|| running.end());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sync_goes_through_the_gate_of_a_running_daemon() {
+    let (sim, folder) = (sim().await, tempfile::tempdir().unwrap());
+    let store = format!("sqlite:{}/guildhall.db", folder.path().display());
+    let (running, program) = beside(&sim, &store);
+    let program = program.env("GUILDHALL__API__ADMIN_KEY", "gh_test_0123456789");
+    let output = tokio::task::block_in_place(|| program.output());
+    assert!(printed(&output).contains("Discord has them now."), "{}", text(&output.stdout));
+    assert_eq!(overwrites(&sim), 1);
+    end(running);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sync_sends_nothing_beside_a_daemon_that_refuses_its_key() {
+    let (sim, folder) = (sim().await, tempfile::tempdir().unwrap());
+    let store = format!("sqlite:{}/guildhall.db", folder.path().display());
+    let (running, program) = beside(&sim, &store);
+    let program = program
+        .env("GUILDHALL__DISCORD__API_URL", &sim.api_url())
+        .env("GUILDHALL__API__ADMIN_KEY", "gh_test_of_another_daemon");
+    let output = tokio::task::block_in_place(|| program.output());
+    let told = failed(&output);
+    assert!(told.contains("a daemon uses sqlite:") && told.contains("GUILDHALL_KEY"), "{told}");
+    assert_eq!(overwrites(&sim), 0);
+    end(running);
+}
+
 #[test]
 fn without_a_token_or_a_file_it_says_what_is_missing() {
     let says = failed(&Guildhall::new(&["commands", "sync", "-f", "none.yaml"]).output());

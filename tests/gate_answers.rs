@@ -11,6 +11,7 @@ use guildhall_actors::rest::{Gate, GateConfig, Outcome, Request, Rest as _};
 use guildhall_core::answer::{Class, Scope as CoreScope};
 use guildhall_sim::{Fault, FaultAction, LimitConfig, RateLimited, Scope};
 use http::{Method, StatusCode};
+use serde_json::json;
 
 /// Longer than any caller here waits.
 const LONG: u64 = 120_000;
@@ -80,22 +81,27 @@ fn a_429_of_scope_shared_closes_that_resource_alone_and_is_no_invalid_request() 
 }
 
 #[test]
-fn a_429_of_scope_global_closes_everything_but_interactions() {
+fn global_429_stops_everything_whichever_call_it_answered() {
     run(async {
-        let world = World::start(2, LimitConfig::default()).await;
-        let gate = world.gate(GateConfig::default());
-        world.fault_once("*", limited(Scope::Global));
-        let refused = answered(gate.call(world.get_channel(&world.places[0])).await);
-        assert!(matches!(refused.class, Class::RateLimited { scope: CoreScope::Global, .. }), "{refused:?}");
-        for place in &world.places {
-            for request in [world.get_channel(place), world.message(place, "x"), world.get_guild(place)] {
-                closed(&gate, request, "global_limit").await;
+        let callback = |world: &World, id: u64| {
+            world.with(Method::POST, format!("/interactions/{id}/none/callback"), &json!({ "type": 1 }))
+        };
+        for is_exempt in [false, true] {
+            let world = World::start(2, LimitConfig::default()).await;
+            let gate = world.gate(GateConfig::default());
+            world.fault_once("*", limited(Scope::Global));
+            let first = if is_exempt { callback(&world, 1) } else { world.get_channel(&world.places[0]) };
+            let refused = answered(gate.call(first).await);
+            assert!(matches!(refused.class, Class::RateLimited { scope: CoreScope::Global, .. }), "{refused:?}");
+            for place in &world.places {
+                for request in [world.get_channel(place), world.message(place, "x"), world.get_guild(place)] {
+                    closed(&gate, request, "global_limit").await;
+                }
             }
+            closed(&gate, callback(&world, 2), "global_limit").await;
+            assert_eq!(world.arrived(), 1);
+            assert_eq!(world.score().rate_limited, RateLimited { global: 1, ..RateLimited::default() });
         }
-        assert_eq!(world.arrived(), 1);
-        // An interaction's own endpoint does not count; this one has no such interaction, and hears so from Discord.
-        let callback = world.request(Method::POST, "/interactions/1/none/callback".to_owned());
-        open(&gate, callback).await;
     });
 }
 

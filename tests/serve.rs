@@ -1,5 +1,7 @@
 //! The daemon as a process: how it starts, what it answers, and each way it ends.
 
+#[path = "serve_reload/mod.rs"]
+mod reload;
 mod support;
 
 use std::{net::TcpListener, sync::Arc};

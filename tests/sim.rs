@@ -95,7 +95,7 @@ fn the_page_about_it_names_every_flag() {
     let flags = help.lines().filter_map(|line| line.trim_start().strip_prefix("--")?.split(' ').next());
     // One belongs to all commands, and says nothing about the simulator.
     let own: Vec<_> = flags.filter(|flag| *flag != "config").collect();
-    assert_eq!(own.len(), 13, "{own:?}");
+    assert_eq!(own.len(), 14, "{own:?}");
     for flag in own {
         let named = page.contains(&format!("| `--{flag}` ")) || page.contains(&format!("| `--{flag} "));
         assert!(named, "docs/simulator.md does not name --{flag}");

@@ -14,7 +14,7 @@ use guildhall_actors::operations::{
 };
 use guildhall_core::{
     interaction::{ReceivedInteraction, TokenDigest},
-    operation::{Failure, FailureClass, ManagedKind, OperationId, Queue, State},
+    operation::{Failure, FailureClass, ManagedKind, OperationId, Progress, Queue, State},
     time::UnixMs,
     usage::UsageScope,
 };
@@ -160,7 +160,18 @@ impl Inner {
             State::Scheduled => (State::Scheduled, 0, Some(WaitsFor::Delay)),
             state => (state, place, None),
         };
-        let stored = Stored { operation, seq, state, attempts: 0, delays: 0, parked: false, intent: None, error: None };
+        let stored = Stored {
+            operation,
+            seq,
+            state,
+            attempts: 0,
+            delays: 0,
+            parked: false,
+            intent: None,
+            progress: Progress::default(),
+            error: None,
+            unknown_outcome: None,
+        };
         self.rows.push(Shown { stored, result: None, updated_at, finished_at: None, attempts: Vec::new(), waits_for });
         seq
     }
@@ -276,7 +287,7 @@ impl OperationStore for Memory {
             let scheduled =
                 |row: &&Shown| row.stored.state == State::Scheduled && queue_of(&row.stored.operation) == queue;
             let due = inner.rows.iter().filter(scheduled).map(|row| row.stored.operation.eligible_at).min();
-            Ok(Page { operations: waits.take(limit).cloned().collect(), scheduled: due })
+            Ok(Page { operations: waits.take(limit).cloned().collect(), scheduled: due, ..Page::default() })
         })
     }
 
@@ -301,6 +312,10 @@ impl OperationStore for Memory {
     }
 
     fn bound(&self, _: ManagedKind, _: Vec<u64>) -> StoreFuture<'_, Vec<u64>> {
+        self.answer(|_| missing())
+    }
+
+    fn release_held(&self, _: UnixMs, _: usize) -> StoreFuture<'_, usize> {
         self.answer(|_| missing())
     }
 
@@ -335,7 +350,7 @@ impl OperationStore for Memory {
     fn cancel(&self, id: OperationId, _: UnixMs) -> StoreFuture<'_, Option<(State, Queue)>> {
         self.answer(move |inner| {
             Ok(inner.find(id).map(|row| {
-                let untried = row.stored.attempts == 0 && row.stored.intent.is_none();
+                let untried = row.stored.attempts == 0 && row.stored.intent.is_none() && row.stored.progress.is_empty();
                 if row.stored.state.may_cancel() && untried {
                     row.stored.state = State::Cancelled;
                 }

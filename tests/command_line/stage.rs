@@ -121,7 +121,7 @@ impl Stage {
             .env("GUILDHALL__STORE__URL", &store)
             .spawn();
         let address = running.address();
-        running.line_with("\"part is ready\",\"part\":\"store\"");
+        running.line_with("\"part is ready\",\"part\":\"operations\"");
         // As somebody has it who runs both by the same settings.
         let cli = Cli::new().env("GUILDHALL__STORE__URL", &store).env("GUILDHALL__API__BIND", &address.to_string());
         Self { cli, address, sim, _running: running, folder, _runtime: runtime }

@@ -12,13 +12,14 @@ use crate::{
     stage::{Engine, Furniture, Stage},
 };
 
-const ROOM: Furniture = Furniture { guilds: 1, roles: 16, doomed: 16, permissions: None };
+const ROOM: Furniture = Furniture { guilds: 1, roles: 18, doomed: 18, permissions: None };
 
 /// How often a boundary is passed in each of the lives that follow one another before the daemon ends there. The later
 /// ones take up what the earlier ones left, and end while they do. What is committed is much besides operations: more
 /// lives are needed to meet an acceptance, a claim, a start and an end.
 fn lives(point: Point) -> &'static [u64] {
     match point {
+        Point::WaitingForPermit => &[0],
         Point::BeforeIntent
         | Point::AfterIntent
         | Point::BeforeSend
@@ -30,7 +31,10 @@ fn lives(point: Point) -> &'static [u64] {
 }
 
 async fn ended_at(stage: &Stage, point: Point, passes: u64) {
-    let mut life = stage.begin_with(&[("GUILDHALL_FAILPOINT", &format!("{}:{passes}", point.name()))]);
+    let failpoint = format!("{}:{passes}", point.name());
+    // With one call a second, the second call has to wait.
+    let global = if point == Point::WaitingForPermit { "1" } else { "200" };
+    let mut life = stage.begin_with(&[("GUILDHALL_FAILPOINT", &failpoint), ("GUILDHALL__LIMITS__GLOBAL", global)]);
     let ended = timeout(STUCK, life.ends()).await;
     assert!(ended.is_ok(), "{} is never passed {passes} times\n{}", point.name(), life.last_words());
     assert!(was_killed(life.kill()), "it ended in its own way\n{}", life.last_words());
@@ -79,7 +83,10 @@ async fn on_both(class: &[Sort]) {
         tokio::join!(at_every_boundary(Engine::Sqlite, class), at_every_boundary(Engine::Postgres, class));
     sqlite.holds("sqlite");
     postgres.holds("postgres");
-    assert_eq!((sqlite.operations, postgres.operations), (class.len() * 8, class.len() * 8));
+    assert_eq!(
+        (sqlite.operations, postgres.operations),
+        (class.len() * Point::ALL.len(), class.len() * Point::ALL.len())
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -111,4 +118,36 @@ async fn what_cannot_be_found_again_is_sent_at_most_once_whenever_the_process_en
 async fn what_is_deleted_is_gone_whenever_the_process_ends() {
     use Sort::{DeleteChannel, DeleteRole};
     on_both(&[DeleteRole, DeleteChannel, DeleteRole, DeleteChannel]).await;
+}
+
+/// An operation waits for its permit when the process is killed. The next process would look for it, or send it again, only
+/// after the longest that a call may take, which is longer than this test waits.
+async fn waiting_at_a_kill(engine: Engine, sorts: &[Sort]) {
+    let stage = Stage::new(engine, ROOM).await;
+    let mut asker = Asker::new(stage.places[0].clone());
+    let mut errands = Vec::new();
+    for sort in sorts {
+        errands.push(asker.next(*sort, &stage).await);
+    }
+    let submits = async {
+        let mut accepted = Vec::new();
+        for errand in &errands {
+            accepted.push(stage.submit(errand).await);
+        }
+        accepted
+    };
+    let timeout = (2 * STUCK).as_millis().to_string();
+    let ends = async {
+        ended_at(&stage, Point::WaitingForPermit, 0).await;
+        stage.begin_with(&[("GUILDHALL__REST__REQUEST_TIMEOUT_MS", &timeout)])
+    };
+    let (accepted, life) = tokio::join!(submits, ends);
+    let became = to_the_end(&life, &stage, &accepted).await;
+    judge(&stage.sim.score(), &accepted, &became).holds(engine.name());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn call_that_waits_for_its_permit_at_a_kill_is_not_waited_out() {
+    let sorts = [Sort::CreateRole, Sort::AssignRole, Sort::SendMessage];
+    tokio::join!(waiting_at_a_kill(Engine::Sqlite, &sorts), waiting_at_a_kill(Engine::Postgres, &sorts));
 }

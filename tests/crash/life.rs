@@ -94,6 +94,12 @@ impl Life {
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success(), "there is nobody to signal");
     }
 
+    /// Lines of its log with this in them.
+    pub(crate) fn lines_with(&self, text: &str) -> Vec<serde_json::Value> {
+        let log = self.log.lock().unwrap();
+        log.iter().filter(|line| line.contains(text)).map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
     /// The last lines of its log.
     pub(crate) fn last_words(&self) -> String {
         self.log.lock().unwrap().join("\n")

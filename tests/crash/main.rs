@@ -13,13 +13,21 @@
 
 #[path = "../support/postgres.rs"]
 mod postgres;
+#[cfg(feature = "failpoints")]
+#[path = "../support/redis.rs"]
+mod redis;
 
 // The tests of ownership use these, too, and each uses its own part of them.
 mod asker;
 #[allow(dead_code, reason = "the tests of ownership use it")]
 mod caller;
+#[cfg(feature = "failpoints")]
+mod ended;
 mod errand;
 mod judge;
+#[cfg(feature = "failpoints")]
+#[allow(dead_code, reason = "each of the tests kills its own")]
+mod killed;
 #[allow(dead_code, reason = "the tests of ownership use it")]
 mod life;
 #[allow(dead_code, reason = "the tests of ownership use it")]
@@ -29,5 +37,10 @@ mod stage;
 mod boundaries;
 mod faults;
 mod late;
+#[cfg(feature = "failpoints")]
+mod parts;
+#[cfg(feature = "failpoints")]
+mod poison;
 mod random;
+mod steps;
 mod store_loss;

@@ -48,7 +48,7 @@ impl Engine {
 }
 
 /// A guild, and what is in it for errands.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Place {
     pub(crate) guild: u64,
     pub(crate) channel: u64,

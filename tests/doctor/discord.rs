@@ -42,12 +42,12 @@ async fn intents_that_are_not_enabled_are_told_before_discord_closes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_is_wrong_and_session_starts_that_are_gone_are_found() {
     let gateway = GatewayConfig { session_starts: 1, shards: 2, ..GatewayConfig::default() };
-    let late = sim(SimConfig { date_ahead_s: 7, gateway, ..SimConfig::default() }).await;
+    let late = sim(SimConfig { clock_ahead_s: 7, gateway, ..SimConfig::default() }).await;
     let found = Found::run(doctor(&late, &["--guilds", "0"]));
     found.is("clock", "warn", "behind Discord's");
     found.is("session starts", "fail", "1 of 1 left");
     found.is("roles", "skip", "no guild was to be looked at");
-    let far = sim(SimConfig { date_ahead_s: -3_600, ..SimConfig::default() }).await;
+    let far = sim(SimConfig { clock_ahead_s: -3_600, ..SimConfig::default() }).await;
     let found = Found::run(doctor(&far, &[]));
     found.is("clock", "fail", "ahead of Discord's");
     assert!(found.check("clock").2.contains("chrony"));
@@ -167,7 +167,7 @@ async fn people_read_a_line_for_each_and_what_to_do_below_it() {
     assert_eq!(output.status.code(), Some(1), "{shown}");
     assert!(shown.starts_with("fail  token             there is none\n                        → "), "{shown}");
     assert!(shown.contains("\nskip  rabbitmq          not configured"), "{shown}");
-    assert!(shown.ends_with(" ok, 0 to look at, 1 wrong, 8 not looked at\n"), "{shown}");
+    assert!(shown.ends_with(" ok, 0 to look at, 1 wrong, 9 not looked at\n"), "{shown}");
     let wrong = Guildhall::new(&["doctor", "-o", "json"]).env("GUILDHALL__GATEWAY__SHARDS", "many").output();
     let found = Found::of(&wrong);
     found.is("settings", "fail", "gateway.shards cannot be \"many\"");

@@ -64,6 +64,7 @@ async fn the_running_daemon_is_asked_for_what_only_it_knows() {
     };
     let found = look("gh_test_0123456789");
     found.is("daemon", "ok", &format!("ready at http://{address}"));
+    found.is("guild restarts", "ok", "restarted 0 guilds of operations and 0 of events");
     found.is("ban budget", "ok", "of 10000 invalid requests");
     found.is("ban budget", "ok", "by the daemon's own count");
     // A key that is not the daemon's: its own memory is looked at instead, or it is said why not.

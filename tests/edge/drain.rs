@@ -42,7 +42,7 @@ fn start(sim: &SimHandle, folder: &TempDir, delay_ms: &str) -> (Running, SocketA
         .env("GUILDHALL__SHUTDOWN__DELAY_MS", delay_ms)
         .spawn();
     let address = running.address();
-    running.line_with("\"part is ready\",\"part\":\"store\"");
+    running.line_with("\"part is ready\",\"part\":\"operations\"");
     (running, address)
 }
 

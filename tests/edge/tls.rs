@@ -118,6 +118,57 @@ async fn the_api_is_served_over_tls_and_new_certificates_are_shown_without_a_res
     end(daemon);
 }
 
+/// Settings that name a certificate, and a log filter.
+fn settings(cert: &str, filter: &str) -> String {
+    format!("[api.tls]\ncert_file = \"{cert}\"\nkey_file = \"{cert}.key\"\n[log]\nfilter = \"{filter}\"\n")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reload_swaps_the_certificate_for_new_connections_and_refuses_a_broken_one() {
+    let gateway = Gateway::start(Manner::Kind).await;
+    let authority = Authority::new();
+    let first = authority.issue("first.pem", "first.pem.key");
+    let second = authority.issue("second.pem", "second.pem.key");
+    fs::write(authority.file("broken.pem"), "no certificate").unwrap();
+    fs::copy(authority.file("first.pem.key"), authority.file("broken.pem.key")).unwrap();
+    // The key of another one.
+    fs::copy(authority.file("second.pem"), authority.file("mixed.pem")).unwrap();
+    fs::copy(authority.file("first.pem.key"), authority.file("mixed.pem.key")).unwrap();
+    // Other files than those that are in use: only a reload reads them.
+    let text = |cert: &str, filter: &str| settings(authority.file(cert).to_str().unwrap(), filter);
+    let daemon = Guildhall::serve(&gateway.url)
+        .env("GUILDHALL__API__ADMIN_KEY", KEY)
+        .file("config/guildhall.toml", &text("first.pem", "info"))
+        .spawn();
+    let set = |cert: &str, filter: &str| {
+        fs::write(daemon.folder().join("config/guildhall.toml"), text(cert, filter)).unwrap();
+    };
+    let address = daemon.address();
+    daemon.line_with("\"part is ready\",\"part\":\"gateway\"");
+    let (mut connection, shown) = authority.connect(address).await;
+    assert_eq!(shown, first);
+
+    for broken in ["broken.pem", "mixed.pem", "missing.pem"] {
+        set(broken, "debug");
+        let refused = connection.ask("POST", "/v1/reload", &Value::Null).await.unwrap();
+        assert_eq!(refused.status, 422, "{broken}: {refused:?}");
+        assert!(refused.body.contains("api.tls"), "{broken}: {refused:?}");
+        assert_eq!(authority.connect(address).await.1, first, "{broken}");
+    }
+    set("first.pem", "info");
+    let same = connection.ask("POST", "/v1/reload", &Value::Null).await.unwrap();
+    assert!(same.body.contains("\"changed\":[]"), "what was refused was never applied: {same:?}");
+
+    set("second.pem", "info");
+    let swapped = connection.ask("POST", "/v1/reload", &Value::Null).await.unwrap();
+    assert_eq!(swapped.status, 200, "{swapped:?}");
+    assert!(swapped.body.contains("\"certificate\""), "{swapped:?}");
+    assert_eq!(authority.connect(address).await.1, second);
+    // The connection from before is not disturbed.
+    assert_eq!(connection.ask("GET", "/v1/operations", &Value::Null).await.unwrap().status, 200);
+    end(daemon);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn its_health_is_asked_over_tls_as_well() {
     let gateway = Gateway::start(Manner::Kind).await;

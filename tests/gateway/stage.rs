@@ -6,7 +6,7 @@ use guildhall::{
     discord::{Reconnects, Shards, ShardsConfig},
     settings::{ShardRange, Token},
 };
-use guildhall_actors::events::Allowance;
+use guildhall_actors::{events::Allowance, operations::WallClock};
 use guildhall_sim::{GatewayConfig, Sim, SimConfig, SimHandle, StormEvent, StormSpec};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::time::Instant;
@@ -69,6 +69,7 @@ pub(crate) fn config<Q>(sim: &SimHandle, shards: u32, queue: Q) -> ShardsConfig<
         buffer: Allowance { events: 4_096, bytes: 16 << 20 },
         reconnects: Reconnects { base: Duration::from_millis(10), cap: Duration::from_millis(50) },
         hello_within: Duration::from_secs(20),
+        clock: WallClock::system(),
     }
 }
 

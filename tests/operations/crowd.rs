@@ -56,6 +56,10 @@ impl Perform for Door {
     fn reconcile(&self, _: Work) -> PerformFuture<'_, Reconciled> {
         Box::pin(async { Reconciled::Absent })
     }
+
+    fn verify(&self, _: Work) -> PerformFuture<'_, Reconciled> {
+        Box::pin(async { Reconciled::Absent })
+    }
 }
 
 impl Door {

@@ -23,14 +23,19 @@ impl Daemon {
 
     /// With these settings, by their names in the environment.
     pub(crate) fn start_with(sim: &SimHandle, folder: &TempDir, set: &[(&str, &str)]) -> Self {
+        Self::start_on(sim, &format!("sqlite:{}/guildhall.db", folder.path().display()), set)
+    }
+
+    /// With this store, and these settings.
+    pub(crate) fn start_on(sim: &SimHandle, store: &str, set: &[(&str, &str)]) -> Self {
         let program = Guildhall::serve(&sim.gateway_url())
             .env("GUILDHALL__DISCORD__TOKEN", CANARY)
             .env("GUILDHALL__DISCORD__API_URL", &sim.api_url())
-            .env("GUILDHALL__STORE__URL", &format!("sqlite:{}/guildhall.db", folder.path().display()))
+            .env("GUILDHALL__STORE__URL", store)
             .env("GUILDHALL__API__ADMIN_KEY", KEY);
         let running = set.iter().fold(program, |program, (name, value)| program.env(name, value)).spawn();
         let address = running.address();
-        running.line_with("\"part is ready\",\"part\":\"store\"");
+        running.line_with("\"part is ready\",\"part\":\"operations\"");
         Self { running, address }
     }
 
@@ -50,6 +55,11 @@ impl Daemon {
     pub(crate) fn stop(self) {
         self.running.signal("TERM");
         assert_eq!(self.running.end().code, Some(0));
+    }
+
+    /// Ends it with SIGKILL.
+    pub(crate) fn kill(self) {
+        drop(self.running);
     }
 
     pub(crate) fn ask(&self, method: &str, path: &str, body: &Value) -> Answer {

@@ -112,7 +112,6 @@ async fn nothing_goes_out_while_a_person_keeps_a_breaker_open_and_a_restart_does
     assert_eq!(sim.score().routes.get(ROLES).map_or(0, |route| route.requests), 0, "nothing was sent");
     let reset = daemon.ask("POST", "/v1/breakers/reset", &json!({ "key": BOT }));
     assert_eq!((reset.status, &reset.json()["state"]), (200, &json!("closed")), "{}", reset.body);
-    assert_eq!(daemon.ask("POST", &format!("/v1/operations/{id}/retry"), &Value::Null).status, 202);
     daemon.until(&id, "succeeded");
     assert_eq!((daemon.rows("breakers.force"), daemon.rows("breakers.reset")), (1, 1));
     daemon.stop();
@@ -131,8 +130,51 @@ async fn a_refused_token_keeps_the_bot_still_until_a_person_resets_it() {
     let timed = daemon.ask("POST", "/v1/breakers/force", &json!({"key": BOT, "for_ms": 1}));
     assert_eq!(timed.status, 409, "it would be open for a moment only: {}", timed.body);
     assert_eq!(daemon.ask("POST", "/v1/breakers/reset", &json!({ "key": BOT })).status, 200);
-    assert_eq!(daemon.ask("POST", &format!("/v1/operations/{id}/retry"), &Value::Null).status, 202);
     daemon.until(&id, "succeeded");
+    daemon.stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reset_breaker_releases_what_it_delayed_even_over_a_crash() {
+    const HOUR_MS: u64 = 3_600_000;
+    // What was in flight when it was killed need not be waited out for long.
+    const QUICK: [(&str, &str); 2] =
+        [("GUILDHALL__REST__REQUEST_TIMEOUT_MS", "2000"), ("GUILDHALL__OPERATIONS__SETTLE_MS", "2000")];
+    let (sim, folder) = (sim(1).await, tempfile::tempdir().unwrap());
+    let guilds = [sim.guilds()[0], sim.guilds()[1]];
+    let daemon = Daemon::start_with(&sim, &folder, &QUICK);
+    let created = || sim.score().routes.get(ROLES).map_or(0, |route| route.requests);
+    let delayed = |daemon: &Daemon| {
+        let forced = daemon.ask("POST", "/v1/breakers/force", &json!({ "key": BOT, "for_ms": HOUR_MS }));
+        assert_eq!(forced.json()["state"], "open", "{}", forced.body);
+        guilds.map(|guild| {
+            let batch = json!([
+                {"kind": "create_role", "payload": {"name": "first"}},
+                {"kind": "create_role", "payload": {"name": "second"}},
+            ]);
+            let ids = daemon.submit(guild, &batch);
+            daemon.until(&ids[0], "delayed");
+            ids
+        })
+    };
+    let ids = delayed(&daemon);
+    assert_eq!(created(), 0);
+    assert_eq!(daemon.ask("POST", "/v1/breakers/reset", &json!({ "key": BOT })).status, 200);
+    for of_guild in &ids {
+        for id in of_guild {
+            assert_eq!(daemon.until(id, "succeeded")["attempts"], 1);
+        }
+    }
+    assert!(daemon.metrics().contains("guildhall_operations_released_total 2"));
+    daemon.line_with("delayed operations released");
+    let ids = delayed(&daemon);
+    assert_eq!((created(), daemon.ask("POST", "/v1/breakers/reset", &json!({ "key": BOT })).status), (4, 200));
+    daemon.kill();
+    let daemon = Daemon::start_with(&sim, &folder, &QUICK);
+    for id in ids.iter().flatten() {
+        daemon.until(id, "succeeded");
+    }
+    assert_eq!(created(), 8);
     daemon.stop();
 }
 
@@ -214,10 +256,17 @@ async fn what_a_person_does_to_a_breaker_and_takes_from_a_budget_holds_for_all_p
     second.until_seen("/v1/limits", |seen| seen["breakers"]["forced_open"] == 1);
     assert_eq!(second.ask("POST", "/v1/breakers/reset", &json!({ "key": BOT })).status, 200);
     first.until_seen("/v1/limits", |seen| seen["breakers"]["forced_open"] == 0);
+    let hour = json!({"key": BOT, "for_ms": 3_600_000});
+    assert_eq!(first.ask("POST", "/v1/breakers/force", &hour).json()["state"], "open");
+    let held = first.submit(sim.guilds()[0], &role("Pilots")).remove(0);
+    first.until(&held, "delayed");
+    second.until_seen("/v1/limits", |seen| seen["breakers"]["open"] == 1);
+    assert_eq!(second.ask("POST", "/v1/breakers/reset", &json!({ "key": BOT })).status, 200);
+    first.until(&held, "succeeded");
     let minute = json!({"key": "target:crm", "for_ms": 60_000});
     assert_eq!(first.ask("POST", "/v1/breakers/force", &minute).json()["state"], "open");
     second.until_seen("/v1/limits", |seen| seen["breakers"]["open"] == 1);
-    assert_eq!((first.rows("breakers.force"), second.rows("breakers.reset")), (2, 1), "where it was done");
+    assert_eq!((first.rows("breakers.force"), second.rows("breakers.reset")), (3, 2), "where it was done");
 
     assert_eq!(first.ask("POST", "/v1/budgets/shop/acquire", &json!({"cost": 7})).json()["remaining"], 3.0);
     let shop = second.get("/v1/budgets/shop");

@@ -129,3 +129,18 @@ fn without_the_log_a_channel_in_a_category_that_hides_it_is_unclear_too() {
         assert!(stage.unclear(&work).await.contains("inside"), "the category itself is not listed");
     });
 }
+
+#[test]
+fn channel_that_the_audit_log_does_not_show_yet_is_found_in_the_list() {
+    run(async {
+        let stage = Stage::with_permissions(PLAIN | VIEW_AUDIT_LOG).await;
+        let work = stage.work(create_channel("lagging"));
+        stage.lost(&work, CREATE, FaultAction::DropAfter).await;
+        let made = stage.world.score().effects[&stage.place.guild.to_string()].last().unwrap().object;
+        stage.world.fault("GET /guilds/*/audit-logs", FaultAction::HideEntries { targets: vec![made] });
+        assert_eq!(stage.found(&work).await.made, Some(made.get()));
+        let never = stage.work(create_channel("never"));
+        stage.lost(&never, CREATE, FaultAction::DropBefore).await;
+        assert_eq!(stage.reconcile(&never).await, Reconciled::Absent, "neither the log nor the list has it");
+    });
+}

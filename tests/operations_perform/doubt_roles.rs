@@ -172,7 +172,7 @@ fn a_question_that_cannot_be_asked_now_is_asked_later() {
         let work = stage.work(create_role("x"));
         stage.lost(&work, CREATE, FaultAction::DropAfter).await;
         stage.world.fault_once("GET /guilds/*/audit-logs", FaultAction::Status { status: 503, code: 0 });
-        assert!(matches!(stage.reconcile(&work).await, Reconciled::Held { .. }));
+        assert!(matches!(stage.reconcile(&work).await, Reconciled::Failed(_)));
         let limit = FaultAction::RateLimit { scope: guildhall_sim::Scope::User, retry_after_ms: 40_000 };
         stage.world.fault_once("GET /guilds/*/audit-logs", limit);
         match stage.reconcile(&work).await {
@@ -180,5 +180,41 @@ fn a_question_that_cannot_be_asked_now_is_asked_later() {
             other => panic!("{other:?}"),
         }
         assert_eq!(stage.roles_named("x").await.len(), 1);
+    });
+}
+
+/// Leaves the newest object out of the audit log, as if the log lagged behind.
+fn hide_newest_entry(stage: &Stage) -> u64 {
+    let made = stage.world.score().effects[&stage.place.guild.to_string()].last().unwrap().object;
+    stage.world.fault("GET /guilds/*/audit-logs", FaultAction::HideEntries { targets: vec![made] });
+    made.get()
+}
+
+#[test]
+fn role_that_the_audit_log_does_not_show_yet_is_found_in_the_list() {
+    run(async {
+        let stage = Stage::with_permissions(PLAIN | VIEW_AUDIT_LOG).await;
+        let work = stage.work(create_role("lagging"));
+        stage.lost(&work, CREATE, FaultAction::DropAfter).await;
+        let made = hide_newest_entry(&stage);
+        assert_eq!(stage.found(&work).await.made, Some(made));
+        assert_eq!(stage.roles_named("lagging").await.len(), 1);
+    });
+}
+
+#[test]
+fn role_that_others_made_by_the_log_is_not_taken_for_a_lagging_one() {
+    run(async {
+        let stage = Stage::with_permissions(PLAIN | VIEW_AUDIT_LOG).await;
+        let roles = format!("/guilds/{}/roles", stage.place.guild);
+        stage.aside(Method::POST, &roles, &json!({ "name": "twin" })).await;
+        let work = stage.work(create_role("twin"));
+        stage.lost(&work, CREATE, FaultAction::DropAfter).await;
+        let made = hide_newest_entry(&stage);
+        assert_eq!(stage.found(&work).await.made, Some(made), "the other twin has an entry without the marker");
+        let never = stage.work(create_role("twin"));
+        stage.known.insert(ManagedKind::Role, made);
+        stage.lost(&never, CREATE, FaultAction::DropBefore).await;
+        assert_eq!(stage.reconcile(&never).await, Reconciled::Absent);
     });
 }

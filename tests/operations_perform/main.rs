@@ -17,3 +17,4 @@ mod interactions;
 mod messages;
 mod requests;
 mod roles;
+mod verify;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use guildhall::discord::operations::{Known, PerformConfig, Performer};
-use guildhall_actors::operations::{Done, Perform as _, Performed, Reconciled, StoreFuture, Work};
+use guildhall_actors::operations::{Done, Journal, Perform as _, Performed, Reconciled, StoreFuture, Work};
 use guildhall_actors::rest::{Gate, GateConfig, Outcome, Rest as _};
 use guildhall_actors::right::Right;
 use guildhall_core::access::{Bounds, Grant, ScopeSet, Whose};
@@ -17,7 +17,9 @@ use guildhall_core::operation::payload::{
     ChannelType, CreateChannel, CreateRole, Location, MessageBody, NewChannel, NewRole, Overwrite, OverwriteTarget,
     SendMessage,
 };
-use guildhall_core::operation::{Failure, FailureClass, ManagedKind, Marker, OperationId, Payload, Reference};
+use guildhall_core::operation::{
+    Failure, FailureClass, ManagedKind, Marker, OperationId, Payload, Progress, Reference,
+};
 use guildhall_core::time::UnixMs;
 use guildhall_sim::{FaultAction, GuildsSpec};
 use http::Method;
@@ -139,11 +141,13 @@ impl Stage {
             lane: payload.kind().lane(),
             payload,
             bound: None,
+            progress: Progress::default(),
             marker: Marker::of(id),
             reason: Some("asked for".to_owned()),
             max_wait: Duration::from_secs(5),
             intent_at: UnixMs::new(now),
             right: Right::always(),
+            journal: Journal::none(),
             trace: None,
         }
     }
@@ -163,7 +167,7 @@ impl Stage {
         }
     }
 
-    fn keep(&self, work: &Work, done: &Done) {
+    pub(crate) fn keep(&self, work: &Work, done: &Done) {
         for binding in &done.bind {
             self.known.insert(binding.kind, binding.discord_id);
         }
@@ -179,7 +183,7 @@ impl Stage {
 
     pub(crate) async fn failed(&self, work: &Work) -> Failure {
         match self.perform(work).await {
-            Performed::Failed(failure) => failure,
+            Performed::Failed(failure) | Performed::Unknown(failure) => failure,
             other => panic!("expected it to fail, got {other:?}"),
         }
     }
@@ -193,6 +197,10 @@ impl Stage {
 
     pub(crate) async fn reconcile(&self, work: &Work) -> Reconciled {
         self.performer.reconcile(work.clone()).await
+    }
+
+    pub(crate) async fn verify(&self, work: &Work) -> Reconciled {
+        self.performer.verify(work.clone()).await
     }
 
     pub(crate) async fn found(&self, work: &Work) -> Done {

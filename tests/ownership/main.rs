@@ -38,9 +38,19 @@ mod postgres;
 #[path = "../crash/stage.rs"]
 mod stage;
 
+#[cfg(feature = "failpoints")]
+#[path = "../crash/ended.rs"]
+mod ended;
 mod fleet;
+#[cfg(feature = "failpoints")]
+#[allow(dead_code, reason = "each of the tests kills its own")]
+#[path = "../crash/killed.rs"]
+mod killed;
 
 mod frozen;
+mod limit;
+#[cfg(feature = "failpoints")]
+mod parts;
 mod random;
 mod rolling;
 mod servers;

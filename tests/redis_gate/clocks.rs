@@ -7,12 +7,13 @@ use std::{
 };
 
 use guildhall::redis::RedisUrl;
-use tempfile::TempDir;
 
 use crate::{
     assert_all_take_part,
     fleet::{Fleet, Launch, Rules},
-    full_rate, secs, side_by_side,
+    full_rate,
+    movable_clock::MovableClock,
+    secs, side_by_side,
 };
 
 const HOUR: i64 = 3_600;
@@ -20,43 +21,6 @@ const DAY: &str = "86400";
 
 /// Runs what follows where the time since the start is another; nothing of it where the system does not do that.
 const ANOTHER_TIME: [&str; 6] = ["unshare", "--time", "--monotonic", DAY, "--boottime", DAY];
-
-/// A wall clock that can be moved, for those who are started with it.
-struct MovableClock {
-    folder: TempDir,
-}
-
-impl MovableClock {
-    fn build() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let clock = Self { folder };
-        clock.move_by(0, 0);
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/redis_gate/clock.c");
-        let built = Command::new("cc")
-            .args(["-shared", "-fPIC", "-O1", "-o", &clock.path("clock.so"), source])
-            .status()
-            .unwrap_or_else(|error| panic!("cannot run cc ({error}); apt-get install gcc libc6-dev"));
-        assert!(built.success());
-        clock
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.folder.path().join(name).to_str().unwrap().to_owned()
-    }
-
-    /// What a process is started with that is to have it.
-    fn environment(&self) -> [(&'static str, String); 2] {
-        [("LD_PRELOAD", self.path("clock.so")), ("CLOCK_OFFSET", self.path("offset"))]
-    }
-
-    /// From now on it is off by so much.
-    fn move_by(&self, seconds: i64, millis: i64) {
-        let micros = (seconds * 1_000 + millis) * 1_000;
-        // In place: it is read through the file's own memory.
-        let file = std::fs::File::options().write(true).create(true).truncate(false).open(self.path("offset")).unwrap();
-        std::os::unix::fs::FileExt::write_all_at(&file, &micros.to_ne_bytes(), 0).unwrap();
-    }
-}
 
 /// Seconds since the system started, as a process sees it that is run so.
 fn uptime(under: &[&str]) -> Option<f64> {
@@ -119,7 +83,7 @@ impl JumpyRedis {
         let port = fastrand::u16(20_000..30_000);
         let mut child = Command::new("redis-server")
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
-            .current_dir(clock.folder.path())
+            .current_dir(clock.path(""))
             .envs(clock.environment())
             .stdout(Stdio::piped())
             .spawn()

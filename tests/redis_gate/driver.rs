@@ -9,7 +9,7 @@ use std::{
 
 use futures_util::future::join_all;
 use guildhall::{
-    app::{Rest, block_on},
+    app::{GateState, Rest, block_on},
     logging,
     settings::{self, Settings, Sources},
 };
@@ -77,7 +77,7 @@ async fn drive(orders: Orders, settings: Settings) {
         .map(|(number, channels)| {
             let name = if many { format!("{}{number}", orders.name) } else { orders.name.clone() };
             let channels = channels.into_iter().map(Id::new).collect();
-            Rc::new(Driven::new(name, Rest::start(&settings, token.clone(), None).unwrap(), channels))
+            Rc::new(Driven::new(name, Rest::start(&settings, token.clone(), GateState::Forgetful).unwrap(), channels))
         })
         .collect();
     let pending = if many { PENDING / 8 } else { PENDING };

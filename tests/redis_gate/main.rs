@@ -11,6 +11,8 @@ mod fleet;
 #[path = "../support/gate.rs"]
 mod gate;
 mod loss;
+#[path = "../support/movable_clock.rs"]
+mod movable_clock;
 mod news;
 mod on_loss;
 #[path = "../support/redis.rs"]

@@ -61,8 +61,7 @@ fn a_global_429_or_a_ban_or_a_401_that_one_process_sees_stops_all_of_them_within
 }
 
 #[test]
-#[ignore = "each process probes for itself, and the route that they probe has one bucket for all of them"]
-fn processes_that_look_whether_a_ban_is_over_earn_no_429s() {
+fn one_process_probes_for_the_fleet_after_a_ban() {
     let fleet = banned();
     full_rate(&fleet);
     assert_eq!(fleet.world.score().rate_limited.user, 0, "{:?}", fleet.world.score().routes);

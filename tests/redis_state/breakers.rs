@@ -101,28 +101,62 @@ fn what_a_person_forces_and_resets_holds_in_all_processes() {
     });
 }
 
+/// Two processes that share a route which has cooled down.
+async fn half_open(server: &RedisServer) -> (Process, Process, BreakerKey) {
+    let short = |name| Spec { cooldown: Duration::from_millis(300), ..Spec::new(server.url(), name) };
+    let one = Process::ready(short("one"), server).await;
+    let other = Process::ready(short("other"), server).await;
+    let route = BreakerKey::Route(BOT, RouteKey::new(READ));
+    let (mut here, mut there) = (one.changes().await, other.changes().await);
+    for id in 0..5 {
+        one.run(call(id), CallResult::TimedOut).await;
+    }
+    assert_eq!(change(&mut there, &route, "open").await.origin, Origin::Elsewhere);
+    change(&mut here, &route, "half_open").await;
+    change(&mut there, &route, "half_open").await;
+    (one, other, route)
+}
+
 #[test]
-fn a_route_that_fails_here_is_left_alone_there_and_whoever_finds_it_well_closes_it_for_all() {
+fn route_that_fails_is_probed_by_one_process_which_closes_it_for_all() {
     run(async {
         let server = RedisServer::start();
-        let short = |name| Spec { cooldown: Duration::from_millis(300), ..Spec::new(server.url(), name) };
-        let one = Process::ready(short("one"), &server).await;
-        let other = Process::ready(short("other"), &server).await;
+        let (one, other, route) = half_open(&server).await;
+        let first = loop {
+            match (one.admit(call(1)).await, other.admit(call(1)).await) {
+                (Ok(first), Err(_)) => break (first, &one, &other),
+                (Err(_), Ok(first)) => break (first, &other, &one),
+                (Err(_), Err(_)) => yield_now().await,
+                (Ok(_), Ok(_)) => panic!("both processes probe"),
+            }
+        };
+        let (first, prober, waiting) = first;
+        assert_eq!(waiting.refusal().await, Some("breaker_half_open"));
+        let mut there = waiting.changes().await;
+        first.report(SUCCESS, Duration::ZERO).attempt().await;
+        for id in 0..2 {
+            prober.run(call(id), SUCCESS).await;
+        }
+        assert_eq!(prober.state_of(&route).await, "closed");
+        let closed = change(&mut there, &route, "closed").await;
+        assert_eq!((closed.why, closed.origin), (Why::ProbesSucceeded, Origin::Elsewhere));
+    });
+}
+
+#[test]
+fn process_that_cannot_reach_redis_probes_by_itself() {
+    run(async {
+        let mut server = RedisServer::start();
+        let short = Spec { cooldown: Duration::from_millis(300), ..Spec::new(server.url(), "one") };
+        let one = Process::ready(short, &server).await;
         let route = BreakerKey::Route(BOT, RouteKey::new(READ));
-        let (mut here, mut there) = (one.changes().await, other.changes().await);
+        let mut changes = one.changes().await;
         for id in 0..5 {
             one.run(call(id), CallResult::TimedOut).await;
         }
-        assert_eq!(change(&mut there, &route, "open").await.origin, Origin::Elsewhere);
-        // Each probes for itself: that is nobody else's doing.
-        assert_eq!(change(&mut there, &route, "half_open").await.origin, Origin::Here);
-        change(&mut here, &route, "half_open").await;
-        for id in 0..3 {
-            other.run(call(id), SUCCESS).await;
-        }
-        assert_eq!(change(&mut there, &route, "closed").await.origin, Origin::Here);
-        let closed = change(&mut here, &route, "closed").await;
-        assert_eq!((closed.why, closed.origin), (Why::ProbesSucceeded, Origin::Elsewhere));
+        server.kill();
+        change(&mut changes, &route, "half_open").await;
+        until(async || one.refusal().await.is_none()).await;
     });
 }
 

@@ -25,6 +25,7 @@ struct Board {
     client: MultiplexedConnection,
     tell: Script,
     read: Script,
+    claim: Script,
     now: u64,
 }
 
@@ -39,6 +40,7 @@ impl Board {
             _server: server,
             tell: Script::new(&with_clock(include_str!("../../src/redis/tell.lua"))),
             read: Script::new(&with_clock(include_str!("../../src/redis/read.lua"))),
+            claim: Script::new(include_str!("../../src/redis/claim.lua")),
             now: START,
         }
     }
@@ -48,11 +50,16 @@ impl Board {
         let (state, why, remaining) = state;
         let head = format!(r#"{{"kind":"breaker","state":"{state}","by":"{by}""#);
         let mut call = self.tell.key(BREAKERS);
-        call.key("clock").arg(how).arg("field").arg(head).arg(state).arg(why).arg(remaining);
+        call.key("clock").key("claim").arg(how).arg("field").arg(head).arg(state).arg(why).arg(remaining);
         call.arg(by).arg(number).arg(NEWS).arg(86_400_000).arg(2).arg(self.now);
         let (said, now, text): (String, u64, String) = call.invoke_async(&mut self.client).await.unwrap();
         assert_eq!(now, self.now / 1_000);
         (said, text)
+    }
+
+    /// Claims the probe; for how many ms another process has it.
+    async fn claim(&mut self, by: &str) -> u64 {
+        self.claim.key("claim").arg(by).arg(60_000).invoke_async(&mut self.client).await.unwrap()
     }
 
     async fn turn(&mut self, by: &str, number: u64, state: (&str, &str, u64)) -> String {
@@ -177,5 +184,20 @@ fn there_is_room_for_so_many_and_no_more() {
                 redis::cmd("HSET").arg(BREAKERS).arg(number).arg("{}").query_async(&mut board.client).await.unwrap();
         }
         assert_eq!(board.turn("one", 1, OPEN).await, "full");
+    });
+}
+
+#[test]
+fn claim_to_probe_belongs_to_one_process_until_it_tells_what_it_found() {
+    run(async {
+        let mut board = Board::new().await;
+        board.turn("one", 1, OPEN).await;
+        assert_eq!(board.claim("one").await, 0);
+        assert_eq!(board.claim("one").await, 0, "it may be renewed");
+        assert!((1..=60_000).contains(&board.claim("other").await));
+        board.turn("other", 1, OPEN).await;
+        assert_ne!(board.claim("other").await, 0, "only the process that has it gives it back");
+        board.turn("one", 2, PROBED).await;
+        assert_eq!(board.claim("other").await, 0);
     });
 }

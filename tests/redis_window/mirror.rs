@@ -22,11 +22,12 @@ struct Epoch {
     brought: u64,
     limit: u64,
     blocked: u64,
+    global_block: u64,
     pace: u64,
-    line: u64,
     away: u64,
     tokens: Tokens,
     seats: Seats,
+    queue: Queue,
 }
 
 #[derive(Debug)]
@@ -52,6 +53,12 @@ struct Seats {
 }
 
 #[derive(Debug)]
+struct Queue {
+    tickets: BTreeMap<String, u64>,
+    due: BTreeMap<String, u64>,
+}
+
+#[derive(Debug)]
 struct Seat {
     life: u64,
     claim: u64,
@@ -62,7 +69,7 @@ struct Seat {
 impl Window {
     /// Reads the keys in the order in which the script takes them. What the script counts on the side must be right.
     pub(crate) fn read(redis: &mut Connection, keys: &[String]) -> Self {
-        let [state, tokens, holders, seats, live, limits, away] = keys else { panic!("{keys:?}") };
+        let [state, tokens, holders, seats, live, limits, away, queue, due] = keys else { panic!("{keys:?}") };
         let state = redis.hgetall(state).unwrap();
         if state.is_empty() {
             return Self { epoch: None };
@@ -94,11 +101,12 @@ impl Window {
             brought: number("brought"),
             limit: number("limit"),
             blocked: number("blocked"),
+            global_block: number("global_block"),
             pace: number("pace"),
-            line: number("line"),
             away: number("average"),
             tokens,
             seats,
+            queue: Queue { tickets: scores(redis, queue), due: scores(redis, due) },
         };
         Self { epoch: Some(epoch) }
     }

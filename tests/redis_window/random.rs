@@ -293,6 +293,7 @@ impl Driver {
             untold,
             ready_in: says.ready_in,
             block: says.block,
+            global_block: if says.urgent { says.block } else { Duration::ZERO },
         }
     }
 

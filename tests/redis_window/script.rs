@@ -21,6 +21,9 @@ const STUCK: Duration = Duration::from_secs(60);
 /// Longer than any test runs.
 const HOUR: Duration = Duration::from_secs(3_600);
 
+/// Keys of a window in which no member waits.
+const WITHOUT_QUEUE: usize = 7;
+
 const BOT: Credential = Credential::Application(42);
 
 /// Rules by which time changes nothing while a test runs.
@@ -89,7 +92,7 @@ impl Process {
         standing
     }
 
-    /// A window with something under each of its keys; a process that is in touch.
+    /// A window with something under each of its keys but the queue's; a process that is in touch.
     async fn busy_window(redis: &Redis, application: u64) -> Self {
         let mut lost = Self::new(redis, application, BOT, "lost");
         lost.join(Join::default(), still()).await;
@@ -124,7 +127,7 @@ async fn every_key_carries_the_applications_tag_and_ends_by_itself_whatever_call
     let process = Process::busy_window(&redis, 42).await;
     let mut wire = server.client().get_connection().unwrap();
     let there: BTreeSet<String> = wire.keys("*").unwrap().into_iter().collect();
-    assert_eq!(there, place(42).keys().iter().cloned().collect());
+    assert_eq!(there, place(42).keys()[..WITHOUT_QUEUE].iter().cloned().collect());
     assert!(there.iter().all(|key| key.starts_with("guildhall:{42}:bot:")), "{there:?}");
 
     let leave = Doing::Leave(Sync { epoch: process.epoch.clone(), ..Sync::default() });
@@ -138,6 +141,15 @@ async fn every_key_carries_the_applications_tag_and_ends_by_itself_whatever_call
             let left: u64 = command(&mut wire, &["PTTL", &key]);
             assert!((3_600_000..=3_600_000 + 360_000).contains(&left), "{key} has {left} ms left after {doing:?}");
         }
+    }
+
+    let mut waiting = Process::new(&redis, 43, BOT, "a");
+    waiting.join(Join::default(), at_once()).await;
+    let rules = SharedConfig { horizon: Duration::ZERO, ..at_once() };
+    assert!(waiting.sync(Sync { want: 99, ..Sync::default() }, rules).await.again.is_some());
+    for key in &place(43).keys()[WITHOUT_QUEUE..] {
+        let left: i64 = command(&mut wire, &["PTTL", key]);
+        assert!((3_600_000..=3_600_000 + 360_000).contains(&left), "{key} has {left} ms left");
     }
 }
 
@@ -177,7 +189,8 @@ async fn a_window_that_has_lost_any_part_of_itself_is_none() {
     let server = RedisServer::start();
     let redis = connect(server.url());
     let mut wire = server.client().get_connection().unwrap();
-    for (number, part) in place(0).keys().iter().enumerate() {
+    // Without its queue a window has lost no more than an order.
+    for (number, part) in place(0).keys()[..WITHOUT_QUEUE].iter().enumerate() {
         let application = 100 + number as u64;
         let mut process = Process::busy_window(&redis, application).await;
         assert_eq!(process.look().await, process.epoch);
@@ -189,6 +202,32 @@ async fn a_window_that_has_lost_any_part_of_itself_is_none() {
         process.join(Join::default(), still()).await;
         assert_ne!(process.epoch, before, "{part}");
     }
+}
+
+/// What of an earlier version is in Redis: a state that knows of no queue, and a queue from before its epoch.
+#[tokio::test]
+async fn a_window_of_an_earlier_version_goes_on_with_an_empty_queue() {
+    let server = RedisServer::start();
+    let redis = connect(server.url());
+    let mut wire = server.client().get_connection().unwrap();
+    let mut process = Process::new(&redis, 42, BOT, "a");
+    process.join(Join::default(), at_once()).await;
+    let place = place(42);
+    let [state, .., queue, due] = place.keys() else { panic!("{:?}", place.keys()) };
+    for (key, lasts) in [(queue, "1"), (due, "9000000000000000")] {
+        for number in 0..60 {
+            let _: u32 = command(&mut wire, &["ZADD", key, lasts, &format!("gone {number}")]);
+        }
+    }
+    let deleted: u32 = command(&mut wire, &["HDEL", state, "queued"]);
+    assert_eq!(deleted, 1);
+    assert_eq!(process.sync(Sync { want: 2, ..Sync::default() }, at_once()).await.slots.len(), 2);
+    // Half a queue is none, either.
+    let _: u32 = command(&mut wire, &["ZADD", queue, "1", "gone"]);
+    assert_eq!(process.sync(Sync { want: 1, ..Sync::default() }, at_once()).await.slots.len(), 1);
+    // An earlier version needs the field that the queue has replaced.
+    let line: Option<u64> = command(&mut wire, &["HGET", state, "line"]);
+    assert_eq!(line, Some(0));
 }
 
 #[tokio::test]
@@ -213,9 +252,12 @@ async fn everybody_hears_at_once_when_discord_wants_to_be_left_alone() {
     let block = |micros| Sync { block: Duration::from_micros(micros), ..Sync::default() };
 
     let mut bot = Process::new(&redis, 42, BOT, "a \"strange\" one");
-    bot.join(Join { block: Duration::from_millis(1), ..Join::default() }, at_once()).await;
-    // Neither a call that is not done nor one without a block tells anybody anything.
-    bot.call(Doing::Join(Join { block: HOUR, ..Join::default() }), 1, at_once()).await;
+    let millisecond = Duration::from_millis(1);
+    let joined = bot.join(Join { block: HOUR, global_block: millisecond, ..Join::default() }, at_once()).await;
+    assert!(joined.global_block <= millisecond && joined.blocked > HOUR / 2, "{joined:?}");
+    // Neither a call that is not done nor one without a global block is published.
+    bot.call(Doing::Join(Join { block: HOUR, ..Join::default() }), 0, at_once()).await;
+    bot.call(Doing::Join(Join { global_block: HOUR, ..Join::default() }), 1, at_once()).await;
     bot.clone().say(Sync::default(), at_once()).await;
     Process { epoch: "1-1".to_owned(), ..bot.clone() }.say(block(9_000), at_once()).await;
     bot.sync(block(2_000_001), at_once()).await;

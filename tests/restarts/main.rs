@@ -18,8 +18,17 @@ mod life;
 #[path = "../support/mod.rs"]
 mod support;
 
+#[cfg(feature = "failpoints")]
+#[path = "../crash/ended.rs"]
+mod ended;
 mod judge;
+#[cfg(feature = "failpoints")]
+#[allow(dead_code, reason = "each of the tests kills its own")]
+#[path = "../crash/killed.rs"]
+mod killed;
 mod stage;
 mod weather;
 
+#[cfg(feature = "failpoints")]
+mod parts;
 mod random;

@@ -96,7 +96,7 @@ async fn resumed(stage: &Stage) -> Life {
 }
 
 /// Lets everything come to its end, and looks whether anything comes again that was done.
-async fn comes_to_rest(stage: &Stage, sent: &Sent) {
+pub(crate) async fn comes_to_rest(stage: &Stage, sent: &Sent) {
     let mut life = resumed(stage).await;
     let done = stage.within(STUCK, |stage| stage.seen() >= sent.effects()).await;
     if !done {
@@ -117,7 +117,7 @@ async fn comes_to_rest(stage: &Stage, sent: &Sent) {
 }
 
 /// Lets the first life begin its sessions, and tells it to end at once: what has begun is kept.
-async fn begins_and_ends(stage: &Stage) {
+pub(crate) async fn begins_and_ends(stage: &Stage) {
     let mut life = stage.begin();
     let began = |stage: &Stage| stage.sim.gateway_score().sessions_started == u64::from(SHARDS) && stage.all_sent();
     assert!(stage.within(STUCK, began).await, "it does not begin\n{}", life.last_words());

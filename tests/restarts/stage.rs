@@ -87,6 +87,11 @@ impl Stage {
 
     /// Begins a life of the daemon, with short waits.
     pub(crate) fn begin(&self) -> Life {
+        self.begin_with(&[])
+    }
+
+    /// The same with this in its environment.
+    pub(crate) fn begin_with(&self, environment: &[(&str, &str)]) -> Life {
         let (api, gateway) = (self.sim.api_url(), self.sim.gateway_url());
         let store = format!("sqlite:{}/guildhall.db", self.folder.path().display());
         let (shards, buffer) = (SHARDS.to_string(), self.buffer.to_string());
@@ -124,6 +129,7 @@ impl Stage {
         let mut command = Command::new(env!("CARGO_BIN_EXE_guildhall"));
         command.arg("serve").env_clear().current_dir(self.folder.path());
         command.envs(settings.map(|(name, value)| (format!("GUILDHALL__{name}"), value)));
+        command.envs(environment.iter().copied());
         Life::begin(command)
     }
 

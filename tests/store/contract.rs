@@ -1,13 +1,16 @@
 //! What the port promises.
 
+use guildhall::store::Store;
 use guildhall_actors::{
     access::{Action, Added, KeyStore as _},
     operations::{
         Binding, Change, ClaimFrom, Fence, Intent, LetterFilter, ListFilter, NewOperation, OperationStore as _,
-        Pausable, Recorded, Resolved, SubmitError, Submitted, Wanted,
+        Pausable, ProgressChange, Recorded, Resolved, SubmitError, Submitted, UnknownOutcome, Wanted,
     },
 };
-use guildhall_core::operation::{Failure, FailureClass, Kind, ManagedKind, Queue, QueueKey, State};
+use guildhall_core::operation::{
+    Failure, FailureClass, GateCondition, Kind, ManagedKind, Progress, ProgressStep, Queue, QueueKey, State,
+};
 use guildhall_core::trace::Trace;
 
 use crate::{
@@ -251,6 +254,52 @@ on_both! {
         assert_eq!(store.cancel(held.id, at(2)).await.unwrap(), Some((State::Cancelled, QUEUE)));
     }
 
+    async fn unknown_outcome_is_stored_until_the_operation_ends(engine) {
+        let (store, _place) = fresh(engine).await;
+        let (one, other) = (in_guild(), in_guild());
+        store.submit(vec![one.clone(), other]).await.unwrap();
+        let fence = claim(&store, QUEUE).await.fence;
+        let mut unknown = UnknownOutcome::new(at(7));
+        let set = |unknown: &UnknownOutcome| Some(unknown.clone());
+        record(&store, Change { unknown_outcome: set(&unknown), ..change(&one, fence, State::Retrying) }).await;
+        // What a change does not mention stays.
+        record(&store, change(&one, fence, State::Running)).await;
+        let stored = async |store: &Store| -> Vec<Option<UnknownOutcome>> {
+            let page = store.load(QUEUE, 0, 10).await.unwrap();
+            page.operations.into_iter().map(|stored| stored.unknown_outcome).collect()
+        };
+        assert_eq!(stored(&store).await, [set(&unknown), None]);
+        unknown.ends_with = Some(Failure::new(FailureClass::Forbidden, "Missing Permissions"));
+        (unknown.checked_since, unknown.failed_checks) = (Some(at(9)), 2);
+        record(&store, Change { unknown_outcome: set(&unknown), ..change(&one, fence, State::Reconciling) }).await;
+        assert_eq!(stored(&store).await, [set(&unknown), None]);
+        assert_eq!(store.show(one.id).await.unwrap().unwrap().stored.unknown_outcome, set(&unknown));
+    }
+
+    async fn progress_and_the_first_time_of_an_intent_stay_until_the_end(engine) {
+        let (store, place) = fresh(engine).await;
+        let partial = in_guild();
+        submit(&store, &partial).await;
+        let fence = claim(&store, QUEUE).await.fence;
+        let mut progress = Progress::default();
+        progress.add(ProgressStep::RoleOverwriteSet { channel_id: 1, role_id: 2 });
+        let json = progress.to_json().unwrap();
+        let stored = async |store: &Store| store.load(QUEUE, 0, 1).await.unwrap().operations.remove(0);
+        record(&store, Change { intent: Intent::Open(at(1)), ..change(&partial, fence, State::Running) }).await;
+        let steps = Some(ProgressChange { grown: json.len(), json });
+        record(&store, Change { attempts: 0, progress: steps, ..change(&partial, fence, State::Queued) }).await;
+        record(&store, Change { intent: Intent::Open(at(7)), ..change(&partial, fence, State::Running) }).await;
+        let seen = stored(&store).await;
+        assert_eq!((seen.intent, &seen.progress), (Some(at(1)), &progress), "the first time, and what was done");
+        record(&store, Change { attempts: 0, intent: Intent::Close, ..change(&partial, fence, State::Queued) }).await;
+        assert_eq!(store.cancel(partial.id, at(2)).await.unwrap(), Some((State::Queued, QUEUE)), "a step was done");
+        record(&store, change(&partial, fence, State::Dead)).await;
+        store.close().await;
+        let store = place.open().await;
+        let shown = store.show(partial.id).await.unwrap().unwrap().stored;
+        assert_eq!((shown.intent, shown.progress), (None, progress));
+    }
+
     async fn what_waited_behind_a_cancelled_operation_is_due_at_once(engine) {
         let (store, place) = fresh(engine).await;
         let (head, next) = (in_guild(), in_guild());
@@ -284,6 +333,36 @@ on_both! {
         }
         assert_eq!(store.next_due().await.unwrap(), Some(at(5)));
         assert_eq!(store.hasten(new_id(), at(5)).await.unwrap(), None);
+    }
+
+    async fn queues_that_wait_for_the_gate_are_made_due_when_it_changes(engine) {
+        let (store, _place) = fresh(engine).await;
+        let held_by = |condition| Failure { held_by: condition, ..Failure::new(FailureClass::RateLimited, "held") };
+        // Held by the gate, held by a route, held by the gate while a search waits, and held in a queue that is looked after.
+        let waits = [
+            (1, State::Delayed, Some(GateCondition::Token)),
+            (2, State::Delayed, None),
+            (3, State::Reconciling, Some(GateCondition::GlobalLimit)),
+            (4, State::Delayed, Some(GateCondition::Token)),
+        ];
+        for (guild, state, condition) in waits {
+            let operation = operation(QueueKey::Guild(guild));
+            submit(&store, &operation).await;
+            let fence = claim(&store, Queue::Guild(guild)).await.fence;
+            record(&store, change(&operation, fence, State::Running)).await;
+            let held = Change { eligible_at: at(9_000), error: Some(held_by(condition)), ..change(&operation, fence, state) };
+            record(&store, held).await;
+            if guild != 4 {
+                store.release(Queue::Guild(guild), fence).await.unwrap();
+            }
+        }
+        assert_eq!(store.next_due().await.unwrap(), Some(at(9_000)));
+        assert_eq!(store.release_held(at(50), 1).await.unwrap(), 1);
+        assert_eq!(store.release_held(at(50), 9).await.unwrap(), 1);
+        assert_eq!(store.release_held(at(50), 9).await.unwrap(), 0);
+        let claims = store.claim(ClaimFrom::Due { now: at(50), limit: 9 }).await.unwrap();
+        assert_eq!(claims.iter().map(|claim| claim.queue).collect::<Vec<_>>(), [Queue::Guild(1), Queue::Guild(3)]);
+        assert_eq!(store.next_due().await.unwrap(), Some(at(9_000)));
     }
 
     async fn the_sweep_keeps_what_something_pending_refers_to(engine) {

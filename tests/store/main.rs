@@ -4,7 +4,9 @@
 
 mod access;
 mod changes;
+mod clock;
 mod contract;
+mod crashes;
 mod erasure;
 mod events;
 mod events_inbox;
@@ -25,4 +27,5 @@ mod shards;
 mod sharing;
 mod spend;
 mod tenants;
+mod unreadable;
 mod usage;

@@ -62,7 +62,7 @@ on_both! {
         connection.execute_unprepared(future).await.unwrap();
         connection.close().await.unwrap();
         for error in [Store::open(&place.settings).await.unwrap_err(), migrate::up(&place.settings).await.unwrap_err()] {
-            assert_eq!(error, OpenError::Newer { unknown: "9999_future".to_owned() });
+            assert_eq!(error, OpenError::Newer { unknown: "9999_future".to_owned(), needs: None });
         }
     }
 }

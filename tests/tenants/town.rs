@@ -111,7 +111,7 @@ impl Town {
             .spawn();
         let address = block_in_place(|| {
             let address = running.address();
-            running.lines_with("\"part is ready\",\"part\":\"store\"", 1);
+            running.lines_with("\"part is ready\",\"part\":\"operations\"", 1);
             running.lines_with("\"part is ready\",\"part\":\"gateway\"", 1);
             address
         });

@@ -73,6 +73,7 @@ const ROWS: &[Row] = &[
     row("DELETE", "/keys/{id}", Everything, Some("keys.revoke")),
     row("POST", "/keys/{id}/rotate", Everything, Some("keys.rotate")),
     row("GET", "/audit", Several, None),
+    row("POST", "/reload", Everything, Some("reload")),
     row("POST", "/erase", Everything, Some("erase")),
     row("GET", "/limits", Everything, None),
     row("GET", "/limits/buckets", Everything, None),

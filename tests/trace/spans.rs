@@ -114,3 +114,29 @@ async fn a_collector_that_never_answers_holds_nobody_up_and_what_it_misses_is_co
     let log = stage.end();
     assert!(log.contains("the collector did not take spans"), "{log}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn secrets_of_handlers_are_in_no_span_also_after_a_reload() {
+    const FIRST: &str = "whsec_ZXhhbXBsZS1vbmx5LW1ha2UteW91ci1vd24tc2VjcmV0";
+    const SECOND: &str = "whsec_c2Vjb25kLW9ubHktbWFrZS15b3VyLW93bi1zZWNyZXQh";
+    let collector = Collector::start(&[]);
+    let endpoint = format!("http://{}", collector.address);
+    let old = handlers("http://127.0.0.1:9/");
+    assert!(old.contains(FIRST));
+    let stage = Stage::start(&old, &[(ENDPOINT, &endpoint)]).await;
+    let report = stage.reload(&old.replace(FIRST, SECOND));
+    assert_eq!(report["changed"][0]["what"], "handler brain", "{report}");
+    for request_id in [FIRST, SECOND, "harmless"] {
+        stage.list_as(request_id);
+    }
+    let log = stage.end();
+    let told = collector.told();
+    let ids: Vec<String> = named(&told, "GET /v1/operations")
+        .iter()
+        .flat_map(|span| span["attributes"].as_array().unwrap())
+        .filter(|attribute| attribute["key"] == "guildhall.request_id")
+        .map(|attribute| attribute["value"]["stringValue"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(ids, ["(redacted)", "(redacted)", "harmless"]);
+    assert!(!log.contains(FIRST) && !log.contains(SECOND), "{log}");
+}

@@ -76,6 +76,22 @@ impl Stage {
         (answer.status, answer.json())
     }
 
+    /// Replaces the file of handlers and reloads.
+    #[cfg(feature = "otel")]
+    pub(crate) fn reload(&self, handlers: &str) -> Value {
+        std::fs::write(self.daemon.folder().join("handlers.toml"), handlers).unwrap();
+        let (status, report) = self.call("POST", "/v1/reload", &[], "");
+        assert_eq!(status, 200, "{report}");
+        report
+    }
+
+    /// Lists operations with a request of this id.
+    #[cfg(feature = "otel")]
+    pub(crate) fn list_as(&self, request_id: &str) {
+        let (status, answer) = self.call("GET", "/v1/operations", &[("X-Request-Id", request_id)], "");
+        assert_eq!(status, 200, "{answer}");
+    }
+
     /// Asks for an operation in the guild; what it is called.
     pub(crate) fn submit(&self, operation: &Value, headers: &[(&str, &str)]) -> String {
         let path = format!("/v1/guilds/{}/operations", self.guild);

@@ -1,0 +1,87 @@
+//! Rows that cannot be read: told apart when their queue is loaded, and in nobody's way once they are set aside.
+
+use guildhall_actors::operations::{LetterFilter, ListFilter, OperationStore as _, Recorded};
+use guildhall_core::operation::{FailureClass, OperationId, Queue, QueueKey, State};
+use sea_orm::{ConnectionTrait as _, Database};
+
+use crate::setup::{Place, change, claim, fresh, on_both, operation, record, submit};
+
+const KIND: &str = "kind = 'juggle'";
+
+/// What is damaged, what the error says, and how the operation ends.
+const DAMAGES: &[(&str, &str, State)] = &[
+    (KIND, "\"juggle\"", State::Dead),
+    ("lane = 'sideways'", "unknown lane", State::Dead),
+    ("attempts = -1", "a count of -1", State::Dead),
+    ("max_attempts = -7", "a count of -7", State::Dead),
+    ("error = 'oh {'", "failure", State::Dead),
+    ("state = 'dreaming'", "dreaming", State::NeedsReview),
+    ("progress = '['", "progress", State::NeedsReview),
+    ("unknown_outcome = '{}'", "unknown_outcome", State::NeedsReview),
+];
+
+async fn execute(place: &Place, sql: &str) {
+    let on = Database::connect(place.raw_url()).await.unwrap();
+    on.execute_unprepared(sql).await.unwrap();
+    on.close().await.unwrap();
+}
+
+on_both! {
+    async fn row_that_cannot_be_read_is_told_apart_and_can_be_set_aside(engine) {
+        let (store, place) = fresh(engine).await;
+        let mut unknown_kind: Option<OperationId> = None;
+        for (guild, (damage, says, end)) in (1_u64..).zip(DAMAGES) {
+            let queue = Queue::Guild(guild);
+            let [first, damaged, last] = [(); 3].map(|()| operation(QueueKey::Guild(guild)));
+            for one in [&first, &damaged, &last] {
+                submit(&store, one).await;
+            }
+            execute(&place, &format!("UPDATE operations SET {damage} WHERE queue = {guild} AND seq = 2")).await;
+            let fence = claim(&store, queue).await.fence;
+            let page = store.load(queue, 0, 99).await.unwrap();
+            let ids: Vec<_> = page.operations.iter().map(|stored| stored.operation.id).collect();
+            assert_eq!(ids, [first.id, last.id], "{damage}");
+            let [unreadable] = page.unreadable.as_slice() else { panic!("{damage}: {:?}", page.unreadable) };
+            assert_eq!((unreadable.id, unreadable.seq, unreadable.guild), (damaged.id, 2, Some(guild)), "{damage}");
+            assert!(unreadable.problem.contains(says), "{damage}: {}", unreadable.problem);
+            let (state, error) = unreadable.verdict();
+            assert_eq!((state, error.class), (*end, FailureClass::Poison), "{damage}");
+            let mut aside = change(&damaged, fence, state);
+            (aside.attempts, aside.error) = (unreadable.attempts, Some(error));
+            assert_eq!(record(&store, aside).await, Recorded::Done, "{damage}");
+            assert!(store.load(queue, 0, 99).await.unwrap().unreadable.is_empty(), "{damage}");
+            if *damage == KIND {
+                unknown_kind = Some(damaged.id);
+            } else {
+                let shown = store.show(damaged.id).await.unwrap().unwrap().stored;
+                assert_eq!(shown.state, *end, "{damage}");
+                assert!(shown.error.unwrap().message.contains(says), "{damage}");
+            }
+        }
+        let letters = || async {
+            let letters = store.letters(LetterFilter { limit: 99, ..Default::default() }).await.unwrap();
+            letters.into_iter().map(|letter| letter.id).collect::<Vec<_>>()
+        };
+        let unknown_kind = unknown_kind.unwrap();
+        let listed = store.list(ListFilter { limit: 99, ..Default::default() }).await.unwrap();
+        assert_eq!(listed.len(), DAMAGES.len() * 3 - 1, "only what this version does not know is left out");
+        assert_eq!(letters().await.len(), 4);
+        assert!(!letters().await.contains(&unknown_kind));
+        // A version that knows the kind can show it and redrive it.
+        execute(&place, "UPDATE dead_letters SET kind = 'assign_role'").await;
+        assert!(letters().await.contains(&unknown_kind));
+    }
+
+    async fn damaged_rows_before_they_are_set_aside_leave_the_others_visible(engine) {
+        let (store, place) = fresh(engine).await;
+        for (guild, (damage, ..)) in (1_u64..).zip(DAMAGES) {
+            submit(&store, &operation(QueueKey::Guild(guild))).await;
+            execute(&place, &format!("UPDATE operations SET {damage} WHERE queue = {guild}")).await;
+        }
+        let sound = operation(QueueKey::Guild(99));
+        submit(&store, &sound).await;
+        let listed = store.list(ListFilter { limit: 99, ..Default::default() }).await.unwrap();
+        assert_eq!(listed[0].stored.operation.id, sound.id);
+        assert_eq!(listed.len(), DAMAGES.len() + 1 - 2, "all but those of an unknown kind or state");
+    }
+}

@@ -1,0 +1,44 @@
+//! A wall clock that a test can move, for the processes that are started with it.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// A wall clock that can be moved, for those who are started with it.
+pub(crate) struct MovableClock {
+    folder: TempDir,
+}
+
+impl MovableClock {
+    pub(crate) fn build() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Self { folder };
+        clock.move_by(0, 0);
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/clock.c");
+        let built = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-o", &clock.path("clock.so"), source])
+            .status()
+            .unwrap_or_else(|error| panic!("cannot run cc ({error}); apt-get install gcc libc6-dev"));
+        assert!(built.success());
+        clock
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// What a process is started with that is to have it.
+    pub(crate) fn environment(&self) -> [(&'static str, String); 2] {
+        [("LD_PRELOAD", self.path("clock.so")), ("CLOCK_OFFSET", self.path("offset"))]
+    }
+
+    /// From now on it is off by so much.
+    pub(crate) fn move_by(&self, seconds: i64, millis: i64) {
+        let micros = (seconds * 1_000 + millis) * 1_000;
+        // In place: it is read through the file's own memory.
+        let file = std::fs::File::options().write(true).create(true).truncate(false).open(self.path("offset")).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &micros.to_ne_bytes(), 0).unwrap();
+    }
+}
