@@ -12,6 +12,8 @@ local LEDGER = KEYS[1]
 --       drawn -> what was lent out of the reserve since then;
 --       remembered -> 'count until', holders, returned -> what processes knew of before that;
 --       drawn_exposure -> what was granted out of the reserve of exposure since then;
+--       remembered_exposure, returned_exposure -> what all processes might add for one holder before that, and how much of it
+--       those have that were heard since;
 --       h:<holder> -> a holder that may be large; r:<holder> -> 'count until', what processes knew of it
 -- KEYS[2], [3], [4] -> one generation of counts each, one window long: <holder> -> '<slot>=<count> <slot>=<count> …';
 --       generation -> its number. A holder is k:<key>, t:<tenant> or g:<guild>.
@@ -23,11 +25,11 @@ local in_flight, ceiling = tonumber(ARGV[6]), tonumber(ARGV[7])
 local total, holders = tonumber(ARGV[8]), tonumber(ARGV[9])
 local limit, window = tonumber(ARGV[10]), tonumber(ARGV[11])
 local server = ARGV[12]
-local cap, exposure = tonumber(ARGV[13]), tonumber(ARGV[14])
+local cap, exposure, exposure_of_others = tonumber(ARGV[13]), tonumber(ARGV[14]), tonumber(ARGV[15])
 -- then: how many runs and how many large holders; of each run where it starts, where it ends, and up to three holders; of
 -- each large holder its name and its count
-local runs, remembers = tonumber(ARGV[15]), tonumber(ARGV[16])
-local FIRST_RUN = 17
+local runs, remembers = tonumber(ARGV[16]), tonumber(ARGV[17])
+local FIRST_RUN = 18
 local FIRST_LARGE = FIRST_RUN + 5 * runs
 
 local SLOTS = 60
@@ -173,6 +175,8 @@ if fields.remembered then
     end
 end
 local expected, returned = tonumber(fields.holders or '0'), tonumber(fields.returned or '0')
+local remembered_exposure = tonumber(fields.remembered_exposure or '0')
+local returned_exposure = tonumber(fields.returned_exposure or '0')
 
 -- Counts what is new.
 local new
@@ -194,7 +198,10 @@ else
     end
     if holders > 0 then
         expected, returned = max(expected, holders), returned + 1
-        call('HSET', LEDGER, 'holders', whole(expected), 'returned', whole(returned))
+        remembered_exposure = max(remembered_exposure, exposure + exposure_of_others)
+        returned_exposure = returned_exposure + exposure
+        call('HSET', LEDGER, 'holders', whole(expected), 'returned', whole(returned), 'remembered_exposure',
+            whole(remembered_exposure), 'returned_exposure', whole(returned_exposure))
     end
 end
 if how == 'leave' then
@@ -284,7 +291,7 @@ end
 local half = max(floor(cap / 2), 1)
 local unknown = 0
 if missing > 0 then
-    unknown = math.ceil(half * missing / expected)
+    unknown = max(remembered_exposure - returned_exposure, 0)
 end
 local fair = max(floor(half / (#others + 1 + missing)), 1)
 local free_exposure = max(half - exposed - unknown, 0)

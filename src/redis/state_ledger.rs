@@ -111,14 +111,15 @@ impl SharedLedger {
 
 /// The arguments of the script about holders: numbers and names, each an argument of its own.
 fn holders_args(ask: &Ask) -> impl Iterator<Item = String> {
-    let counts = [u64::from(ask.cap), u64::from(ask.exposure), ask.runs.len() as u64, ask.large.len() as u64];
+    let of_holders = [ask.cap, ask.exposure, ask.elsewhere_exposure].map(u64::from);
+    let counts = of_holders.into_iter().chain([ask.runs.len() as u64, ask.large.len() as u64]);
     let runs = ask.runs.iter().flat_map(|run| {
         let mut names: Vec<String> = run.owner.holders().map(|holder| holder.encode()).collect();
         names.resize(3, String::new());
         [run.start.to_string(), run.end.to_string()].into_iter().chain(names)
     });
     let large = ask.large.iter().flat_map(|(holder, count)| [holder.encode(), count.to_string()]);
-    counts.map(|count| count.to_string()).into_iter().chain(runs).chain(large)
+    counts.map(|count| count.to_string()).chain(runs).chain(large)
 }
 
 /// What an answer of the script means.
@@ -190,6 +191,7 @@ mod tests {
             holders: 2,
             cap: 25,
             exposure: 3,
+            elsewhere_exposure: 4,
             runs: vec![Run { owner, start: 6, end: 7 }],
             large: vec![(Holder::Guild(7), 5)],
         }
@@ -202,7 +204,7 @@ mod tests {
     #[test]
     fn holders_are_sent_by_name() {
         let args: Vec<String> = holders_args(&ask()).collect();
-        assert_eq!(args, ["25", "3", "1", "1", "6", "7", "k:key", "t:acme", "g:7", "g:7", "5"]);
+        assert_eq!(args, ["25", "3", "4", "1", "1", "6", "7", "k:key", "t:acme", "g:7", "g:7", "5"]);
     }
 
     #[test]

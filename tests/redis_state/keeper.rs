@@ -114,7 +114,8 @@ impl World {
         }
         call.arg(how).arg(name).arg(number).arg(ask.counted).arg(ask.unacknowledged).arg(ask.in_flight);
         call.arg(ask.ceiling).arg(ask.total).arg(ask.holders).arg(self.limit).arg(WINDOW.as_secs() * 1_000);
-        call.arg(self.server).arg(ask.cap).arg(ask.exposure).arg(ask.runs.len()).arg(ask.large.len());
+        call.arg(self.server).arg(ask.cap).arg(ask.exposure).arg(ask.elsewhere_exposure);
+        call.arg(ask.runs.len()).arg(ask.large.len());
         for run in &ask.runs {
             let mut names: Vec<String> = run.owner.holders().map(|holder| holder.encode()).collect();
             names.resize(3, String::new());

@@ -62,6 +62,8 @@ pub struct Ask {
     pub cap: u32,
     /// How many it may add for any one of them unasked. It keeps to that like to the ceiling.
     pub exposure: u32,
+    /// How many the others may, as it remembers, for a keeper that has forgotten.
+    pub elsewhere_exposure: u32,
     /// Who its invalid answers are charged to that are in no common count that it has heard of.
     pub runs: Vec<Run>,
     /// The large holders as it remembers them, for a keeper that has forgotten.
@@ -239,6 +241,7 @@ impl Fleet {
             holders: self.holders,
             cap,
             exposure: self.exposure,
+            elsewhere_exposure: self.elsewhere_exposure,
             runs,
             large,
         }

@@ -75,6 +75,9 @@ pub struct Keeper {
     /// How many processes had places lent then, and how many of them were heard since.
     holders: u64,
     returned: u64,
+    /// What all of them might add for one holder unasked, and how much of it those have that were heard since.
+    remembered_exposure: u64,
+    returned_exposure: u64,
     /// What was counted for each key, tenant and guild, by the number of its slot.
     charged: BTreeMap<Holder, BTreeMap<u64, u64>>,
     /// What processes remember of them: how many, and until when they count.
@@ -97,6 +100,8 @@ impl Keeper {
             remembered: (0, 0),
             holders: 0,
             returned: 0,
+            remembered_exposure: 0,
+            returned_exposure: 0,
             charged: BTreeMap::new(),
             remembered_charged: BTreeMap::new(),
             drawn_exposure: 0,
@@ -203,7 +208,7 @@ impl Keeper {
         let (count, granted) = others.fold((0, 0), |(count, sum), entry| (count + 1, sum + entry.exposure));
         let (cap, asked) = (u64::from(ask.cap), u64::from(ask.exposure));
         let half = (cap / 2).max(1);
-        let unknown = if missing > 0 { (half * missing).div_ceil(self.holders) } else { 0 };
+        let unknown = if missing > 0 { self.remembered_exposure.saturating_sub(self.returned_exposure) } else { 0 };
         let fair = (half / (count + 1 + missing)).max(1);
         let free = half.saturating_sub(granted + unknown);
         let exposure = fair.min((free / EXPOSURE_PARTS).max(1)).min(free);
@@ -272,8 +277,11 @@ impl Keeper {
             }
         }
         if ask.holders > 0 {
+            let exposure = u64::from(ask.exposure);
             self.holders = self.holders.max(ask.holders.into());
             self.returned += 1;
+            self.remembered_exposure = self.remembered_exposure.max(exposure + u64::from(ask.elsewhere_exposure));
+            self.returned_exposure += exposure;
         }
     }
 
