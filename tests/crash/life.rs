@@ -6,6 +6,7 @@ use std::{
     os::unix::process::ExitStatusExt as _,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex},
+    thread::JoinHandle,
 };
 
 use tokio::sync::watch;
@@ -28,21 +29,25 @@ pub(crate) struct Life {
     child: Child,
     heard: watch::Receiver<Heard>,
     log: Arc<Mutex<Vec<String>>>,
+    /// Reads its log to the end.
+    reader: Option<JoinHandle<()>>,
 }
 
 impl Life {
-    pub(crate) fn begin(mut command: Command) -> Self {
+    /// Starts it. `observe` is called with what is read from its log, and for the last time before [`Life::kill`] returns.
+    pub(crate) fn begin(mut command: Command, mut observe: impl FnMut(Heard) + Send + 'static) -> Self {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let (tell, heard) = watch::channel(Heard::Nothing);
         let log: Arc<Mutex<Vec<String>>> = Arc::default();
         let kept = Arc::clone(&log);
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
                 if line.contains("panicked") {
                     eprintln!("{line}");
                 }
                 if let Some(address) = listening(&line) {
+                    observe(Heard::Listening(address));
                     tell.send_replace(Heard::Listening(address));
                 }
                 let mut kept = kept.lock().unwrap();
@@ -51,9 +56,10 @@ impl Life {
                 }
                 kept.push(line);
             }
+            observe(Heard::Ended);
             tell.send_replace(Heard::Ended);
         });
-        Self { child, heard, log }
+        Self { child, heard, log, reader: Some(reader) }
     }
 
     /// What is heard of it, as it comes.
@@ -80,7 +86,11 @@ impl Life {
     /// Ends it without warning, if it has not ended; how it ended.
     pub(crate) fn kill(&mut self) -> ExitStatus {
         drop(self.child.kill());
-        self.child.wait().unwrap()
+        let status = self.child.wait().unwrap();
+        if let Some(reader) = self.reader.take() {
+            reader.join().unwrap();
+        }
+        status
     }
 
     /// How it ended, if it has.

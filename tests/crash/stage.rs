@@ -248,33 +248,16 @@ impl Stage {
     pub(crate) fn begin_with(&self, environment: &[(&str, &str)]) -> Life {
         let mut command = self.command();
         command.envs(environment.iter().copied());
-        self.follow(Life::begin(command))
-    }
-
-    /// Tells callers where this life is, for as long as it lasts.
-    fn follow(&self, life: Life) -> Life {
-        let (mut heard, addresses) = (life.heard(), self.addresses.clone());
-        tokio::spawn(async move {
-            let mut own = None;
-            loop {
-                let now = *heard.borrow_and_update();
-                match now {
-                    Heard::Nothing => {}
-                    Heard::Listening(at) => {
-                        own = Some(at);
-                        addresses.send_modify(|addresses| addresses.push(at));
-                    }
-                    Heard::Ended => {
-                        addresses.send_modify(|addresses| addresses.retain(|at| Some(*at) != own));
-                        return;
-                    }
-                }
-                if heard.changed().await.is_err() {
-                    return;
-                }
+        // Callers know of it for as long as it lasts.
+        let (addresses, mut own) = (self.addresses.clone(), None);
+        Life::begin(command, move |heard| match heard {
+            Heard::Nothing => {}
+            Heard::Listening(at) => {
+                own = Some(at);
+                addresses.send_modify(|addresses| addresses.push(at));
             }
-        });
-        life
+            Heard::Ended => addresses.send_modify(|addresses| addresses.retain(|at| Some(*at) != own)),
+        })
     }
 
     /// Waits until so many more effects were seen, or until it is clear that they are not coming.

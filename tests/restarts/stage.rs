@@ -130,7 +130,7 @@ impl Stage {
         command.arg("serve").env_clear().current_dir(self.folder.path());
         command.envs(settings.map(|(name, value)| (format!("GUILDHALL__{name}"), value)));
         command.envs(environment.iter().copied());
-        Life::begin(command)
+        Life::begin(command, |_| {})
     }
 
     /// How many effects there are.

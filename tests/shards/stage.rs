@@ -105,7 +105,7 @@ impl Stage {
         command.arg("serve").env_clear().current_dir(self.folder.path());
         command.envs(settings.map(|(name, value)| (format!("GUILDHALL__{name}"), value)));
         command.envs(environment.iter().copied());
-        let life = Life::begin(command);
+        let life = Life::begin(command, |_| {});
         let heard = tokio::time::timeout(STUCK, life.listens()).await;
         let address = heard.ok().flatten().unwrap_or_else(|| panic!("it does not start\n{}", life.last_words()));
         Process { life, address }
