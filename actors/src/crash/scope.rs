@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::marker::PhantomData;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use super::Input;
@@ -47,12 +47,11 @@ pub fn enter_events(session: &Arc<str>) -> EventScope {
     EventScope { _entered: enter(Some(Input::Event { session: Arc::clone(session), seq: NO_EVENT })) }
 }
 
-/// Polls a future as work on an input, on whichever thread it is polled.
-pub async fn within<F: Future>(input: Option<Input>, future: F) -> F::Output {
-    let mut future = pin!(future);
+/// Polls a future as work on an input, on whichever thread it is polled. The caller pins it, so that a large one is not moved.
+pub async fn within<F: Future + Unpin>(input: Option<Input>, mut future: F) -> F::Output {
     poll_fn(|cx| {
         let _entered = enter(input.clone());
-        future.as_mut().poll(cx)
+        Pin::new(&mut future).poll(cx)
     })
     .await
 }
@@ -148,11 +147,14 @@ mod tests {
     #[tokio::test]
     async fn future_is_polled_within_its_input_and_leaves_it_while_it_waits() {
         let (go, gone) = tokio::sync::oneshot::channel::<()>();
-        let work = within(Some(operation(1)), async {
-            let before = current();
-            gone.await.unwrap();
-            (before, current())
-        });
+        let work = within(
+            Some(operation(1)),
+            Box::pin(async {
+                let before = current();
+                gone.await.unwrap();
+                (before, current())
+            }),
+        );
         let others = async {
             let meanwhile = current();
             go.send(()).unwrap();

@@ -138,7 +138,7 @@ pub(super) async fn work(hub: Arc<Hub>) {
             {
                 line.running = true;
                 let input = Some(Input::InboxEntry(head.key.clone()));
-                running.push(crash::within(input, run(Arc::clone(&hub), *whose, handler, head.clone())));
+                running.push(crash::within(input, Box::pin(run(Arc::clone(&hub), *whose, handler, head.clone()))));
             }
         }
         lines.retain(|_, line| !line.waiting.is_empty());

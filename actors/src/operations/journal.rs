@@ -7,24 +7,39 @@
 //! ```
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
 
 use guildhall_core::operation::ProgressStep;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use crate::rest::{BeforeSend, CommitFuture, CommitHook, NotSent};
-
-/// Requests of one execution that wait for its guild at most. There is one call at a time.
-const WAITING: usize = 4;
 
 /// What is written about an operation while it is executed. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Journal(Option<Arc<Writer>>);
 
-struct Writer {
-    requests: mpsc::Sender<JournalRequest>,
-    /// Steps that the guild has not taken yet. As many as an operation has, at most.
-    steps: Mutex<Vec<ProgressStep>>,
+#[derive(Default)]
+struct Writer(Mutex<Written>);
+
+/// What the guild has not taken yet. There is one call at a time, so one of each is enough.
+#[derive(Default)]
+struct Written {
+    waits: bool,
+    commit: Option<oneshot::Sender<Result<(), NotSent>>>,
+    /// As many as an operation has, at most.
+    steps: Vec<ProgressStep>,
+    /// The guild's, while it waits for a request.
+    waker: Option<Waker>,
+    /// The guild takes no more requests.
+    closed: bool,
+}
+
+impl Writer {
+    fn written(&self) -> MutexGuard<'_, Written> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What an executor asks of the operation's guild.
@@ -36,6 +51,38 @@ pub(super) enum JournalRequest {
     Commit(oneshot::Sender<Result<(), NotSent>>),
 }
 
+/// The requests of one execution, for its guild. Once it is dropped, nothing more is sent.
+pub(super) struct JournalRequests(Arc<Writer>);
+
+impl JournalRequests {
+    /// The next request. A wait that was asked for before a commit comes first.
+    pub(super) async fn next(&mut self) -> JournalRequest {
+        poll_fn(|cx| {
+            let mut written = self.0.written();
+            if std::mem::take(&mut written.waits) {
+                return Poll::Ready(JournalRequest::Wait);
+            }
+            if let Some(reply) = written.commit.take() {
+                return Poll::Ready(JournalRequest::Commit(reply));
+            }
+            if !written.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+                written.waker = Some(cx.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+impl Drop for JournalRequests {
+    fn drop(&mut self) {
+        let mut written = self.0.written();
+        written.closed = true;
+        // Whoever waits for an answer learns that there is none.
+        drop(written.commit.take());
+    }
+}
+
 impl Journal {
     /// A journal in which nothing is written: every call may be sent.
     #[must_use]
@@ -44,9 +91,9 @@ impl Journal {
     }
 
     /// A journal, and what is asked through it.
-    pub(super) fn open() -> (Self, mpsc::Receiver<JournalRequest>) {
-        let (requests, receiver) = mpsc::channel(WAITING);
-        (Self(Some(Arc::new(Writer { requests, steps: Mutex::default() }))), receiver)
+    pub(super) fn open() -> (Self, JournalRequests) {
+        let writer = Arc::new(Writer::default());
+        (Self(Some(Arc::clone(&writer))), JournalRequests(writer))
     }
 
     /// What a call with an effect carries: it is committed before it is sent.
@@ -61,15 +108,13 @@ impl Journal {
     /// A call with an effect was answered, and the operation makes more calls.
     pub fn step(&self, step: ProgressStep) {
         if let Some(writer) = &self.0 {
-            writer.steps.lock().unwrap_or_else(PoisonError::into_inner).push(step);
+            writer.written().steps.push(step);
         }
     }
 
     /// The steps since this was last asked.
     pub(super) fn take_steps(&self) -> Vec<ProgressStep> {
-        let take =
-            |writer: &Arc<Writer>| std::mem::take(&mut *writer.steps.lock().unwrap_or_else(PoisonError::into_inner));
-        self.0.as_ref().map(take).unwrap_or_default()
+        self.0.as_ref().map(|writer| std::mem::take(&mut writer.written().steps)).unwrap_or_default()
     }
 
     /// A call without an effect is about to be made: what is not stored yet need not wait for its answer.
@@ -88,18 +133,27 @@ impl fmt::Debug for Journal {
 
 impl BeforeSend for Writer {
     fn on_wait(&self) {
-        // If there is no room, what waits there is handled the same way.
-        let _ = self.requests.try_send(JournalRequest::Wait);
+        let mut written = self.written();
+        written.waits = true;
+        let waker = written.waker.take();
+        drop(written);
+        waker.into_iter().for_each(Waker::wake);
     }
 
     fn commit(&self) -> CommitFuture<'_> {
         Box::pin(async move {
             let (reply, committed) = oneshot::channel();
-            let asked = self.requests.send(JournalRequest::Commit(reply)).await;
-            match asked {
-                Ok(()) => committed.await.unwrap_or_else(|_| Err(withdrawn())),
-                Err(_) => Err(withdrawn()),
+            {
+                let mut written = self.written();
+                if written.closed {
+                    return Err(withdrawn());
+                }
+                written.commit = Some(reply);
+                let waker = written.waker.take();
+                drop(written);
+                waker.into_iter().for_each(Waker::wake);
             }
+            committed.await.unwrap_or_else(|_| Err(withdrawn()))
         })
     }
 }

@@ -1,5 +1,6 @@
 //! The gate: the one way for a call to reach Discord.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -229,7 +230,10 @@ impl Gate {
         };
         // A task of its own: Discord counts a call whose caller has gone away like any other, and so must we.
         let input = crash::current();
-        let sent = spawn_work(async move { crash::within(input, gate.send(request, &route, permit, pass)).await });
+        let sent = spawn_work(async move {
+            let sent = pin!(gate.send(request, &route, permit, pass));
+            crash::within(input, sent).await
+        });
         sent.await.unwrap_or_else(|_| Outcome::Unknown(Unknown { why: "the process is ending".into() }))
     }
 

@@ -62,6 +62,8 @@ pub struct Line<O: Conflicts> {
     examined: u64,
     running: Option<u64>,
     index: O::Index,
+    /// How many operations are in the index.
+    indexed: usize,
     deployments: Named<OperationId>,
     deadlines: BTreeSet<(UnixMs, u64)>,
     /// The last place that was loaded.
@@ -85,6 +87,7 @@ impl<O: Conflicts> Line<O> {
             examined: 0,
             running: None,
             index: O::Index::default(),
+            indexed: 0,
             deployments: Named::default(),
             deadlines: BTreeSet::new(),
             last: 0,
@@ -157,6 +160,9 @@ impl<O: Conflicts> Line<O> {
 
     /// The latest operation before this one that it has to stay behind: they share an object or a deployment.
     fn latest_before(&self, entry: &Entry<O>) -> Option<u64> {
+        if self.indexed == 0 {
+            return None;
+        }
         let deployed = entry.deployment.and_then(|deployment| self.deployments.latest_before(&deployment, entry.seq));
         self.index.latest_before(entry.seq, &entry.objects).max(deployed)
     }
@@ -166,6 +172,7 @@ impl<O: Conflicts> Line<O> {
         let Some(seq) = self.positions.first_unexamined() else { return false };
         if let Some(Standing { entry, .. }) = self.standing.get(&self.examined) {
             self.index.insert(entry.seq, &entry.objects);
+            self.indexed += 1;
             if let Some(deployment) = entry.deployment {
                 self.deployments.insert(&deployment, entry.seq);
             }
@@ -244,6 +251,7 @@ impl<O: Conflicts> Line<O> {
         self.positions.remove(seq, standing.position);
         if seq < self.examined {
             self.index.remove(seq, &standing.entry.objects);
+            self.indexed -= 1;
             if let Some(deployment) = standing.entry.deployment {
                 self.deployments.remove(&deployment, seq);
             }

@@ -32,6 +32,7 @@ mod usage;
 use std::{
     collections::VecDeque,
     panic::{AssertUnwindSafe, resume_unwind},
+    pin::pin,
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -291,7 +292,8 @@ impl Writer {
     /// Writes one request in a transaction of its own. If that panics, it was the input that the request is about.
     async fn write_alone(&mut self, request: Request) {
         let asked = [Asked::of(&request)];
-        match crash::within(request.job.input(), self.attempt_again(&asked)).await {
+        let attempted = crash::within(request.job.input(), pin!(self.attempt_again(&asked))).await;
+        match attempted {
             Ok(done) => self.answer(VecDeque::from([request]), done),
             Err(trouble) => self.refuse(VecDeque::from([request]), &trouble),
         }

@@ -10,7 +10,7 @@
 //! also takes effect while a later call waits.
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 
 use guildhall_core::operation::{Failure, FailureClass};
 use tokio::sync::oneshot;
@@ -48,8 +48,7 @@ struct Execution<'a, F> {
 
 impl<F: Future<Output = Performed>> Execution<'_, F> {
     /// Completes `other`, while the execution goes on.
-    async fn beside<T>(&mut self, other: impl Future<Output = T>) -> T {
-        let mut other = std::pin::pin!(other);
+    async fn beside<T>(&mut self, mut other: Pin<&mut impl Future<Output = T>>) -> T {
         loop {
             tokio::select! {
                 biased;
@@ -88,10 +87,10 @@ impl Worker {
                 ))
             })
         };
-        let mut timed = std::pin::pin!(timed);
+        let mut timed = pin!(timed);
         let mut execution = Execution { future: timed.as_mut(), performed: None };
         let mut stage = Stage::Unsent;
-        let mut linger = std::pin::pin!(sleep(LONGEST_UNSAVED));
+        let mut linger = pin!(sleep(LONGEST_UNSAVED));
         let performed = loop {
             if stage == Stage::Withdrawn {
                 return Ok(());
@@ -101,7 +100,7 @@ impl Worker {
             }
             tokio::select! {
                 biased;
-                Some(request) = requests.recv() => {
+                request = requests.next() => {
                     self.book.borrow_mut().advance(seq, journal.take_steps());
                     stage = match request {
                         JournalRequest::Wait => self.on_wait(seq, stage, &mut execution, unsaved).await?,
@@ -116,7 +115,7 @@ impl Worker {
                 }
                 performed = execution.future.as_mut() => break performed,
                 () = &mut linger, if !unsaved.is_empty() => {
-                    execution.beside(self.save(unsaved)).await?;
+                    execution.beside(pin!(self.save(unsaved))).await?;
                 }
             }
         };
@@ -143,7 +142,7 @@ impl Worker {
             }
             Stage::Unsent | Stage::Suspended | Stage::Withdrawn => stage,
         };
-        execution.beside(self.save(unsaved)).await?;
+        execution.beside(pin!(self.save(unsaved))).await?;
         if next == Stage::Unsent {
             failpoint::pass(Point::WaitingForPermit);
         }
@@ -171,7 +170,7 @@ impl Worker {
         let start = self.book.borrow_mut().start(seq, self.seat.clock.now());
         add(unsaved, start);
         failpoint::pass(Point::BeforeIntent);
-        if execution.beside(self.save(unsaved)).await? == Recorded::Gone {
+        if execution.beside(pin!(self.save(unsaved))).await? == Recorded::Gone {
             Stage::Withdrawn.answer(reply);
             return Ok(Stage::Withdrawn);
         }

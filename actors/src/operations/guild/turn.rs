@@ -1,5 +1,7 @@
 //! An operation's turn: it is sent, or looked for.
 
+use std::pin::pin;
+
 use guildhall_core::guild::{Phase, Step};
 use guildhall_core::time::UnixMs;
 use guildhall_core::trace::Trace;
@@ -44,14 +46,14 @@ impl Worker {
         self.seat.vitals.execute(Some(id));
         let phase = self.book.borrow().shown().entry(seq).map(|entry| entry.phase);
         // Parts that work for it, such as the gate, carry this on.
-        let turn = crash::within(Some(Input::Operation(id)), async {
+        let turn = pin!(async {
             match phase {
                 None => Ok(()),
                 Some(Phase::Reconciling) => self.search(seq, unsaved).await,
                 Some(Phase::Queued | Phase::Delayed { .. } | Phase::Retrying) => self.execute(seq, unsaved).await,
             }
-        })
-        .await;
+        });
+        let turn = crash::within(Some(Input::Operation(id)), turn).await;
         self.seat.vitals.execute(None);
         turn
     }
