@@ -23,7 +23,7 @@ mod shards;
 mod signals;
 mod spans;
 
-use std::{future::Future, io, panic::AssertUnwindSafe, pin::pin};
+use std::{future::Future, io, panic::AssertUnwindSafe};
 
 use futures_util::FutureExt as _;
 use guildhall_actors::{
@@ -87,7 +87,8 @@ pub async fn serve(
     let supervision = Supervision::install().map_err(ServeError::Supervision)?;
     let main = async {
         let guard = PartGuard::new(Part::Main);
-        let run = run(&supervision, settings, handlers, key, signals, reloader);
+        // Boxed, as it is large and would be moved several times.
+        let run = Box::pin(run(&supervision, settings, handlers, key, signals, reloader));
         let served = failpoint::with_ticks(Part::Main, run).await;
         supervision.stopping();
         guard.finish();
@@ -113,7 +114,8 @@ async fn run(
     }
     let entrance = Entrance::default();
     let mut daemon = {
-        let mut start = pin!(Daemon::start(settings, handlers, key, &entrance, |_| {}));
+        // Boxed, so that its memory is free once it has started.
+        let mut start = Box::pin(Daemon::start(settings, handlers, key, &entrance, |_| {}));
         tokio::select! {
             started = &mut start => started?,
             signal = signals.first() => {

@@ -28,7 +28,7 @@ pub(super) struct Keeper(AbortHandle);
 impl Keeper {
     pub(super) fn start(link: Arc<Link>, connector: Connector, call_timeout: Duration) -> Self {
         let task = keep_up(link, connector, call_timeout);
-        let task = failpoint::with_ticks(Part::RedisConnection, task);
+        let task = failpoint::with_ticks(Part::RedisConnection, Box::pin(task));
         Self(supervision::spawn(Part::RedisConnection, task).abort_handle())
     }
 }

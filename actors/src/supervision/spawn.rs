@@ -20,8 +20,12 @@ use super::{Part, PartGuard};
 use crate::failpoint;
 
 /// Runs a part that ends with the process.
+///
+/// The guard is dropped by the body, so that a panic still unwinds when it is. The task is boxed: a body that awaits what it
+/// captured has room for it twice.
 fn guarded<F: Future>(part: Part, task: F) -> impl Future<Output = F::Output> {
     let guard = PartGuard::new(part);
+    let task = Box::pin(task);
     async move {
         // The whole of it is moved here, and dropped here.
         let guard = guard;
@@ -33,6 +37,7 @@ fn guarded<F: Future>(part: Part, task: F) -> impl Future<Output = F::Output> {
 
 fn finite<F: Future>(part: Part, task: F) -> impl Future<Output = F::Output> {
     let guard = PartGuard::finite(part);
+    let task = Box::pin(task);
     async move {
         let guard = guard;
         failpoint::message(part);
@@ -58,6 +63,7 @@ pub fn spawn_local<E: std::fmt::Display + 'static>(
     task: impl Future<Output = Result<(), E>> + 'static,
 ) -> JoinHandle<Result<(), E>> {
     let guard = PartGuard::new(part);
+    let task = Box::pin(task);
     tokio::task::spawn_local(async move {
         let guard = guard;
         let output = failpoint::with_ticks(part, task).await;
