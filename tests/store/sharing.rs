@@ -7,7 +7,7 @@ use guildhall::{
     store::{Notice, Store},
 };
 use guildhall_actors::events::{Committed, EventStore as _, Handled};
-use guildhall_actors::operations::{Claim, ClaimFrom, OperationStore as _, Recorded, Submitted, Word};
+use guildhall_actors::operations::{Claim, ClaimFrom, OperationStore as _, Pausable, Recorded, Submitted, Word};
 use guildhall_core::operation::{Queue, QueueKey, State};
 use sea_orm::{ConnectionTrait as _, Database, DatabaseConnection, DbBackend, Statement, TransactionTrait as _};
 use tokio::{
@@ -56,6 +56,26 @@ async fn settled(stores: &[&Store]) {
         }
     };
     timeout(STUCK, settling).await.unwrap();
+    for listener in &stores[1..] {
+        listens(stores[0], listener).await;
+    }
+}
+
+/// Waits until one process hears what another does: it begins to listen after it has opened its store.
+async fn listens(speaker: &Store, listener: &Store) {
+    let mut notices = listener.notices();
+    let probe = async {
+        loop {
+            for paused in [true, false] {
+                speaker.pause(Pausable::All, paused).await.unwrap();
+            }
+            let heard = async { while !matches!(notices.recv().await, Ok(Notice::Pauses)) {} };
+            if timeout(Duration::from_millis(50), heard).await.is_ok() {
+                return;
+            }
+        }
+    };
+    timeout(STUCK, probe).await.unwrap();
 }
 
 fn queues() -> Vec<Queue> {
@@ -149,7 +169,7 @@ async fn processes_hear_at_once_of_what_concerns_them_and_of_nothing_else() {
     first.cancel(other.id, at(1)).await.unwrap();
     let notice = heard(&mut notices, |notice| matches!(notice, Notice::Queues(_))).await;
     assert_eq!(notice, Notice::Queues(vec![(there, Some(Word::Cancelled(other.id)))]));
-    first.pause(guildhall_actors::operations::Pausable::All, true).await.unwrap();
+    first.pause(Pausable::All, true).await.unwrap();
     heard(&mut notices, |notice| *notice == Notice::Pauses).await;
     assert!(second.release(there, claimed.fence).await.unwrap());
     first.close().await;
